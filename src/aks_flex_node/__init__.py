@@ -1,3 +1,3 @@
-"""AKS Flex Node: any Linux machine as a worker node of an AKS cluster."""
+"""AKS Flex Node: joins Linux machines to an AKS cluster as worker nodes."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,7 @@
-"""Atomic file writes: a temporary file in the same directory, synced, then renamed over its target.
+"""Atomic file writes: creates a temporary file in the same directory, syncs it, and renames it over the target.
 
-A reader finds the old content or the new, never a part of it. Shared by the agent, the resource provider and the lab.
+A reader sees either the old or the new content, never a partial file. Shared by the agent, the resource provider and
+the lab.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def random_sibling(path: Path) -> Path:
 
 
 def write(path: Path, content: bytes, mode: int, temporary: Path | None = None, *, keep_umask: bool = False) -> None:
-    """Replaces a file. The rename itself is on disk only after `sync_directory`."""
+    """Replaces a file atomically. The rename is durable only after `sync_directory`."""
     new = temporary or random_sibling(path)
     create(new, content, mode, keep_umask=keep_umask)
     try:
@@ -32,9 +33,9 @@ def write(path: Path, content: bytes, mode: int, temporary: Path | None = None, 
 
 
 def create(path: Path, content: bytes, mode: int, *, keep_umask: bool = False) -> None:
-    """Creates and syncs a file that does not exist yet; removes it again when that fails.
+    """Creates and syncs a new file. Removes it again on failure.
 
-    The file has exactly this mode, unless `keep_umask` lets the umask of the process take bits away.
+    The file has exactly this mode, unless `keep_umask` is set: then the umask of the process applies.
     """
     handle = os.open(path, CREATE_FLAGS, mode)
     try:
@@ -45,12 +46,12 @@ def create(path: Path, content: bytes, mode: int, *, keep_umask: bool = False) -
             file.flush()
             os.fsync(handle)
     except BaseException:
-        _discard(path)  # half a file would only keep a full disk full
+        _discard(path)  # A partial file would only use disk space.
         raise
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory survive a power failure."""
+    """Makes creations, renames and removals in a directory survive a power failure."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -59,5 +60,5 @@ def sync_directory(directory: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    with contextlib.suppress(OSError):  # the error that led here is the one to report
+    with contextlib.suppress(OSError):  # The original error is the one to report.
         path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class ErrorEntry:
-    """One error of the catalogue. `retry` says whether the same command may succeed later without any change."""
+    """One error of the catalogue. `retry` is true if the same command can succeed later without any change."""
 
     name: str
     group: str
@@ -63,9 +63,9 @@ class StatusName:
     kind: str  # condition, reason or state
     meaning: str
     remedy: str = ""
-    condition: str = ""  # of a reason: the condition types that have it
-    healthy: str = ""  # of a condition: the status that needs no attention
-    see: str = ""  # the error or the name that says more
+    condition: str = ""  # for a reason: the condition types that use it
+    healthy: str = ""  # for a condition: the status that needs no attention
+    see: str = ""  # a related error or name
 
     def to_document(self) -> dict[str, Any]:
         """Returns the entry as JSON-compatible data."""
@@ -106,7 +106,7 @@ def load_catalog(*packages: str) -> dict[str, ErrorEntry]:
 
 
 def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> ErrorEntry | StatusName:
-    """Looks a name up. Case and separators do not matter: the reason `DiskFull` is the error `disk-full`."""
+    """Finds a name. Case and separators are ignored: the reason `DiskFull` matches the error `disk-full`."""
     known = {_letters(each): entry for each, entry in reversed(list(catalog.items()))}
     entry = known.get(_letters(name))
     if entry:

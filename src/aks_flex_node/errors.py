@@ -1,15 +1,15 @@
-"""What can go wrong, told to a person.
+"""Error classes of the agent, the resource provider and the lab, with their exit codes.
 
-    FlexError               the agent cannot do what was asked                                      exit 1
-    ├── CommandUsageError   the options of the command were wrong: nothing was tried                exit 2
-    ├── ConfigError         the configuration is wrong: nothing was changed                         exit 3
-    ├── MachineError        this machine lacks or refuses something                                 exit 4
-    ├── ArtifactError       something could not be fetched, verified or unpacked                    exit 5
-    ├── ClusterError        the API server, or the node in it, is not as it must be                 exit 6
-    └── BusyError           somebody else is at work on this machine                                exit 7
+    FlexError               the command failed                                                      exit 1
+    ├── CommandUsageError   the command line is invalid; nothing was attempted                      exit 2
+    ├── ConfigError         the configuration is invalid; nothing was changed                       exit 3
+    ├── MachineError        this machine does not meet a requirement, or an operation on it failed  exit 4
+    ├── ArtifactError       an artifact could not be downloaded, verified or unpacked               exit 5
+    ├── ClusterError        the API server or the node object is not in the required state          exit 6
+    └── BusyError           another process is changing this machine                                exit 7
 
-Every error has a kebab-case name, one sentence that says what happened, a hint that says what to do next, and
-says whether trying the same again may help.
+Every error has a kebab-case name, a message that says what failed, a hint that says what to do next, and a flag that
+says whether a retry can succeed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class FlexError(Exception):
         self.name = name
         self.message = message
         self.hint = hint
-        self.retryable = retryable  # nothing has to be changed first: the same may work in a while
+        self.retryable = retryable  # the same operation can succeed later without any change
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()

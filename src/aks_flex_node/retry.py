@@ -1,6 +1,6 @@
-"""Retry with exponential backoff: a number of attempts with jittered pauses (Retrier), growing pauses up to a
-deadline (RetryDeadline), and delays without an end (backoff_delays). Shared by downloads, the configuration fetch,
-the Azure calls, and the resource provider's connections.
+"""Retry with exponential backoff: a limited number of attempts with jittered delays (Retrier), growing delays up to a
+deadline (RetryDeadline), and unlimited delays (backoff_delays). Shared by downloads, the configuration fetch, the
+Azure calls, and the resource provider's connections.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ AttemptResult = TypeVar("AttemptResult")
 
 
 class AttemptFailed(Exception):  # noqa: N818 - it is not yet an error: most often the next attempt works
-    """An attempt that failed, with its cause in plain words."""
+    """A failed attempt and its cause."""
 
     def __init__(self, cause: str, *, retryable: bool = True, after: float | None = None) -> None:
         super().__init__(cause)
         self.cause = cause
         self.retryable = retryable
-        self.after = after  # seconds that the server asked us to wait
+        self.after = after  # the Retry-After of the server, in seconds
 
 
 @dataclass(frozen=True)
 class RetryBackoff:
-    """The waits between attempts, in seconds."""
+    """Delays between attempts, in seconds."""
 
     first_delay: float = 0.5
     factor: float = 2.0
     max_delay: float = 20.0
-    max_retry_after: float = 60.0  # what a server may ask for at most
+    max_retry_after: float = 60.0  # upper limit for the server's Retry-After
 
     def delay(self, failures: int, after: float | None = None) -> float:
-        """Back-off with jitter, so that a site's machines do not come back all at once."""
+        """Returns the delay before the next attempt, with jitter so that machines do not retry simultaneously."""
         if after is not None:
             return min(after, self.max_retry_after) + random.uniform(0, self.first_delay)  # noqa: S311 - no secret
         limit = min(self.max_delay, self.first_delay * self.factor ** (failures - 1))
@@ -54,7 +54,9 @@ class Retrier:
     stopped: threading.Event
 
     def run(self, attempt: Callable[[], AttemptResult], reached: Callable[[], int] = lambda: 0) -> AttemptResult:
-        """Try until it works. Attempts that get further than any before do not count as failures in a row."""
+        """Calls `attempt` until it succeeds. Attempts that progress further than all earlier ones reset the failure
+        count.
+        """
         failures, furthest = 0, reached()
         while True:
             self.raise_if_stopped()
@@ -76,15 +78,15 @@ class Retrier:
 def stopped_error() -> ArtifactError:
     return ArtifactError(
         "download-cancelled",
-        "Fetching was stopped before it was complete.",
-        "Start again: what was fetched so far is kept.",
+        "The download was cancelled.",
+        "Run the same command again. It resumes from the data that was already downloaded.",
         retryable=True,
     )
 
 
 @dataclass
 class RetryDeadline:
-    """So many seconds in all, and pauses that grow."""
+    """A total time limit in seconds with growing delays between attempts."""
 
     seconds: float
     first_delay: float = 1.0
@@ -102,7 +104,7 @@ class RetryDeadline:
         return self.now() - self._begun
 
     def pause(self) -> bool:
-        """Wait a little longer than the last time; False, at once, when there is no time left."""
+        """Sleeps, each time longer. Returns False immediately when the time limit is reached."""
         left = self.seconds - self.waited
         if left <= 0:
             return False
@@ -112,7 +114,7 @@ class RetryDeadline:
 
 
 def backoff_delays(first_delay: float = 0.05, max_delay: float = 2.0) -> Iterator[float]:
-    """Yields the seconds to wait before each further attempt, with jitter and without an end."""
+    """Yields the delay in seconds before each further attempt, with jitter and without a limit on attempts."""
     pause = first_delay
     while True:
         yield pause * random.uniform(0.5, 1)  # noqa: S311 - no secret

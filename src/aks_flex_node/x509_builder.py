@@ -1,7 +1,7 @@
-"""The common part of every certificate that we make: names, validity, serial number, basic constraints, key usage.
+"""Builds the common part of all certificates: names, validity, serial number, basic constraints, key usage.
 
-The VPN client, the resource provider and the lab add what is theirs, and sign. This module loads cryptography, so the
-agent imports it only where it makes a certificate: its daemon must stay small.
+The VPN client, the resource provider and the lab add their own extensions and sign. This module imports cryptography,
+so the agent imports it only when it creates a certificate, to keep the daemon's memory use low.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ValidityPeriod:
 
 
 def validity_period(lifetime: timedelta, margin: timedelta, now: float | None = None) -> ValidityPeriod:
-    """Returns a period that starts a margin before now, so that a peer whose clock is late accepts it."""
+    """Returns a period that starts `margin` before now, so that peers whose clock is behind accept it."""
     moment = datetime.now(timezone.utc) if now is None else datetime.fromtimestamp(int(now), timezone.utc)
     return ValidityPeriod(moment - margin, moment + lifetime)
 
@@ -36,7 +36,7 @@ def distinguished_name(common_name: str, organization: str = "") -> x509.Name:
 
 
 def general_name(name: str) -> x509.GeneralName:
-    """Returns an IP address or a host name, for the subject alternative names."""
+    """Returns an IP address or a DNS name for the subject alternative names."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
@@ -51,7 +51,7 @@ def authority_builder(
     path_length: int | None,
     digital_signature: bool,
 ) -> x509.CertificateBuilder:
-    """Starts the certificate of an authority that signs itself."""
+    """Starts a self-signed CA certificate."""
     usage = _key_usage(signs_certificates=True, digital_signature=digital_signature, key_encipherment=False)
     return (
         _builder(name, name, public_key, period)
@@ -69,7 +69,7 @@ def leaf_builder(
     *,
     key_encipherment: bool,
 ) -> x509.CertificateBuilder:
-    """Starts the certificate of a server or a client."""
+    """Starts a server or client certificate."""
     usage = _key_usage(signs_certificates=False, digital_signature=True, key_encipherment=key_encipherment)
     return (
         _builder(subject, issuer, public_key, period)

@@ -138,7 +138,7 @@ def test_a_bootstrap_token_is_no_identity_and_other_methods_leave_nothing_of_it(
 
 def test_words_that_the_method_has_no_use_for_are_refused(az: WarmAz, name: str) -> None:
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--client-id", CLIENT, check=False)
-    assert "A node whose method is bootstrapToken has no use for --client-id." in done.err
+    assert "A node whose method is bootstrapToken does not use --client-id." in done.err
 
 
 def test_an_identity_that_is_used_for_nothing_is_pointed_out(az: WarmAz, name: str) -> None:

@@ -265,7 +265,7 @@ def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again
     EventualConsistency(lab.azure.state).change(principal_seconds=3.0, assignment_seconds=8.0, throttled=3)
     said = flex(machine, "arc", "register").err
     assert "does not know the machine's identity yet" in said
-    assert "waiting until Azure puts into effect" in said
+    assert "waiting for the role assignments to take effect" in said
 
 
 @pytest.mark.parametrize("command", ["register", "unregister"])

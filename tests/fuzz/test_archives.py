@@ -129,17 +129,17 @@ def test_a_file_that_says_it_is_huge_takes_no_room(tmp_path: Path, size: int) ->
 
 
 def test_a_path_that_no_system_takes_is_refused_by_name(tmp_path: Path) -> None:
-    assert "no file should have" in refused(tmp_path, packed(Item("a/" * 3000 + "b", b"x"))).message
+    assert "invalid file name" in refused(tmp_path, packed(Item("a/" * 3000 + "b", b"x"))).message
 
 
 def test_a_tree_that_is_too_deep_to_be_taken_away_again_is_refused(tmp_path: Path) -> None:
-    assert "no file should have" in refused(tmp_path, packed(Item("a/" * 101 + "b", b"x"))).message
+    assert "invalid file name" in refused(tmp_path, packed(Item("a/" * 101 + "b", b"x"))).message
 
 
 @pytest.mark.parametrize("target", ["b/" * 3000, "", "."])
 def test_a_link_that_no_system_makes_is_refused_by_name(tmp_path: Path, target: str) -> None:
     content = packed(Item("link", kind=tarfile.SYMTYPE, target=target))
-    assert "no link should lead to" in refused(tmp_path, content).message
+    assert "not a valid link target" in refused(tmp_path, content).message
 
 
 def test_header_upon_header_is_refused_and_not_followed_down(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""The contract between the agent and the resource provider, and validation rules that both apply."""
+"""The contract between the agent and the resource provider, and the validation rules that both apply."""

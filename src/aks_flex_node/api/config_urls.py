@@ -1,4 +1,6 @@
-"""Configuration URLs: whoever has one can fetch the node's secrets. Builds and parses them, CA pin included."""
+"""Builds and parses configuration URLs, including the CA pin. A configuration URL grants access to the node's
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,15 @@ _PIN = re.compile(r"ca=sha256:([0-9a-fA-F]{64})")
 
 @dataclass(frozen=True, repr=False)
 class ConfigUrl:
-    address: str  # a secret, without the fragment
+    address: str  # secret, without the fragment
     host: str
     port: int
-    pin: str = ""  # SHA-256 of the CA's certificate, in lower-case hex; empty for the authorities of the system
+    pin: str = ""  # SHA-256 of the CA certificate in lower-case hex; empty means the system's CAs
     scheme: str = "https"
 
     @property
     def origin(self) -> str:
-        """All of it that may be shown."""
+        """Returns the part of the URL that can be printed."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = self.port == DEFAULT_PORTS[self.scheme]
         return f"{self.scheme}://{host}" if usual else f"{self.scheme}://{host}:{self.port}"
@@ -37,12 +39,12 @@ class ConfigUrl:
 
 
 def build(origin: str, secret: str, pin: str = "") -> str:
-    """The URL of a service's own delivery; `origin` is `https://host:port`, perhaps with a path before ours."""
+    """Builds a configuration URL. `origin` is `https://host:port`, optionally with a path prefix."""
     return origin.rstrip("/") + CONFIG_PATH + secret + (f"#ca=sha256:{pin}" if pin else "")
 
 
 def parse(text: str, *, plain: bool = False) -> ConfigUrl:
-    """A URL as a person gives it; `plain` http only to this machine. No message shows more than what is wrong."""
+    """Parses a configuration URL. `plain` allows http to this machine. Messages never contain the URL."""
     address, _, fragment = text.strip().partition("#")
     if len(text) > MAX_URL_LENGTH or not address.isascii() or not address.isprintable() or " " in address:
         raise _malformed("It is not a URL.")
@@ -52,13 +54,13 @@ def parse(text: str, *, plain: bool = False) -> ConfigUrl:
     except ValueError:
         raise _malformed("It is not a URL.") from None
     if parts.scheme == "http" and not (plain and _is_loopback(host)):
-        raise _malformed("It begins with http://, and what it delivers is secret: only https:// will do.")
+        raise _malformed("It begins with http://, but the configuration is secret. Use https://.")
     if parts.scheme not in DEFAULT_PORTS or not host:
-        raise _malformed("It must begin with https:// and the name of a server.")
+        raise _malformed("It must begin with https:// and a host name.")
     if parts.username is not None:
-        raise _malformed("It has a user name in it.")
+        raise _malformed("It contains a user name.")
     if parts.path in {"", "/"}:
-        raise _malformed("It ends after the server's name: the part that says what to fetch is missing.")
+        raise _malformed("It ends after the host name. The path is missing.")
     return ConfigUrl(address, host, port, _pin(fragment), parts.scheme)
 
 
@@ -66,7 +68,7 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return False  # a name may lead anywhere
+        return False  # a name can resolve to any address
 
 
 def _pin(fragment: str) -> str:
@@ -74,13 +76,13 @@ def _pin(fragment: str) -> str:
         return ""
     found = _PIN.fullmatch(fragment)
     if not found:
-        raise _malformed("What comes after its # is cut off or changed: it must be ca=sha256: and 64 characters.")
+        raise _malformed("The part after # is truncated or changed. It must be ca=sha256: and 64 hexadecimal digits.")
     return found[1].lower()
 
 
 def _malformed(what: str) -> CommandUsageError:
     return CommandUsageError(
         "config-url-invalid",
-        f"The configuration URL cannot be used. {what}",
-        "Copy all of it, in quotes, as `aks-flex-rp node join-command` or the API gave it.",
+        f"The configuration URL is not valid. {what}",
+        "Copy the complete URL from the output of `aks-flex-rp node join-command` or the API, and put it in quotes.",
     )

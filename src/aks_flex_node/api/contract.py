@@ -1,13 +1,13 @@
-"""Constants of the contract: the version of the API, and annotations and labels on Node objects.
+"""Constants of the contract: the API version, and the annotations and labels of Node objects.
 
-Agent and resource provider import this module; the wheel of `az aks flex-node` holds a copy.
+The agent and the resource provider import this module. The wheel of `az aks flex-node` contains a copy.
 """
 
 from __future__ import annotations
 
 API_VERSION = "2026-05-01-preview"
 CORDONED_ANNOTATION = (
-    "flex.aks.azure.com/cordoned"  # on a Node: its agent cordoned it, for an update, and uncordons it
+    "flex.aks.azure.com/cordoned"  # on a Node: cordoned by its agent for an update, which also uncordons it
 )
-LEFT_ANNOTATION = "flex.aks.azure.com/left"  # on a Node: the last word of a machine that is no longer one
-MANAGED_LABEL = {"kubernetes.azure.com/managed": "false"}  # the label that every flex node bears
+LEFT_ANNOTATION = "flex.aks.azure.com/left"  # on a Node: the machine was unbootstrapped
+MANAGED_LABEL = {"kubernetes.azure.com/managed": "false"}  # label of all flex nodes

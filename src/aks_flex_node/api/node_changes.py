@@ -1,7 +1,7 @@
 """Applies the options of `node create` and `node update` to a node's properties: a document in, a document out.
 
-`aks-flex-rp` imports this module; the wheel of `az aks flex-node` holds a copy. Nothing but the standard library is
-imported here, so that the wheel needs no dependency.
+`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy. It imports only the standard
+library, so that the wheel needs no dependency.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 WRITABLE = ("continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "nodeConfig")
-NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # the same for azureAuth: on the wire, and as az calls it
+NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # azureAuth without an identity: in the API, and in az
 SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC = "servicePrincipal", "managedIdentity", "arc"
 IDENTITIES = (SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC)
 KUBERNETES_AUTH_METHODS = (BOOTSTRAP_TOKEN, "exec", "certificate")
@@ -30,7 +30,7 @@ OBJECT_PATHS = (
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """The options that were given; None or empty for those that were not."""
+    """The options of the command. None or empty means that an option is not set."""
 
     auth_method: str | None = None
     client_id: str | None = None
@@ -52,7 +52,7 @@ class NodeOptions:
 
 
 class NodeChangeError(ValueError):
-    """An option that cannot be applied: which, its value, why, and what to do. Each front end has its own text."""
+    """An option that cannot be applied: its name, value, reason and hint. Each front end formats its own message."""
 
     def __init__(self, option: str, value: str, reason: str, hint: str) -> None:
         super().__init__(f"{option}: {value!r} {reason}")
@@ -63,7 +63,7 @@ class NodeChangeError(ValueError):
 
 
 class UnusedOptionsError(NodeChangeError):
-    """Options of an identity that the node's method, which is the value, has no use for."""
+    """Options of an identity that the node's authentication method does not use. `value` is the method."""
 
 
 def writable_properties(resource: Document) -> Document:
@@ -73,7 +73,7 @@ def writable_properties(resource: Document) -> Document:
 
 
 def malformed_path(properties: Document) -> str:
-    """Returns the first path that is not of the type to which options can be applied, or an empty string."""
+    """Returns the first path whose type does not match, so that options cannot be applied, or an empty string."""
     for path in OBJECT_PATHS:
         found: Any = properties
         for name in path.split("."):
@@ -81,34 +81,34 @@ def malformed_path(properties: Document) -> str:
             if not isinstance(found, dict):
                 return path
     taints = properties.get("nodeConfig", {}).get("taints", [])
-    well = isinstance(taints, list) and all(isinstance(each, dict) for each in taints)
-    return "" if well else "nodeConfig.taints"
+    is_valid = isinstance(taints, list) and all(isinstance(each, dict) for each in taints)
+    return "" if is_valid else "nodeConfig.taints"
 
 
 def auth_method_of(properties: Document) -> str:
-    """Returns the method of azureAuth, which is none where nothing is set."""
+    """Returns the method of azureAuth. Default: none."""
     return str(properties.get("azureAuth", {}).get("method") or NO_IDENTITY)
 
 
 def apply_options(properties: Document, options: NodeOptions) -> Document:
-    """Returns the properties with the options applied; whatever no option is about stays."""
-    made = copy.deepcopy(properties)
+    """Returns the properties with the options applied. Other properties are unchanged."""
+    changed = copy.deepcopy(properties)
     if options.monitor is not None:
-        made["continuousMonitoring"] = options.monitor
-    _apply_identity(made, options)
+        changed["continuousMonitoring"] = options.monitor
+    _apply_identity(changed, options)
     if options.kubernetes_auth is not None:
-        made["kubernetesAuth"] = dict(options.kubernetes_auth)
+        changed["kubernetesAuth"] = dict(options.kubernetes_auth)
     if options.versions:
-        made["versions"] = {**made.get("versions", {}), **options.versions}
-    node = _node_config(made.get("nodeConfig", {}), options)
-    if node or "nodeConfig" in made:  # also when the last of its settings was removed
-        made["nodeConfig"] = node
-    return made
+        changed["versions"] = {**changed.get("versions", {}), **options.versions}
+    node = _node_config(changed.get("nodeConfig", {}), options)
+    if node or "nodeConfig" in changed:  # also when its last setting was removed
+        changed["nodeConfig"] = node
+    return changed
 
 
-def _apply_identity(made: Document, options: NodeOptions) -> None:
-    """Sets azureAuth. Nothing of an earlier method stays: the service refuses a body with two."""
-    method = _auth_method(made, options)
+def _apply_identity(changed: Document, options: NodeOptions) -> None:
+    """Sets azureAuth and removes the settings of the previous method: the service rejects a body with two methods."""
+    method = _auth_method(changed, options)
     known: dict[str, Document] = {
         SERVICE_PRINCIPAL: {
             "clientId": options.client_id,
@@ -119,31 +119,31 @@ def _apply_identity(made: Document, options: NodeOptions) -> None:
         MANAGED_IDENTITY: {"clientId": options.client_id, "principalId": options.principal_id},
         ARC: {"principalId": options.principal_id},
     }
-    given = {name: value for name, value in known.get(method, {}).items() if value is not None}
-    _require_options_used(options, given, method)
+    settings = {name: value for name, value in known.get(method, {}).items() if value is not None}
+    _require_options_used(options, settings, method)
     if options.auth_method and method == NO_IDENTITY:
-        made["azureAuth"] = {"method": NO_IDENTITY}
-        made.pop("kubernetesAuth", None)  # without an identity, the kubelet cannot join by one
-    elif options.auth_method or given:
-        block = {**made.get("azureAuth", {}).get(method, {}), **given}
-        if options.client_secret:  # which the principal signs in with from now on
+        changed["azureAuth"] = {"method": NO_IDENTITY}
+        changed.pop("kubernetesAuth", None)  # without an identity, the kubelet cannot use one to join
+    elif options.auth_method or settings:
+        block = {**changed.get("azureAuth", {}).get(method, {}), **settings}
+        if options.client_secret:  # replaces the certificate on the machine
             block.pop("certificateOnMachine", None)
-        made["azureAuth"] = {"method": method, **({method: block} if block else {})}
+        changed["azureAuth"] = {"method": method, **({method: block} if block else {})}
 
 
 def _auth_method(properties: Document, options: NodeOptions) -> str:
-    """Returns the method after the change. A method that only the file or the service names is theirs to judge."""
-    named = options.auth_method
-    if named is None:
+    """Returns the method after the change. A method from a file or from the service is validated by the service."""
+    requested = options.auth_method
+    if requested is None:
         return SERVICE_PRINCIPAL if options.client_secret else auth_method_of(properties)
-    method = NO_IDENTITY if named == BOOTSTRAP_TOKEN else named
+    method = NO_IDENTITY if requested == BOOTSTRAP_TOKEN else requested
     if method not in {*IDENTITIES, NO_IDENTITY}:
         choices = ", ".join((*IDENTITIES, NO_IDENTITY))
-        raise NodeChangeError("auth-method", named, "is unknown", f"Choose one of {choices}.")
+        raise NodeChangeError("auth-method", requested, "is unknown", f"Choose one of {choices}.")
     return method
 
 
-def _require_options_used(options: NodeOptions, given: Document, method: str) -> None:
+def _require_options_used(options: NodeOptions, settings: Document, method: str) -> None:
     flags = {
         "--client-id": ("clientId", options.client_id),
         "--client-secret-file": ("clientSecret", options.client_secret),
@@ -151,13 +151,13 @@ def _require_options_used(options: NodeOptions, given: Document, method: str) ->
         "--client-tenant": ("clientTenant", options.client_tenant),
         "--principal-id": ("principalId", options.principal_id),
     }
-    unused = [flag for flag, (name, value) in flags.items() if value is not None and name not in given]
+    unused = [flag for flag, (name, value) in flags.items() if value is not None and name not in settings]
     if unused:
         raise UnusedOptionsError(
             "auth-method",
             method,
-            f"has no use for {' and '.join(unused)}",
-            "Say the method, too: --auth-method servicePrincipal, managedIdentity or arc.",
+            f"does not use {' and '.join(unused)}",
+            "Also set the method: --auth-method servicePrincipal, managedIdentity or arc.",
         )
 
 
@@ -185,7 +185,7 @@ def _node_config(before: Document, options: NodeOptions) -> Document:
 
 
 def _labels(before: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
-    """Applies words as kubectl does: KEY=VALUE sets, KEY- removes."""
+    """Applies label arguments as kubectl does: KEY=VALUE sets, KEY- removes."""
     labels = dict(before)
     for change in changes:
         key, equals, value = change.partition("=")
@@ -194,13 +194,13 @@ def _labels(before: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
         elif change.endswith("-") and change != "-":
             labels.pop(change.removesuffix("-"), None)
         else:
-            hint = "Write KEY=VALUE, or KEY- to remove one."
-            raise NodeChangeError("labels", change, "is no label", hint)
+            hint = "Use KEY=VALUE to set a label, or KEY- to remove it."
+            raise NodeChangeError("labels", change, "is not a label", hint)
     return labels
 
 
 def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
-    """Applies words as kubectl does: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- or KEY- removes."""
+    """Applies taint arguments as kubectl does: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- or KEY- removes."""
     taints = {(each.get("key"), each.get("effect")): each for each in before}
     for change in changes:
         name, _, effect = change.removesuffix("-").partition(":")
@@ -212,8 +212,11 @@ def _taints(before: list[Document], changes: Sequence[str]) -> list[Document]:
         elif key and effect:
             taints[key, effect] = {"key": key, **({"value": value} if equals else {}), "effect": effect}
         else:
-            hint = "Write KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute); KEY:EFFECT- removes one."
-            raise NodeChangeError("taints", change, "is no taint", hint)
+            hint = (
+                "Use KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute) to set a taint, or KEY:EFFECT- to "
+                "remove it."
+            )
+            raise NodeChangeError("taints", change, "is not a taint", hint)
     return list(taints.values())
 
 
@@ -222,13 +225,13 @@ def _matches_taint(identity: tuple[Any, Any], key: str, effect: str) -> bool:
 
 
 def conflicting_paths(first: Document, second: Document, options: NodeOptions) -> list[str]:
-    """Returns the paths that the options are about and that somebody else changed between two readings."""
+    """Returns the paths that the options change and that another client changed between two reads."""
     ours, theirs = _changes(first, options), _changes(second, options)
     return [path for path, change in theirs.items() if ours.get(path) != change]
 
 
 def _changes(properties: Document, options: NodeOptions) -> dict[str, tuple[object, object]]:
-    """Returns, by path, the value before and the value after."""
+    """Returns the values before and after the change, by path."""
     before, after = dict(_leaves(properties)), dict(_leaves(apply_options(properties, options)))
     paths = [path for path in {**before, **after} if before.get(path) != after.get(path)]
     return {path: (before.get(path), after.get(path)) for path in paths}

@@ -1,4 +1,4 @@
-"""Validation rules for other values: URLs, addresses, digests, certificates, paths and Azure resource ids."""
+"""Validation rules for other values: URLs, addresses, digests, certificates, paths and Azure resource IDs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RESOURCE_ID = re.compile(
     re.IGNORECASE,
 )
 
-# A directory that more than this agent lives in. `reset` would empty it, so none of them may be ours.
+# Shared system directories. `reset` would empty them, so the agent cannot use them.
 SYSTEM_DIRECTORIES = frozenset(
     """
     / /bin /boot /dev /etc /home /lib /lib32 /lib64 /media /mnt /opt /proc /root /run /sbin /snap /srv /sys
@@ -29,12 +29,14 @@ KERNEL_DIRECTORIES = ("/proc", "/sys", "/dev", "/boot")
 
 
 def placeholder(text: str) -> str | None:
-    return "is still the placeholder; put the real value in its place." if re.fullmatch(r"\s*<.*>\s*", text) else None
+    return (
+        "is still the placeholder. Replace it with the actual value." if re.fullmatch(r"\s*<.*>\s*", text) else None
+    )
 
 
 def plain(text: str) -> str | None:
-    """Settings end up in units and scripts, where a line break would start a line of its own."""
-    return None if text.isprintable() else "has a line break or another character that cannot be printed."
+    """Rejects line breaks, because settings are written to units and scripts."""
+    return None if text.isprintable() else "has a line break or another non-printable character."
 
 
 def url(text: str) -> str | None:
@@ -43,20 +45,18 @@ def url(text: str) -> str | None:
 
 def https_url(text: str) -> str | None:
     if text.startswith("http://"):
-        return "is not encrypted; the API server is reached by https:// only."
+        return "is not encrypted. The API server must be reached with https://."
     if (reason := _split(text, ("https",))) is not None:
         return reason
     parts = urlsplit(text)
     return (
-        "has a name or password, a query or a fragment, which it must not."
-        if _has_extras(text) or parts.query
-        else None
+        "must not have a user name, a password, a query or a fragment." if _has_extras(text) or parts.query else None
     )
 
 
 def proxy(text: str) -> str | None:
     if (reason := _split(text, ("http", "https"))) is not None:
-        return f"{reason.rstrip('.')}; a proxy is like http://proxy.example:3128."
+        return f"{reason.rstrip('.')}. A proxy has the form http://proxy.example:3128."
     return None
 
 
@@ -68,10 +68,10 @@ def _has_extras(text: str) -> bool:
 def _split(text: str, schemes: tuple[str, ...]) -> str | None:
     try:
         parts = urlsplit(text)
-        fits = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        is_valid = parts.scheme in schemes and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
-        fits = False
-    if not fits or re.search(r"[\s\"'\\<>]", text) or not _is_host(parts.hostname or ""):
+        is_valid = False
+    if not is_valid or re.search(r"[\s\"'\\<>]", text) or not _is_host(parts.hostname or ""):
         return f"is not a URL that starts with {' or '.join(f'{each}://' for each in schemes)} and has a host."
     return None
 
@@ -81,7 +81,9 @@ def _is_host(text: str) -> bool:
 
 
 def template(text: str) -> str | None:
-    """A URL in which %s stands for versions and the architecture; %20 and the like stay what they are."""
+    """Checks a URL with %s placeholders for versions and the architecture. Encoded characters such as %20 are
+    allowed.
+    """
     if re.search(r"%(?!s|[0-9A-Fa-f]{2})", text):
         return "has a % that is neither %s nor an encoded character like %20."
     return url(text.replace("%s", "x"))
@@ -93,8 +95,8 @@ def kubernetes_template(text: str) -> str | None:
     if placeholders == 3 or (placeholders == 2 and named.endswith(".tar.gz")) or named != text:
         return template(named)
     return (
-        f"has {placeholders} times %s. It takes three (version, architecture, program), "
-        "or two (version, architecture) when it names a kubernetes-node tarball that ends in .tar.gz."
+        f"has {placeholders} %s placeholders. Use three (version, architecture, program), or two (version, "
+        "architecture) for a kubernetes-node tarball that ends in .tar.gz."
     )
 
 
@@ -102,7 +104,7 @@ def ip(text: str) -> str | None:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        return "is not an IP address, like 10.0.0.10."
+        return "is not an IP address, for example 10.0.0.10."
     return None
 
 
@@ -111,45 +113,49 @@ def network(text: str) -> str | None:
         ipaddress.ip_network(text)
     except ValueError as error:
         if "host bits set" in str(error):
-            return f"has bits set after its prefix; you may mean {ipaddress.ip_network(text, strict=False)}."
-        return "is not a network, like 192.168.100.0/24."
-    return None if "/" in text else "has no prefix length; a network is like 192.168.100.0/24."
+            return f"has bits set after its prefix. Use {ipaddress.ip_network(text, strict=False)}."
+        return "is not a network, for example 192.168.100.0/24."
+    return None if "/" in text else "has no prefix length. A network has the form 192.168.100.0/24."
 
 
 def listen_address(text: str) -> str | None:
-    """Empty, or a host and a port."""
+    """Checks a host and a port. An empty string is allowed."""
     host, _, port = text.rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     good_host = not host or (_is_host(bare) and (":" not in bare or bare != host))
     if not text or (good_host and port.isascii() and port.isdigit() and 0 < int(port) <= 65535):
         return None
-    return "is not an address and a port from 1 to 65535, like 127.0.0.1:10257; empty means nowhere."
+    return "is not an address and a port from 1 to 65535, for example 127.0.0.1:10257. An empty string disables it."
 
 
 def sha256(text: str) -> str | None:
-    return None if re.fullmatch(r"[0-9A-Fa-f]{64}", text) else "is not a SHA-256: 64 hexadecimal digits."
+    return None if re.fullmatch(r"[0-9A-Fa-f]{64}", text) else "is not a SHA-256 hash of 64 hexadecimal digits."
 
 
 def azure_name(text: str) -> str | None:
-    return None if re.fullmatch(r"[\w.()-]{1,90}", text) else "has characters that no name or id in Azure has."
+    return (
+        None
+        if re.fullmatch(r"[\w.()-]{1,90}", text)
+        else "has characters that are not allowed in Azure names and IDs."
+    )
 
 
 def no_proxy(text: str) -> str | None:
     if "://" not in text and re.fullmatch(r"\*|[^\s,\"']+", text):
         return None
     return (
-        "is not a host, domain, address or network, like .example.com or 10.0.0.0/8; it has no scheme and no comma."
+        "is not a host, domain, address or network without scheme and comma, for example .example.com or 10.0.0.0/8."
     )
 
 
 def registry(text: str) -> str | None:
     if text == "_default" or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*(:\d+)?|\[[0-9a-f:]+\](:\d+)?", text):
         return None
-    return "is not the host of a registry, like mcr.microsoft.com; without https:// and path."
+    return "is not the host of a registry without https:// and path, for example mcr.microsoft.com."
 
 
 def resource_id(text: str) -> tuple[str, str, str] | None:
-    """Subscription, resource group and name of an AKS cluster, as its ARM id says them."""
+    """Returns subscription, resource group and name of an AKS cluster from its ARM ID."""
     parts = _RESOURCE_ID.fullmatch(text)
     return (parts[1], parts[2], parts[3]) if parts else None
 
@@ -158,13 +164,14 @@ def cluster_id(text: str) -> str | None:
     if resource_id(text):
         return None
     return (
-        "is not the id of an AKS cluster: /subscriptions/…/resourceGroups/…/providers/"
-        "Microsoft.ContainerService/managedClusters/…. `az aks show --query id` prints it."
+        "is not the ID of an AKS cluster: "
+        "/subscriptions/…/resourceGroups/…/providers/Microsoft.ContainerService/managedClusters/…. Run `az aks "
+        "show --query id` to print it."
     )
 
 
 def read_certificate(text: str) -> bytes | None:
-    """PEM as it is, or PEM in base64; None when it is neither."""
+    """Returns the PEM of a text that is PEM or PEM in base64, or None if it is neither."""
     if "-----BEGIN CERTIFICATE-----" in text:
         return text.encode()
     try:
@@ -179,29 +186,29 @@ def certificate(text: str) -> str | None:
 
     pem = read_certificate(text)
     if pem is None:
-        return "is not a certificate: PEM (-----BEGIN CERTIFICATE-----), as it is or in base64."
+        return "is not a certificate. Use PEM (-----BEGIN CERTIFICATE-----), plain or in base64."
     try:
         ssl.create_default_context(cadata=pem.decode("ascii"))
     except (ssl.SSLError, ValueError):
-        return "looks like a PEM certificate but cannot be loaded; it may be cut off."
+        return "looks like a PEM certificate, but cannot be loaded. It may be truncated."
     return None
 
 
 def directory(text: str) -> str | None:
-    """A directory that the agent makes, fills, and takes away again."""
+    """Checks a directory that the agent creates, fills and removes."""
     if posixpath.normpath(text) in SYSTEM_DIRECTORIES or text.startswith("//"):
-        return "is a directory of the system, and `reset` would empty it; give the agent one of its own below it."
+        return "is a system directory, which `reset` would empty. Use a separate directory below it."
     return link_directory(text)
 
 
 def link_directory(text: str) -> str | None:
-    """A directory in which the agent only puts links, so that one of the system will do."""
+    """Checks a directory in which the agent only creates links. System directories are allowed."""
     if not re.fullmatch(r"/[A-Za-z0-9_./@+:-]*", text):
-        return "has characters that do not go well with systemd units: use letters, digits and . _ - + @ : only."
+        return "has characters that are not safe in systemd units. Use only letters, digits and . _ - + @ :."
     if posixpath.normpath(text) == "/" or any(part in (".", "..") for part in text.split("/")):
-        return "must be a full path without `.` and `..`, and not / itself."
+        return "must be an absolute path without `.` and `..`, and not / itself."
     if any(_inside(text, each) for each in KERNEL_DIRECTORIES):
-        return "is where the kernel or the boot loader lives."
+        return "is a directory of the kernel or the boot loader."
     return None
 
 

@@ -1,1 +1,1 @@
-"""The door to Azure: who we are there, and a thin client for its resource manager."""
+"""Azure: credentials, and a thin client for Azure Resource Manager."""

@@ -1,4 +1,4 @@
-"""A thin client of Azure Resource Manager on azure-core's pipeline, and its errors as messages for the operator."""
+"""A thin client of Azure Resource Manager on azure-core's pipeline, with its errors as messages for operators."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class ArmReader(Protocol):
 
 
 class AzureCallError(FlexError):
-    """Azure cannot be asked (status 0), or its answer is no."""
+    """Azure could not be reached (status 0), or rejected the request."""
 
     def __init__(
         self, name: str, message: str, hint: str, *, retryable: bool, status: int = 0, code: str = ""
     ) -> None:
         super().__init__(name, message, hint, retryable=retryable)
         self.status = status
-        self.code = code  # ARM's own
+        self.code = code  # error code of ARM
 
 
 @dataclass(frozen=True)
 class ArmReply:
-    """An answer that is no refusal, with all that it says."""
+    """A successful response with its status, body and headers."""
 
     status: int
     text: str
@@ -50,7 +50,7 @@ class ArmReply:
 
 
 class ArmClient:
-    """Every call blocks; from a service that is to go on meanwhile, call it in a thread."""
+    """Client of Azure Resource Manager. All calls block, so call it in a thread from asynchronous code."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ArmClient:
         self._endpoint = endpoint.rstrip("/")
         self._ca_file = ca_file
         self._proxy = proxy
-        self._made: PipelineClient[HttpRequest, HttpResponse] | None = None
+        self._pipeline_client: PipelineClient[HttpRequest, HttpResponse] | None = None
 
     def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:
         return self._call("GET", path, api_version, query)
@@ -82,21 +82,21 @@ class ArmClient:
         self._call("DELETE", path, api_version, {})
 
     def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]:
-        """All pages of a collection."""
+        """Returns the items of all pages of a collection."""
         found: list[dict[str, Any]] = []
         for _ in range(MAX_PAGES):
             page = self.get(path, api_version, **query)
             found += page.get("value") or []
             following = urlsplit(str(page.get("nextLink") or ""))
-            # Only the link's words are taken: where to go, we know, and our token goes nowhere else.
+            # Only the query of the link is used, so that the token is never sent to another host.
             query = {name: value for name, value in parse_qsl(following.query) if name.lower() != "api-version"}
             if not query:
                 break
         return found
 
     def close(self) -> None:
-        if self._made:
-            self._made.close()
+        if self._pipeline_client:
+            self._pipeline_client.close()
 
     def send(
         self,
@@ -106,27 +106,27 @@ class ArmClient:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> ArmReply:
-        """One call. `where` is a path, or a full URL that ARM gave: our token goes to ARM, and nowhere else."""
+        """Sends one request. `where` is a path or a URL from ARM. The token is sent only to ARM."""
         from azure.core.exceptions import AzureError, ClientAuthenticationError  # noqa: PLC0415
         from azure.core.rest import HttpRequest  # noqa: PLC0415
 
         url = where if where.startswith("https://") else f"{self._endpoint}{where}"
         if _origin(url) != _origin(self._endpoint):
-            raise arm_unreachable_error(self._endpoint, f"it sends us elsewhere, to {urlsplit(url).netloc}")
+            raise arm_unreachable_error(self._endpoint, f"it redirects to another host, {urlsplit(url).netloc}")
         request = HttpRequest(method, url, params=dict(query or {}), json=body, headers=dict(headers or {}))
         try:
-            answer = self._client().send_request(request)
-            answer.read()
+            response = self._client().send_request(request)
+            response.read()
         except ClientAuthenticationError as error:
             if is_connection_failure(error):
                 raise arm_unreachable_error("Entra ID", error.message) from error
             raise sign_in_failed_error(error.message) from error
         except AzureError as error:
             raise arm_unreachable_error(self._endpoint, error.message) from error
-        heard = {name.lower(): value for name, value in answer.headers.items()}
-        if answer.status_code >= 400:
-            raise refused_error(answer.status_code, answer.text(), heard)
-        return ArmReply(answer.status_code, answer.text(), heard)
+        response_headers = {name.lower(): value for name, value in response.headers.items()}
+        if response.status_code >= 400:
+            raise refused_error(response.status_code, response.text(), response_headers)
+        return ArmReply(response.status_code, response.text(), response_headers)
 
     def _call(
         self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None
@@ -134,9 +134,9 @@ class ArmClient:
         return _object(self.send(method, path, {"api-version": api_version, **query}, body).text)
 
     def _client(self) -> PipelineClient[HttpRequest, HttpResponse]:
-        if self._made is None:
-            self._made = _pipeline(self._credential, self._endpoint, self._ca_file, self._proxy)
-        return self._made
+        if self._pipeline_client is None:
+            self._pipeline_client = _pipeline(self._credential, self._endpoint, self._ca_file, self._proxy)
+        return self._pipeline_client
 
 
 def _pipeline(
@@ -165,26 +165,26 @@ def _pipeline(
 
 
 HINTS = {
-    401: "Check which identity this uses, and that its tenant is the subscription's.",
-    403: "Give this identity a role on the resource: `az role assignment create`.",
-    404: "Check the id: subscription, resource group and name.",
-    429: "Azure asks for patience; try again in a minute.",
+    401: "Check the identity in use, and that its tenant is the tenant of the subscription.",
+    403: "Assign a role on the resource to this identity with `az role assignment create`.",
+    404: "Check the ID: subscription, resource group and name.",
+    429: "Azure throttles requests. Run the same command again in a minute.",
 }
 
 
 def refused_error(status: int, text: str, headers: Mapping[str, str] | None = None) -> AzureCallError:
-    """ARM's refusal, in ARM's words where it has any. `headers` have names in lower case."""
-    heard = headers or {}
+    """Returns the error of a rejected request, with ARM's message if any. `headers` have names in lower case."""
+    response_headers = headers or {}
     content = _object(text).get("error")
     error: dict[str, Any] = content if isinstance(content, dict) else {}
     code = str(error.get("code") or f"HTTP {status}")
-    message = str(error.get("message") or "it gave no reason").rstrip(".")
-    correlation = heard.get("x-ms-correlation-request-id") or heard.get("x-ms-request-id") or ""
-    about = f" (correlation id {correlation})" if correlation else ""
+    message = str(error.get("message") or "no message").rstrip(".")
+    correlation = response_headers.get("x-ms-correlation-request-id") or response_headers.get("x-ms-request-id") or ""
+    details = f" (correlation ID {correlation})" if correlation else ""
     return AzureCallError(
         "arm-request-rejected",
-        f"Azure refused ({code}): {message}{about}.",
-        _remedy(status, message, heard.get("retry-after", "")),
+        f"Azure rejected the request ({code}): {message}{details}.",
+        _remedy(status, message, response_headers.get("retry-after", "")),
         retryable=status in {408, 429} or status >= 500,
         status=status,
         code=code,
@@ -195,7 +195,7 @@ def _remedy(status: int, message: str, retry_after: str) -> str:
     if status == 403 and (missing := error_messages.parse_forbidden(message)):
         return missing.remedy
     if status == 429 and (moment := error_messages.retry_time(retry_after, datetime.now(timezone.utc))):
-        return f"Azure has had too many requests of this identity, and answers again from {moment} on."
+        return f"Azure throttles requests of this identity. Run the same command again after {moment}."
     return HINTS.get(status, "")
 
 
@@ -209,14 +209,14 @@ def arm_unreachable_error(endpoint: str, cause: str) -> AzureCallError:
 
 
 def sign_in_failed_error(cause: str) -> AzureCallError:
-    refusal = error_messages.parse_sign_in_error(cause)
+    failure = error_messages.parse_sign_in_error(cause)
     return AzureCallError(
-        "azure-sign-in-failed", refusal.sentence(), refusal.remedy, retryable=False, status=401, code=refusal.code
+        "azure-sign-in-failed", failure.sentence(), failure.remedy, retryable=False, status=401, code=failure.code
     )
 
 
 def is_connection_failure(error: BaseException) -> bool:
-    """Whether a sign-in failed because nobody answered: MSAL calls that a refusal, too."""
+    """Returns whether a sign-in failed because of the connection, which MSAL reports as an authentication error."""
     from azure.core.exceptions import ServiceRequestError, ServiceResponseError  # noqa: PLC0415
 
     return isinstance(error.__context__, ServiceRequestError | ServiceResponseError)

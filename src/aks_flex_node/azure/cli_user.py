@@ -1,4 +1,4 @@
-"""The person who typed the command, also behind sudo, and the credential of their `az login`."""
+"""The user login ran the command, also with sudo, and the credential of their `az login`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import CommandResult
 
 CLI_SECONDS = 60.0
-# What a person may have set for az in their shell; sudo lets it through when it is told to (`sudo -E`).
+# Variables that users set for az in their shell. `sudo -E` passes them on.
 PASSED_VARIABLES = ("AZURE_CONFIG_DIR", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy")
 
 
@@ -34,17 +34,17 @@ PASSED_VARIABLES = ("AZURE_CONFIG_DIR", "REQUESTS_CA_BUNDLE", "HTTPS_PROXY", "ht
 class CliUser:
     name: str
     home: str
-    is_other: bool  # than the user that this process runs as
-    shell: Mapping[str, str]  # what matters of their environment
+    is_other: bool  # not the user of this process
+    shell: Mapping[str, str]  # the relevant variables of their environment
 
     @classmethod
     def at(cls, environment: Mapping[str, str]) -> CliUser:
-        """Who typed the command that has this environment."""
+        """Returns the user login ran the command with this environment."""
         own = pwd.getpwuid(os.geteuid())
         sudo = environment.get("SUDO_USER", "") if own.pw_uid == 0 else ""
         try:
             found = pwd.getpwnam(sudo) if sudo else own
-        except KeyError:  # of a directory that is away just now
+        except KeyError:  # the user directory may be unavailable
             found = own
         home = found.pw_dir if sudo else environment.get("HOME") or found.pw_dir
         paths = (environment.get("PATH", ""), processes.ENVIRONMENT["PATH"], f"{home}/.local/bin", f"{home}/bin")
@@ -53,10 +53,10 @@ class CliUser:
         return cls(found.pw_name, home, found.pw_uid != own.pw_uid, {**shell, "PATH": path})
 
     def command(self, *argv: str) -> tuple[str, ...]:
-        """A command as this person: as root it would leave files of root's in their home."""
+        """Returns a command that runs as this user. As root, az would create root-owned files in the user's home."""
         if not self.is_other:
             return argv
-        # Their own places of programs count once it is them: what root runs until then is the system's.
+        # The user's PATH applies only after runuser, so that root runs only system programs.
         theirs = f"PATH={self.shell.get('PATH', '')}"
         return ("runuser", "-u", self.name, "--", "env", f"--chdir={self.home}", theirs, *argv)
 
@@ -66,23 +66,23 @@ class CliUser:
 
 
 class CliCredential:
-    """Whoever is signed in with `az login`."""
+    """The credential of the user login is signed in with `az login`."""
 
-    def __init__(self, person: CliUser, authority: TokenAuthority, tenant: str = "", private_ca: bytes = b"") -> None:
-        self._person = person
+    def __init__(self, user: CliUser, authority: TokenAuthority, tenant: str = "", private_ca: bytes = b"") -> None:
+        self._user = user
         self._authority = authority
         self._tenant = tenant
-        self._private_ca = private_ca  # certificates (PEM) that az would not believe by itself
+        self._private_ca = private_ca  # CA certificates (PEM) that az does not trust by default
 
     def get_token(self, *scopes: str, **_: Any) -> AccessToken:
         from azure.core.credentials import AccessToken  # noqa: PLC0415
 
-        answer = self._ask(scopes[0])
-        if answer.code != 0:
-            raise explain_cli_error(self._person, answer)
-        return AccessToken(*parse_token(answer.out))
+        result = self._run_az(scopes[0])
+        if result.code != 0:
+            raise explain_cli_error(self._user, result)
+        return AccessToken(*parse_token(result.out))
 
-    def _ask(self, scope: str) -> CommandResult:
+    def _run_az(self, scope: str) -> CommandResult:
         tenant = ("--tenant", self._tenant) if self._tenant else ()
         argv = ("az", "account", "get-access-token", "--scope", scope, "--output", "json", *tenant)
         variables = {"AZURE_CORE_COLLECT_TELEMETRY": "false", "AZURE_CORE_NO_COLOR": "true"}
@@ -92,13 +92,13 @@ class CliCredential:
             variables["HTTPS_PROXY"] = self._authority.proxy
         with _readable_ca_file(self._private_ca) as bundle:
             trust = {"REQUESTS_CA_BUNDLE": bundle} if bundle else {}
-            env = {**trust, **self._person.environment(), **variables}
-            return processes.run(self._person.command(*argv), seconds=CLI_SECONDS, env=env)
+            env = {**trust, **self._user.environment(), **variables}
+            return processes.run(self._user.command(*argv), seconds=CLI_SECONDS, env=env)
 
 
 @contextmanager
 def _readable_ca_file(content: bytes) -> Iterator[str]:
-    """A file of certificates, if there are any. They are no secret, and az may run as somebody else."""
+    """Yields the path of a CA file, or an empty string. It is not secret, and az may run as another user."""
     if not content:
         yield ""
         return
@@ -110,44 +110,44 @@ def _readable_ca_file(content: bytes) -> Iterator[str]:
 
 
 def parse_token(text: str) -> tuple[str, int]:
-    """A token and its end, of what az printed."""
+    """Parses the token and its expiry from the output of az."""
     try:
         document = json.loads(text)
         token = str(document["accessToken"])
-        # Older ones tell the end as a time of day at this place only.
+        # Older versions print only a local time.
         end = document.get("expires_on") or datetime.fromisoformat(str(document["expiresOn"])).timestamp()
         return token, int(end)
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _failed("it printed something that is no token", "Try `az account get-access-token` by hand.") from None
+        raise _failed("its output is not a token", "Run `az account get-access-token` to check it.") from None
 
 
-def explain_cli_error(person: CliUser, answer: CommandResult) -> AzureCallError:
-    """Why az gave no token."""
-    output = answer.err.strip()
-    if answer.code == MISSING_PROGRAM:
+def explain_cli_error(user: CliUser, result: CommandResult) -> AzureCallError:
+    """Returns the error for a failed az command."""
+    output = result.err.strip()
+    if result.code == MISSING_PROGRAM:
         return AzureCallError(
             "azure-cli-not-found",
-            "The configuration names no service principal for this, and the Azure CLI (`az`) is not installed here.",
-            "Install it and type `az login`, or set azure.servicePrincipal.",
+            "The configuration has no service principal, and the Azure CLI (`az`) is not installed on this machine.",
+            "Install the Azure CLI and run `az login`, or set `azure.servicePrincipal`.",
             retryable=False,
         )
-    who = f"`az login` as {person.name}"
+    login = f"`az login` as {user.name}"
     if "az login" in output or "AADSTS" in output:
-        refusal = error_messages.parse_sign_in_error(output) if "AADSTS" in output else None
-        cause = f" ({refusal.message})" if refusal else ""
+        failure = error_messages.parse_sign_in_error(output) if "AADSTS" in output else None
+        cause = f" ({failure.message})" if failure else ""
         return AzureCallError(
             "azure-cli-not-signed-in",
-            f"{person.name} is not signed in to Azure{cause}.",
-            f"Type {who}; then the same command again. Or set azure.servicePrincipal.",
+            f"{user.name} is not signed in to Azure{cause}.",
+            f"Run {login}, then run the same command again. Or set `azure.servicePrincipal`.",
             retryable=False,
             status=401,
-            code=refusal.code if refusal else "",
+            code=failure.code if failure else "",
         )
     lines = [line for line in output.splitlines() if line.strip()]
     return _failed(
-        lines[-1].removeprefix("ERROR: ").strip(" .")[:300] if lines else "it gave no reason", f"Try {who}."
+        lines[-1].removeprefix("ERROR: ").strip(" .")[:300] if lines else "no error message", f"Run {login}."
     )
 
 
 def _failed(reason: str, hint: str) -> AzureCallError:
-    return AzureCallError("azure-cli-failed", f"The Azure CLI gave us no token: {reason}.", hint, retryable=True)
+    return AzureCallError("azure-cli-failed", f"The Azure CLI returned no token: {reason}.", hint, retryable=True)

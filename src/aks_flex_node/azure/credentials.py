@@ -1,4 +1,4 @@
-"""Azure credentials of each kind. azure-identity is imported when it is needed: it costs 0.3 s and 40 MiB."""
+"""Azure credentials of all kinds. azure-identity is imported on first use, because it needs 0.3 s and 40 MiB."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
 
 PUBLIC_AUTHORITY = "https://login.microsoftonline.com"
-# Clouds that Entra's own list knows. Any other authority is a private one, which that list would call a fake.
+# Authorities of the public clouds. Instance discovery rejects all others, so it is disabled for them.
 PUBLIC_AUTHORITY_HOSTS = frozenset(
     (
         "login.microsoftonline.com",
@@ -29,18 +29,18 @@ PUBLIC_AUTHORITY_HOSTS = frozenset(
 
 @dataclass(frozen=True)
 class TokenAuthority:
-    """Where tokens come from."""
+    """An Entra ID authority that issues tokens."""
 
     host: str = PUBLIC_AUTHORITY
-    ca_file: str | None = None  # for an authority with certificates of its own
-    proxy: str | None = None  # that leads there
+    ca_file: str | None = None  # for an authority with a private CA
+    proxy: str | None = None  # proxy to the authority
 
     @property
     def is_private(self) -> bool:
         return urlsplit(self.host).hostname not in PUBLIC_AUTHORITY_HOSTS
 
     def options(self) -> dict[str, Any]:
-        """What azure-identity has to be told about it."""
+        """Returns the options of azure-identity for this authority."""
         options: dict[str, Any] = {"authority": self.host}
         if self.is_private:
             options["disable_instance_discovery"] = True
@@ -63,7 +63,7 @@ def service_principal(
 def service_principal_by_certificate(
     tenant: str, client_id: str, pem: bytes, authority: TokenAuthority | None = None
 ) -> TokenCredential:
-    """`pem` is a certificate and its private key, in any order."""
+    """Returns the credential of a service principal. `pem` has a certificate and its private key, in any order."""
     from azure.identity import CertificateCredential  # noqa: PLC0415
 
     options = (authority or TokenAuthority()).options()
@@ -72,28 +72,28 @@ def service_principal_by_certificate(
     except (ValueError, TypeError) as error:
         raise AzureCallError(
             "client-certificate-invalid",
-            f"The certificate of the service principal cannot be used: {_first_words(error)}.",
-            "It must be PEM: a certificate, and its RSA private key without a password.",
+            f"The certificate of the service principal cannot be used: {_first_sentence(error)}.",
+            "Use PEM with a certificate and its RSA private key without a password.",
             retryable=False,
         ) from None
 
 
 def managed_identity(client_id: str | None = None) -> TokenCredential:
-    """The identity of the Azure VM (or pod) that this runs on; which one, when it has several."""
+    """Returns the credential of this Azure VM's (or pod's) managed identity. `client_id` selects one of several."""
     return ImdsCredential(client_id)
 
 
 def workload_identity(
     tenant: str, client_id: str, token_file: str, authority: TokenAuthority | None = None
 ) -> TokenCredential:
-    """An identity that trusts whoever signed the token in a file."""
+    """Returns the credential of an identity that trusts the issuer of the token in a file."""
     try:
         Path(token_file).read_bytes()
     except OSError as error:
         raise AzureCallError(
             "federated-token-unreadable",
-            f"{token_file}, which should hold a federated token, cannot be read: {error.strerror}.",
-            "Whatever provides the token on this machine must be running; azure.workloadIdentity.tokenFile names it.",
+            f"The federated token file {token_file} cannot be read: {error.strerror}.",
+            "Check `azure.workloadIdentity.tokenFile`, and that the program that writes the token is running.",
             retryable=True,
         ) from None
     from azure.identity import WorkloadIdentityCredential  # noqa: PLC0415
@@ -103,18 +103,19 @@ def workload_identity(
 
 
 def default_credential(authority: TokenAuthority | None = None) -> TokenCredential:
-    """Whatever this service was given: environment variables, workload identity, managed identity, or `az login`."""
+    """Returns the default credential: environment, workload identity, managed identity, or `az login`."""
     from azure.identity import DefaultAzureCredential  # noqa: PLC0415
 
-    options = authority.options() if authority else {}  # without one, AZURE_AUTHORITY_HOST decides
+    options = authority.options() if authority else {}  # otherwise AZURE_AUTHORITY_HOST applies
     return DefaultAzureCredential(
         **options, exclude_interactive_browser_credential=True, exclude_powershell_credential=True
     )
 
 
 class FirstWorkingCredential:
-    """The first of some identities that signs in. When none does, the reason of each is told; what to do about it, as
-    the first says."""
+    """Uses the first of several credentials that signs in. If all fail, raises one error with all messages and the
+    hint of the first.
+    """
 
     def __init__(self, candidates: Sequence[TokenCredential]) -> None:
         self._candidates = tuple(candidates)
@@ -127,14 +128,14 @@ class FirstWorkingCredential:
             except AzureCallError as error:
                 failed.append(error)
             else:
-                self._candidates = (each,)  # it is who we are from now on
+                self._candidates = (each,)  # used from now on
                 return token
-        first = failed[0]  # there is at least one of them, and it did not sign in
+        first = failed[0]  # at least one credential failed
         first.message = " ".join(error.message for error in failed)
         first.retryable = any(error.retryable for error in failed)
         raise first
 
 
-def _first_words(error: Exception) -> str:
+def _first_sentence(error: Exception) -> str:
     sentence = (str(error).splitlines() or [""])[0].partition(". ")[0]
-    return sentence.strip(" .") or "it is not understood"
+    return sentence.strip(" .") or "it cannot be parsed"

@@ -1,4 +1,4 @@
-"""Identities that a machine has by itself: of an Azure VM (IMDS), and of a machine connected to Azure Arc (HIMDS)."""
+"""Managed identities of machines: of an Azure VM (IMDS), and of a machine connected to Azure Arc (HIMDS)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 IMDS = "http://169.254.169.254"
 HIMDS = "http://127.0.0.1:40342"
-# azcmagent tells services its address by this file, and only services that start after it.
+# azcmagent publishes its endpoint in this file, which only services that start later can see in their environment.
 HIMDS_FILES = ("/lib/systemd/system.conf.d/azcmagent.conf", "/etc/systemd/system.conf.d/azcmagent.conf")
 TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105
 REACH_SECONDS = 3.0
-# By these a host that is no plain VM (App Service, a pod) says where identities are; azure-identity knows them.
+# Variables of other hosts (App Service, pods), which azure-identity supports.
 OTHER_IDENTITY_VARIABLES = ("IDENTITY_ENDPOINT", "MSI_ENDPOINT", "AZURE_FEDERATED_TOKEN_FILE")
-_SAID = re.compile(r"Token request error: \([^)]*\) *(.*)", re.DOTALL)
+_SERVICE_MESSAGE = re.compile(r"Token request error: \([^)]*\) *(.*)", re.DOTALL)
 
 
 class ImdsCredential:
-    """The identity of the Azure VM that this runs on; which one, when it has several."""
+    """The managed identity of this Azure VM. `client_id` selects one of several."""
 
     def __init__(self, client_id: str | None = None) -> None:
         self._client_id = client_id
@@ -39,10 +39,10 @@ class ImdsCredential:
         from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
 
         where = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", IMDS)
-        if not any(name in os.environ for name in OTHER_IDENTITY_VARIABLES) and (cause := _unreached(where)):
-            raise _absent(where, cause)
+        if not any(name in os.environ for name in OTHER_IDENTITY_VARIABLES) and (cause := _connection_error(where)):
+            raise _unavailable(where, cause)
         try:
-            # What leads out of the machine does not lead to it.
+            # A proxy for external hosts must not be used for IMDS.
             found = ManagedIdentityCredential(client_id=self._client_id, use_env_settings=False)
             token: AccessToken = found.get_token(*scopes)
         except ClientAuthenticationError as error:
@@ -51,7 +51,7 @@ class ImdsCredential:
 
 
 class ArcCredential:
-    """The identity of a machine that is registered with Azure Arc. Its agent shows who may have it by a key file."""
+    """The identity of a machine that is registered with Azure Arc. Its agent authorizes callers with a key file."""
 
     def __init__(self, endpoint: str = "") -> None:
         self._endpoint = endpoint
@@ -61,7 +61,7 @@ class ArcCredential:
         from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
 
         where = self._endpoint or himds_endpoint()
-        if cause := _unreached(where):
+        if cause := _connection_error(where):
             raise _arc_down(where, cause)
         with _environment({"IDENTITY_ENDPOINT": where + TOKEN_PATH, "IMDS_ENDPOINT": where}):
             try:
@@ -77,7 +77,7 @@ class ArcCredential:
 
 
 def himds_endpoint() -> str:
-    """Where the agent of Azure Arc answers, as it says itself."""
+    """Returns the endpoint of the Azure Arc agent, as the agent publishes it."""
     for file in HIMDS_FILES:
         with contextlib.suppress(OSError):
             if found := parse_himds_endpoint(Path(file).read_text()):
@@ -86,31 +86,33 @@ def himds_endpoint() -> str:
 
 
 def parse_himds_endpoint(text: str) -> str:
-    """The address in the file of systemd's settings that azcmagent brings; nothing when there is none."""
+    """Parses the endpoint from the systemd configuration file of azcmagent. Returns an empty string if missing."""
     found = re.search(r"\bIMDS_ENDPOINT=(http://(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?)", text)
     return found[1] if found else ""
 
 
 def service_message(message: str) -> str:
-    """What the machine's own service said, without what the library adds."""
-    found = _SAID.search(message)
+    """Returns the message of the local service without the additions of the library."""
+    found = _SERVICE_MESSAGE.search(message)
     lines = (found[1] if found else message).strip().splitlines()
-    return lines[0].strip(" .")[:300] if lines and lines[0].strip() else "it gave no reason"
+    return lines[0].strip(" .")[:300] if lines and lines[0].strip() else "no message"
 
 
-def _unreached(where: str) -> str:
-    """Why nobody answers there, asked in a moment; the library alone would try for half a minute."""
+def _connection_error(where: str) -> str:
+    """Returns why the endpoint cannot be reached, or an empty string. The library alone would retry for half a
+    minute.
+    """
     parts = urlsplit(where)
     try:
         socket.create_connection((parts.hostname or "", parts.port or 80), REACH_SECONDS).close()
     except OSError as error:
-        return (error.strerror or str(error) or "no answer").lower()
+        return (error.strerror or str(error) or "no response").lower()
     return ""
 
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Azure's library is told by variables where the agent of Arc is; nothing else of ours is to hear of it."""
+    """Sets variables for azure-identity, and restores them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -122,21 +124,21 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _absent(where: str, cause: str) -> AzureCallError:
+def _unavailable(where: str, cause: str) -> AzureCallError:
     return AzureCallError(
         "managed-identity-unavailable",
-        f"No managed identity: nobody answers at {where} ({cause}).",
-        "Only Azure's own VMs have one. Elsewhere, use azure.servicePrincipal or azure.arc.",
+        f"The managed identity is not available: {where} does not respond ({cause}).",
+        "Only Azure VMs have a managed identity. On other machines, set `azure.servicePrincipal` or `azure.arc`.",
         retryable=True,
     )
 
 
 def _unknown(client_id: str | None, reason: str) -> AzureCallError:
-    which = f"the identity {client_id}" if client_id else "an identity of its own"
+    which = f"the identity {client_id}" if client_id else "a system-assigned identity"
     return AzureCallError(
         "managed-identity-not-found",
         f"This VM does not have {which}: {reason}.",
-        "Give it one with `az vm identity assign`, and check azure.managedIdentity.clientId.",
+        "Assign one with `az vm identity assign`, and check `azure.managedIdentity.clientId`.",
         retryable=False,
         status=401,
     )
@@ -145,8 +147,8 @@ def _unknown(client_id: str | None, reason: str) -> AzureCallError:
 def _arc_down(where: str, cause: str) -> AzureCallError:
     return AzureCallError(
         "arc-agent-unavailable",
-        f"The agent of Azure Arc does not answer at {where} ({cause}).",
-        "Look with `azcmagent show` and `systemctl status himdsd`. A machine that is not registered yet: "
+        f"The Azure Arc agent does not respond at {where} ({cause}).",
+        "Check `azcmagent show` and `systemctl status himdsd`. If the machine is not registered yet, run "
         "`aks-flex-node arc register`.",
         retryable=True,
     )
@@ -155,8 +157,8 @@ def _arc_down(where: str, cause: str) -> AzureCallError:
 def _arc_key_unreadable(file: str) -> AzureCallError:
     return AzureCallError(
         "arc-key-unreadable",
-        f"{file}, by which the agent of Azure Arc knows who may have the machine's identity, cannot be read.",
-        "Run this as root, or as a member of the group himds.",
+        f"The key file {file}, with which the Azure Arc agent authorizes callers, cannot be read.",
+        "Run the command as root, or as a member of the group himds.",
         retryable=False,
     )
 
@@ -164,8 +166,9 @@ def _arc_key_unreadable(file: str) -> AzureCallError:
 def _arc_refused(reason: str) -> AzureCallError:
     return AzureCallError(
         "arc-identity-rejected",
-        f"The agent of Azure Arc gave us no token: {reason.strip(' .')}.",
-        "Look with `azcmagent show` whether the machine is connected, and with `azcmagent check` what it can reach.",
+        f"The Azure Arc agent issued no token: {reason.strip(' .')}.",
+        "Check with `azcmagent show` whether the machine is connected, and with `azcmagent check` whether it can "
+        "reach Azure.",
         retryable=True,
         status=401,
     )

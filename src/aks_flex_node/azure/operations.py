@@ -1,5 +1,5 @@
-"""Long-running operations of Azure Resource Manager: started by one call, then polled until done, also by another
-process. An operation is data and can be stored, so that a run after a crash goes on waiting and starts nothing
+"""Long-running operations of Azure Resource Manager: started by one request, then polled until they finish, possibly
+by another process. An operation can be stored, so that a run after a crash continues to wait and starts nothing
 twice.
 """
 
@@ -16,7 +16,7 @@ from aks_flex_node.azure.arm import AzureCallError
 if TYPE_CHECKING:
     from aks_flex_node.azure.arm import ArmClient
 
-DEFAULT_PAUSE_SECONDS = 10.0  # seconds between two looks, where Azure asks for none
+DEFAULT_PAUSE_SECONDS = 10.0  # poll interval if Azure does not specify one
 MAX_PAUSE_SECONDS = 60.0
 DONE, ENDED = "succeeded", frozenset({"failed", "canceled", "cancelled"})
 HOUR = 3600.0
@@ -32,7 +32,7 @@ class OperationReply:
 
     @property
     def pause(self) -> float:
-        """For how long Azure asks not to be asked again."""
+        """Returns the Retry-After of Azure, within limits."""
         try:
             return min(max(float(self.headers.get("retry-after", DEFAULT_PAUSE_SECONDS)), 0.2), MAX_PAUSE_SECONDS)
         except ValueError:
@@ -40,7 +40,7 @@ class OperationReply:
 
 
 class OperationSender(Protocol):
-    """One call of ARM, with all that its answer says. A refusal is raised as an AzureCallError."""
+    """Sends one request to ARM and returns the complete response. Raises AzureCallError if it is rejected."""
 
     def send(
         self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
@@ -48,7 +48,7 @@ class OperationSender(Protocol):
 
 
 class ArmSender:
-    """Calls by way of an ARM client. `where` is a path, or the full URL of an operation at the same place."""
+    """Sends requests with an ARM client. `where` is a path, or the URL of an operation on the same host."""
 
     def __init__(self, arm: ArmClient) -> None:
         self._arm = arm
@@ -57,25 +57,25 @@ class ArmSender:
         self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
     ) -> OperationReply:
         query = {"api-version": api_version} if api_version else {}
-        answer = self._arm.send(method, where, query, body, {"If-Match": if_match} if if_match else {})
-        return OperationReply(answer.status, _document(answer.text), answer.headers)
+        reply = self._arm.send(method, where, query, body, {"If-Match": if_match} if if_match else {})
+        return OperationReply(reply.status, _document(reply.text), reply.headers)
 
 
 @dataclass(frozen=True)
 class AzureOperation:
-    """Something that Azure is at."""
+    """A long-running operation in Azure."""
 
-    what: str  # in words, such as "the VPN gateway"
-    resource: str  # the path of what it is about
+    what: str  # for messages, for example "the VPN gateway"
+    resource: str  # path of the resource
     api_version: str
     status_url: str = ""
     result_url: str = ""
-    began: float = 0.0  # unix time
+    began: float = 0.0  # Unix time
 
 
 @dataclass(frozen=True)
 class OperationTimeout:
-    """How long something may take, and by which clocks: the one that people read may be set meanwhile."""
+    """Time limit and clocks of an operation. It uses the monotonic clock, because the system clock can change."""
 
     seconds: float = HOUR
     sleep: Callable[[float], None] = time.sleep
@@ -99,8 +99,10 @@ def started_operation(
 def wait_for_operation(
     sender: OperationSender, operation: AzureOperation, timeout: OperationTimeout, note: NoteProgress
 ) -> Any:
-    """Wait until it is done; what it made or said. Trouble on the way is no end while there is time."""
-    last_message, start = "", timeout.clock()  # who takes up the work of another process has patience of its own
+    """Waits until the operation has finished and returns its result. Temporary failures are retried until the
+    timeout.
+    """
+    last_message, start = "", timeout.clock()  # a process that continues to wait has its own timeout
     while True:
         try:
             state, result, pause = _poll(sender, operation)
@@ -119,17 +121,17 @@ def wait_for_operation(
 
 
 def _report_progress(operation: AzureOperation, passed: float, last_message: str, note: NoteProgress) -> str:
-    """Once a minute, in words."""
+    """Reports progress once a minute."""
     minutes = max(0, int(passed // 60))
     since = f", {minutes} min so far" if minutes else ""
-    message = f"Azure is at work on {operation.what}{since}"
+    message = f"waiting for Azure: {operation.what}{since}"
     if message != last_message:
         note(message)
     return message
 
 
 def _poll(sender: OperationSender, operation: AzureOperation) -> tuple[str, Any, float]:
-    """How far it is, what came of it (or why it failed), and when to look again."""
+    """Returns the state, the result (or the error), and the time until the next poll."""
     if operation.status_url:
         reply = _known(sender, operation.status_url)
         if reply:
@@ -143,7 +145,7 @@ def _poll(sender: OperationSender, operation: AzureOperation) -> tuple[str, Any,
 
 
 def _known(sender: OperationSender, url: str) -> OperationReply | None:
-    """Azure forgets operations after a while; then the resource itself says how it is."""
+    """Returns None if Azure no longer knows the operation. Then the resource itself has the state."""
     try:
         return sender.send("GET", url)
     except AzureCallError as error:
@@ -163,7 +165,7 @@ def _by_status(sender: OperationSender, operation: AzureOperation, reply: Operat
 
 
 def provisioning_state(body: Any) -> str:
-    """Of a resource; one that has none is as it should be."""
+    """Returns the provisioning state of a resource. A resource without one counts as succeeded."""
     properties = body.get("properties") if isinstance(body, dict) else None
     return str((properties or {}).get("provisioningState") or "Succeeded")
 
@@ -173,12 +175,12 @@ def operation_failed_error(operation: AzureOperation, state: str, body: Any) -> 
     code, message = (
         (str(error.get(key) or "") for key in ("code", "message")) if isinstance(error, dict) else ("", "")
     )
-    cause = f"{code}: {message}" if code else message or "it gave no reason"
+    cause = f"{code}: {message}" if code else message or "no message"
     return AzureCallError(
         "azure-operation-failed",
-        f"Azure could not finish {operation.what} ({state}): {cause.rstrip('.')}.",
-        f"Look at {operation.resource} in the portal or with `az resource show --ids`, mend what it names, "
-        "then run the same command again.",
+        f"The Azure operation for {operation.what} ended with {state}: {cause.rstrip('.')}.",
+        f"Check {operation.resource} in the portal or with `az resource show --ids`, correct the cause, then run "
+        "the same command again.",
         retryable=False,
         code=code,
     )
@@ -187,8 +189,8 @@ def operation_failed_error(operation: AzureOperation, state: str, body: Any) -> 
 def operation_late_error(operation: AzureOperation, seconds: float) -> AzureCallError:
     return AzureCallError(
         "azure-operation-timeout",
-        f"Azure has not finished {operation.what} within {seconds / 60:.0f} min.",
-        "It goes on by itself. Run the same command again to wait for it once more.",
+        f"The Azure operation for {operation.what} did not finish within {seconds / 60:.0f} min.",
+        "The operation continues in Azure. Run the same command again to continue waiting.",
         retryable=True,
     )
 

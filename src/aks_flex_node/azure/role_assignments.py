@@ -1,6 +1,6 @@
 """Role assignments in Azure.
 
-The name of an assignment follows from its content, so an interrupted run finds it again.
+The name of an assignment is derived from its content, so that an interrupted run finds it again.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ ASSIGNMENT_TYPE = "providers/Microsoft.Authorization/roleAssignments"
 AKS_TYPE = "Microsoft.ContainerService/managedClusters"
 ASSIGNMENT_NAMESPACE = uuid.UUID(
     "3b1f4d1e-6a5c-5f0e-9d0b-8a6f2c1e7d40"
-)  # what our names are made in; any would do, but always the same
+)  # namespace of assignment names; must never change
 
 
 @dataclass(frozen=True)
 class AzureRole:
     id: str
     name: str
-    action: str = ""  # one thing that it allows and by which it is known to be in effect
+    action: str = ""  # an action that the role allows, used to check that it is effective
     data_action: str = ""
 
 
-# What a node's identity needs on its cluster.
+# Roles that the identity of a node needs on its cluster.
 NODE_ROLES = (
     AzureRole("acdd72a7-3385-48ef-bd42-f606fba81ae7", "Reader", f"{AKS_TYPE}/read"),
     AzureRole(
@@ -73,13 +73,13 @@ def assign(
     deadline: RetryDeadline,
     note: Callable[[str], None],
 ) -> bool:
-    """Give a role; False when somebody else has given it already.
+    """Assigns a role. Returns False if the assignment already exists under another name.
 
-    A principal that was made a moment ago is not known everywhere: that passes. A refusal does not.
+    A new principal is not known everywhere in Azure immediately, so this is retried. Other rejections are not.
     """
     subscription = "/".join(scope.split("/")[:3])
     definition = f"{subscription}/providers/Microsoft.Authorization/roleDefinitions/{role.id}"
-    # With the kind of the principal told, Azure does not insist on finding it in its directory first.
+    # With principalType, Azure does not look up the principal in the directory first.
     properties = {"roleDefinitionId": definition, "principalId": principal, "principalType": "ServicePrincipal"}
     while True:
         try:
@@ -99,7 +99,7 @@ def assign(
 
 
 def unassign(arm: RolesClient, assignment: str) -> None:
-    """One that is gone already is as good."""
+    """Deletes a role assignment, if it exists."""
     try:
         arm.delete(assignment, ROLE_API_VERSION)
     except AzureCallError as error:
@@ -108,13 +108,13 @@ def unassign(arm: RolesClient, assignment: str) -> None:
 
 
 def missing_roles(arm: RolesClient, scope: str, roles: Iterable[AzureRole]) -> list[AzureRole]:
-    """Those of the roles that are not in effect for whoever asks."""
+    """Returns the roles that are not effective for the caller."""
     try:
         found = arm.list(f"{scope}/providers/Microsoft.Authorization/permissions", ROLE_API_VERSION)
     except AzureCallError as error:
         if error.status != 403:
             raise
-        return list(roles)  # whoever may do nothing may not even ask
+        return list(roles)  # without any role, the caller cannot list its permissions
     return [role for role in roles if not _in_effect(role, found)]
 
 
@@ -124,15 +124,15 @@ def _in_effect(role: AzureRole, permissions: list[dict[str, Any]]) -> bool:
     )
 
 
-def _allowed(action: str, permissions: list[dict[str, Any]], yes: str, no: str) -> bool:
+def _allowed(action: str, permissions: list[dict[str, Any]], allow: str, deny: str) -> bool:
     def matches(patterns: list[str] | None) -> bool:
         return any(fnmatchcase(action.lower(), str(pattern).lower()) for pattern in patterns or ())
 
-    return any(matches(each.get(yes)) and not matches(each.get(no)) for each in permissions)
+    return any(matches(each.get(allow)) and not matches(each.get(deny)) for each in permissions)
 
 
 def assignment_command(scope: str, role: AzureRole, principal: str) -> str:
-    """What somebody types who may give roles."""
+    """Returns the az command that assigns a role."""
     return (
         f"az role assignment create --assignee-object-id {principal} --assignee-principal-type ServicePrincipal "
         f'--role "{role.name}" --scope {scope}'
@@ -142,7 +142,7 @@ def assignment_command(scope: str, role: AzureRole, principal: str) -> str:
 def assignment_forbidden_error(scope: str, role: AzureRole, principal: str, error: AzureCallError) -> FlexError:
     return FlexError(
         "role-assignment-forbidden",
-        f"The role {role.name} on {scope} could not be given: {error.message}",
-        "Whoever registers needs the role User Access Administrator (or Owner) there; or let somebody who has it "
-        f"run: {assignment_command(scope, role, principal)}",
+        f"The role {role.name} on {scope} could not be assigned: {error.message}",
+        "The operator needs the role User Access Administrator (or Owner) on this scope. Or ask a user with this "
+        f"role to run: {assignment_command(scope, role, principal)}",
     )

@@ -1,1 +1,1 @@
-"""The machine: what can be asked of it, what can be done to it, and the hosts that carry it out."""
+"""Access to the machine: queries, actions, and the hosts that execute them."""

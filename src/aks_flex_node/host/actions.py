@@ -1,6 +1,6 @@
-"""What can be done to a machine, as frozen data: an action can be shown, compared, journaled and done later.
+"""Actions that change a machine, as frozen data: an action can be shown, compared, journaled and executed later.
 
-Every action may be done twice with the same result as once, and may be cut off at any instant and done again.
+All actions are idempotent, and can be interrupted at any time and executed again.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import TypeAlias
 
 
 class BaseAction(ABC):
-    """What every action can say of itself."""
+    """Base class of all actions."""
 
     @property
     def subject(self) -> str:
-        """The path, unit, module, setting or device that it is about; empty for an action without one."""
+        """Returns the path, unit, module, setting or device that the action changes, or an empty string."""
         return ""
 
     @property
     def started_unit(self) -> str:
-        """The unit that it starts or restarts; empty for any other action."""
+        """Returns the unit that the action starts or restarts, or an empty string."""
         return ""
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """What it does, as plans and logs show it."""
+        """Returns the description for plans and logs, in the imperative."""
 
     def __str__(self) -> str:
         return self.description
@@ -41,7 +41,7 @@ class PathAction(BaseAction):
 
 
 class NamedAction(BaseAction):
-    """About a unit or a kernel module."""
+    """An action on a unit or a kernel module."""
 
     name: str
 
@@ -63,17 +63,17 @@ class MakeDirectory(PathAction):
 
     @property
     def description(self) -> str:
-        return f"make directory {self.path} ({self.mode:04o})"
+        return f"create directory {self.path} ({self.mode:04o})"
 
 
 @dataclass(frozen=True)
 class WriteFile(PathAction):
-    """Put a whole file in place of whatever is there, with its mode from the moment it exists."""
+    """Replaces a whole file. The file has its mode from the moment it exists."""
 
     path: str
     content: bytes = field(repr=False)
     mode: int = 0o644
-    secret: bool = False  # never show what is in it
+    secret: bool = False  # never print the content
 
     @property
     def description(self) -> str:
@@ -82,7 +82,7 @@ class WriteFile(PathAction):
 
 @dataclass(frozen=True)
 class EditFile(WriteFile):
-    """Write a file that belongs to somebody else: it is changed in place of being owned."""
+    """Writes a file that the agent edits, but does not own."""
 
     @property
     def description(self) -> str:
@@ -91,7 +91,7 @@ class EditFile(WriteFile):
 
 @dataclass(frozen=True)
 class MakeLink(PathAction):
-    """Point a symbolic link somewhere, in one instant, whatever it pointed to before."""
+    """Creates or replaces a symbolic link atomically."""
 
     path: str
     target: str
@@ -103,7 +103,7 @@ class MakeLink(PathAction):
 
 @dataclass(frozen=True)
 class Remove(PathAction):
-    """Take away one file or link, or a directory if it is empty. What is mounted there stays."""
+    """Removes a file, a link or an empty directory. Does nothing if a file system is mounted there."""
 
     path: str
 
@@ -114,25 +114,25 @@ class Remove(PathAction):
 
 @dataclass(frozen=True)
 class RemoveTree(PathAction):
-    """Take away a directory with all that is in it, but nothing that is mounted there, nor through it."""
+    """Removes a directory tree. Fails if a file system is mounted in it."""
 
     path: str
 
     @property
     def description(self) -> str:
-        return f"remove {self.path} and all in it"
+        return f"remove {self.path} recursively"
 
 
 @dataclass(frozen=True)
 class PlaceTree(PathAction):
-    """Put a directory that was made ready beside it in its place, in one instant; an older one there goes after."""
+    """Renames a prepared directory to its final path, and then removes the older directory."""
 
     source: str
     path: str
 
     @property
     def description(self) -> str:
-        return f"put {self.path} in place"
+        return f"install {self.path}"
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class LoadModule(NamedAction):
 
 @dataclass(frozen=True)
 class UnloadModule(NamedAction):
-    """Unload it if nothing uses it."""
+    """Unloads a module that is not in use."""
 
     name: str
 
@@ -188,7 +188,7 @@ class SwapOff(BaseAction):
 
     @property
     def description(self) -> str:
-        return f"stop swapping to {self.device}"
+        return f"disable swap on {self.device}"
 
 
 @dataclass(frozen=True)
@@ -202,14 +202,14 @@ class SwapOn(BaseAction):
 
     @property
     def description(self) -> str:
-        return f"swap to {self.device} again"
+        return f"enable swap on {self.device}"
 
 
 @dataclass(frozen=True)
 class ReloadUnits(BaseAction):
     @property
     def description(self) -> str:
-        return "tell systemd to read its unit files again"
+        return "reload the systemd unit files"
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ class DisableUnit(NamedAction):
 
 @dataclass(frozen=True)
 class StartUnit(StartingAction):
-    """Start it, and do not wait until it has started unless `wait`."""
+    """Starts a unit. Waits until it has started if `wait` is set."""
 
     name: str
     wait: bool = True
@@ -263,19 +263,19 @@ class StopUnit(NamedAction):
 
 @dataclass(frozen=True)
 class KillGroup(PathAction):
-    """End every process of a control group and of all below it, then take the empty groups away."""
+    """Kills all processes of a control group and its descendants, and removes the groups."""
 
-    path: str  # below each hierarchy's root, for example /kubepods.slice
-    seconds: float = 3.0  # how long they may take to end by themselves
+    path: str  # relative to the root of each hierarchy, for example /kubepods.slice
+    seconds: float = 3.0  # time between SIGTERM and SIGKILL
 
     @property
     def description(self) -> str:
-        return f"end the processes of control group {self.path}"
+        return f"kill the processes of control group {self.path}"
 
 
 @dataclass(frozen=True)
 class Run(BaseAction):
-    """Run a program that changes the machine in a way that has no action of its own."""
+    """Runs a program that changes the machine, if no other action exists for the change."""
 
     argv: tuple[str, ...]
     why: str

@@ -1,6 +1,6 @@
 """Files of a machine: of this one, or below a root directory.
 
-Writes are atomic and synced; removals never cross mounts.
+Writes are atomic and synced. Removals never cross mounts.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remov
 from aks_flex_node.host.host import EntryKind, FileEntry
 
 ROOT_PATH = Path("/")
-MAX_SYMLINKS = 40  # as many as the kernel follows
+MAX_SYMLINKS = 40  # limit of the kernel
 KINDS = ((stat.S_ISLNK, EntryKind.LINK), (stat.S_ISDIR, EntryKind.DIRECTORY), (stat.S_ISREG, EntryKind.FILE))
 FILE_ACTIONS = (MakeDirectory, WriteFile, MakeLink, Remove, RemoveTree, PlaceTree)
 
 
 def temporary_path(path: Path) -> Path:
-    """Where a file is written before it takes its place."""
+    """Returns the path of the temporary file that is renamed over its target."""
     return path.with_name(f".{path.name}.flex-new")
 
 
 def backup_path(path: Path) -> Path:
-    """Where a tree is moved while another takes its place."""
+    """Returns the path to which a directory tree is moved while it is replaced."""
     return path.with_name(f".{path.name}.flex-old")
 
 
@@ -41,7 +41,9 @@ class HostDisk:
     root: Path = ROOT_PATH
 
     def at(self, path: str) -> Path:
-        """Where a path of the machine is for us: links on the way are followed inside it, the last is not."""
+        """Returns the real path of a path on the machine. Follows links of parent directories inside the root, but
+        not the last component.
+        """
         if self.root == ROOT_PATH:
             return Path(path)
         root = resolved = str(self.root)
@@ -55,7 +57,7 @@ class HostDisk:
                 if links > MAX_SYMLINKS:
                     raise OSError(errno.ELOOP, "Too many links", path)
                 resolved = root if target.startswith("/") else resolved
-                parts = [*(word for word in target.split("/") if word and word != "."), *parts]
+                parts = [*(each for each in target.split("/") if each and each != "."), *parts]
             elif part != ".":
                 resolved = f"{resolved}/{part}"
         return Path(resolved)
@@ -77,7 +79,7 @@ class HostDisk:
             return None
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.EINVAL, errno.EIO, errno.ENODEV}:
-                return None  # a loop of links, or a file of the kernel's that says nothing
+                return None  # a loop of links, or a kernel file that cannot be read
             raise
 
     def digest(self, path: str) -> str:
@@ -96,7 +98,7 @@ class HostDisk:
         return total.hexdigest()
 
     def look(self, path: str) -> FileEntry | None:
-        # A daemon looks at hundreds of paths, again and again: plain text costs less than objects made of it.
+        # The daemon checks hundreds of paths repeatedly, and strings are cheaper than Path objects.
         real_path = path if self.root == ROOT_PATH else str(self.at(path))
         try:
             found = os.lstat(real_path)
@@ -141,7 +143,7 @@ class HostDisk:
     def _make_directory(self, path: Path, mode: int) -> None:
         path.mkdir(mode=mode, exist_ok=True)
         found = path.stat()
-        if (found.st_uid, found.st_gid) != (0, 0) and os.geteuid() == 0:  # else it is a test's
+        if (found.st_uid, found.st_gid) != (0, 0) and os.geteuid() == 0:  # otherwise it is a test
             os.chown(path, 0, 0)
         if stat.S_IMODE(found.st_mode) != mode:
             path.chmod(mode)
@@ -176,7 +178,7 @@ class HostDisk:
         if mounted := mounts.mounts_below(mounts.current_mounts(), str(target)):
             raise MachineError(
                 "mount-below-path",
-                f"{path} was not removed: {', '.join(mounted[:3])} is still mounted there.",
+                f"{path} was not removed: {', '.join(mounted[:3])} is still mounted.",
                 "Unmount it, then run the same command again.",
             )
         shutil.rmtree(target)
@@ -196,7 +198,7 @@ class HostDisk:
 
 
 def _target(path: str) -> str:
-    """Where a link leads; nothing when it is none."""
+    """Returns the target of a link, or an empty string if the path is not a link."""
     try:
         return os.readlink(path)  # noqa: PTH115 - asked for every part of every path
     except OSError:
@@ -208,24 +210,24 @@ def _remove_if_empty(path: Path) -> None:
         path.rmdir()
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-            raise  # what is still in it is not ours, and stays
+            raise  # other content is not removed
 
 
 def _explained(error: OSError, doing: str) -> MachineError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return MachineError(
             "disk-full",
-            f"There is no room on the disk to {doing}.",
-            "Make room on that file system, then run the same command again: it goes on where it stopped.",
+            f"The disk is full: could not {doing}.",
+            "Free space on this file system, then run the same command again. It continues where it stopped.",
         )
     if error.errno == errno.EROFS:
         return MachineError(
             "filesystem-read-only",
             f"The file system is read-only: could not {doing}.",
-            "Mount it writable, then run again.",
+            "Mount it writable, then run the same command again.",
         )
     return MachineError(
         "file-access-failed",
         f"Could not {doing}: {error.strerror or error}.",
-        "Look at what stands at that path, and at its owner and mode; then run the same command again.",
+        "Check the path, its owner and its mode, then run the same command again.",
     )

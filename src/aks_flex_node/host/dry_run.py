@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class DryHost:
-    """Looks at another host, and keeps to itself what it is told to do: reads see it, the other host does not."""
+    """Reads from another host, and records actions without executing them. Later reads include their effects."""
 
     def __init__(self, below: Host) -> None:
         self._below = below
@@ -138,7 +138,7 @@ class DryHost:
 
     def _move(self, source: str, path: str) -> None:
         if self.stat(source) is None:
-            return  # it was moved already; or it is yet to be made, which a dry run does not do
+            return  # already moved, or not staged, because a dry run does not download
         moved = {
             f"{path}{other.removeprefix(source)}": (entry, self._contents.get(other))
             for other, entry in self._entries.items()
@@ -157,7 +157,7 @@ class DryHost:
         }
 
     def _hidden(self, path: str) -> bool:
-        """Whether a directory above it was taken away here."""
+        """Returns whether a parent directory was removed in the overlay."""
         parents = path.split("/")
         return any(self._entries.get("/".join(parents[:count]), 1) is None for count in range(2, len(parents)))
 
@@ -166,7 +166,7 @@ class DryHost:
         return f"{self._followed(folder)}/{name}" if folder else f"/{name}"
 
     def _followed(self, path: str, links: int = 40) -> str:
-        """Where a path leads when the links that exist only here are followed."""
+        """Resolves links that exist only in the overlay."""
         resolved = ""
         parts = [part for part in path.split("/") if part]
         for index, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""The Host interface: a few read-only queries, and one way to act."""
+"""The Host interface: read-only queries, and one method that executes actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EntryKind(Enum):
 
 @dataclass(frozen=True)
 class FileEntry:
-    """What stands at a path; a link is not followed."""
+    """A file system entry. Links are not followed."""
 
     kind: EntryKind
     mode: int = 0o644  # permission bits
@@ -27,17 +27,17 @@ class FileEntry:
     gid: int = 0
     size: int = 0
     target: str = ""  # of a link
-    changed: int = 0  # nanoseconds; differs after any change to content or mode
+    changed: int = 0  # ctime in nanoseconds; differs after any change of content or mode
 
     @property
     def roots(self) -> bool:
-        """Whether it belongs to root alone."""
+        """Returns whether owner and group are root."""
         return self.uid == self.gid == 0
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a program said that changes nothing."""
+    """The result of a program."""
 
     code: int
     out: str = ""
@@ -53,69 +53,71 @@ class CommandResult:
         return lines[-1].strip() if lines else f"exit code {self.code}"
 
 
-STABLE_SECONDS = 30.0  # seconds after which a service that fell again and again has stopped doing so
+STABLE_SECONDS = 30.0  # uptime after which a service counts as stable
 
 
 @dataclass(frozen=True)
 class UnitState:
-    """What systemd says of a unit."""
+    """The state of a systemd unit."""
 
     name: str
     exists: bool = False
     enabled: bool = False
     active: str = "inactive"  # active, activating, failed, inactive …
     sub: str = "dead"
-    needs_reload: bool = False  # its file has changed since systemd read it
+    needs_reload: bool = False  # the unit file has changed since systemd read it
     restarts: int = 0
     pid: int = 0
     result: str = "success"
-    invocation: str = ""  # another one after every start
-    started: float = 0.0  # seconds on the machine's monotonic clock
+    invocation: str = ""  # different after every start
+    started: float = 0.0  # seconds on the monotonic clock
 
     @property
     def running(self) -> bool:
         return self.active in {"active", "activating", "reloading"}
 
     def is_stable(self, now: float) -> bool:
-        """Whether it has been up for a while: systemd does not forget the restarts of a service that was mended."""
+        """Returns whether the unit has been active for a while. systemd does not reset the restart count of a
+        recovered service.
+        """
         return self.active == "active" and now - self.started >= STABLE_SECONDS
 
 
-MISSING_PROGRAM = 127  # the code of an Answer when there is no such program here
+MISSING_PROGRAM = 127  # exit code if the program does not exist
 
 
 class Host(Protocol):
-    """One machine."""
+    """A machine."""
 
     @property
     def live(self) -> bool:
-        """Whether there is a kernel and a systemd to speak to, and not only files for the next boot."""
+        """Returns whether a kernel and systemd are running, as opposed to an image."""
         ...
 
     def read(self, path: str) -> bytes | None:
-        """A file's content; None when there is none."""
+        """Returns the content of a file, or None if it does not exist."""
         ...
 
     def digest(self, path: str) -> str:
-        """The sha256 of a file's content, however large it is; empty when there is none."""
+        """Returns the SHA-256 of a file of any size, or an empty string if it does not exist."""
         ...
 
     def stat(self, path: str) -> FileEntry | None:
-        """What stands at a path; None when nothing does."""
+        """Returns the entry at a path, or None if it does not exist."""
         ...
 
     def list_dir(self, path: str) -> tuple[str, ...]:
-        """What is in a directory, sorted; nothing when there is none."""
+        """Returns the sorted names in a directory, or an empty tuple if it does not exist."""
         ...
 
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
-        """What a program says that only looks. A program that is missing answers with code 127."""
+        """Runs a read-only program. A missing program returns exit code 127."""
         ...
 
     def unit(self, name: str) -> UnitState:
-        """What systemd says of a unit."""
+        """Returns the state of a systemd unit."""
         ...
 
     def apply(self, action: Action) -> None:
-        """Carry an action out, or raise a MachineError that names it."""
+        """Executes an action. Raises MachineError if it fails."""
         ...

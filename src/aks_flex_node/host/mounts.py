@@ -1,4 +1,4 @@
-"""Which directories have something mounted on them."""
+"""Mount points of the machine."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ MOUNTINFO = "/proc/self/mountinfo"
 
 
 def mount_points(text: str) -> list[str]:
-    """The mount points that a mountinfo names, in the order in which they were mounted."""
+    """Parses the mount points from mountinfo, in mount order."""
     return [_plain(line.split(" ")[4]) for line in text.splitlines() if line]
 
 
 def _plain(field: str) -> str:
-    """Blanks and the like are written as octal numbers there."""
+    """Decodes octal escapes of spaces and special characters."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 def mounts_below(points: Iterable[str], path: str) -> list[str]:
-    """The mount points at or below a path, the innermost first, as they must be unmounted."""
+    """Returns the mount points at or below a path, innermost first, in the order in which to unmount them."""
     prefix = path.rstrip("/") + "/"
     return sorted((point for point in points if point == path or point.startswith(prefix)), reverse=True)
 

@@ -1,4 +1,4 @@
-"""The one module of the product that starts processes."""
+"""Starts processes. No other module of the product does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TIMED_OUT = 124
-# Children get what they need to work, and nothing of what a configuration or a shell may have put into ours.
+# A minimal environment, so that child processes do not inherit variables with secrets or local settings.
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
@@ -28,7 +28,7 @@ def run(
     text: bytes = b"",
     env: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run a program to its end, which comes at the time limit at the latest."""
+    """Runs a program until it exits, or until the time limit."""
     try:
         done = subprocess.run(
             list(argv),
@@ -39,10 +39,10 @@ def run(
             env={**ENVIRONMENT, **(env or {})},
         )
     except FileNotFoundError:
-        return CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: no such program")
-    except OSError as error:  # not ours to start, or made for another machine
+        return CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: program not found")
+    except OSError as error:  # not executable, or built for another architecture
         return CommandResult(126, err=str(error))
     except subprocess.TimeoutExpired as late:
         output = (late.stderr or b"").decode(errors="replace")
-        return CommandResult(TIMED_OUT, err=f"{output}\n{argv[0]} did not end within {seconds:g} s")
+        return CommandResult(TIMED_OUT, err=f"{output}\n{argv[0]} did not exit within {seconds:g} s")
     return CommandResult(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""The real host: this machine, or a directory that holds the files of another (an image)."""
+"""The real host: this machine, or a directory with the files of another machine (an image)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = "/etc/systemd/system"
 
 
 class RootedHost:
-    """A machine whose files are below a directory, with the system it is given; an image has none that runs."""
+    """A machine whose files are below a directory, with a running system or, for an image, without one."""
 
     def __init__(self, root: Path, system: HostSystem | None = None) -> None:
         self.disk = HostDisk(root)
@@ -25,7 +25,6 @@ class RootedHost:
 
     @property
     def live(self) -> bool:
-        """Whether there is a kernel and a systemd to speak to, and not only files for the next boot."""
         return self.system.live
 
     def read(self, path: str) -> bytes | None:
@@ -61,7 +60,7 @@ class RealHost(RootedHost):
 
 
 class OfflineSystem:
-    """The system of an image: units can be enabled for its first boot, and nothing runs yet."""
+    """The system of an image: units can be enabled for the first boot, but nothing runs."""
 
     live = False
 
@@ -69,21 +68,21 @@ class OfflineSystem:
         self._disk = disk
 
     def ask(self, *argv: str, seconds: float) -> CommandResult:  # noqa: ARG002
-        return CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: nothing runs in an image")
+        return CommandResult(MISSING_PROGRAM, err=f"{argv[0]}: programs cannot run in an image")
 
     def unit(self, name: str) -> UnitState:
         exists = self._disk.look(f"{UNITS}/{name}") is not None
-        return UnitState(name, exists=exists, enabled=self._wanted(name).is_symlink())
+        return UnitState(name, exists=exists, enabled=self._wants_link(name).is_symlink())
 
     def do(self, action: Action) -> None:
         match action:
             case EnableUnit(name):
-                link = self._wanted(name)
+                link = self._wants_link(name)
                 link.parent.mkdir(exist_ok=True)
                 if not link.is_symlink():
                     link.symlink_to(f"{UNITS}/{name}")
             case DisableUnit(name):
-                self._wanted(name).unlink(missing_ok=True)
+                self._wants_link(name).unlink(missing_ok=True)
 
-    def _wanted(self, name: str) -> Path:
+    def _wants_link(self, name: str) -> Path:
         return self._disk.at(f"{UNITS}/multi-user.target.wants") / name

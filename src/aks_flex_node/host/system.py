@@ -1,4 +1,4 @@
-"""systemd, the kernel and programs of a running machine."""
+"""systemd, the kernel and the programs of a running machine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ UNIT_PROPERTIES = (
     "InvocationID",
     "ActiveEnterTimestampMonotonic",
 )
-UNIT_SECONDS = 100.0  # longer than systemd itself waits for a start or a stop
+UNIT_SECONDS = 100.0  # longer than systemd's timeout for a start or a stop
 
 
 class HostSystem(Protocol):
@@ -62,7 +62,7 @@ class HostSystem(Protocol):
 
 
 class LiveSystem:
-    """The system that runs here and now."""
+    """The running system of this machine."""
 
     live = True
 
@@ -81,9 +81,9 @@ class LiveSystem:
             case Unmount(path):
                 unmount(path)
             case UnloadModule(name):
-                run(["modprobe", "-r", name], seconds=10)  # one that is in use, or built in, stays
+                run(["modprobe", "-r", name], seconds=10)  # a module that is in use or built in is not removed
             case StartUnit(name) | RestartUnit(name):
-                # What went wrong before is over: how often it was restarted is counted anew.
+                # Resets the restart count of earlier failures.
                 run(["systemctl", "reset-failed", "--", name], seconds=10)
                 _run(action)
             case _:
@@ -100,7 +100,7 @@ COMMANDS = {
 
 
 def command(action: Action) -> tuple[tuple[str, ...], bytes, float]:
-    """What to run for an action, what to tell it, and how long it may take."""
+    """Returns the command of an action, its input, and its time limit."""
     match action:
         case Run(argv, _, text, seconds):
             return argv, text, seconds
@@ -116,28 +116,28 @@ def command(action: Action) -> tuple[tuple[str, ...], bytes, float]:
             return (*COMMANDS[type(action)], name), b"", UNIT_SECONDS
         case SwapOff(device):
             return (*COMMANDS[SwapOff], device), b"", UNIT_SECONDS
-    raise TypeError(f"{action!r} is not done by a program")
+    raise TypeError(f"{action!r} has no command")
 
 
 def _run(action: Action) -> None:
     argv, text, seconds = command(action)
-    answer = run(argv, text=text, seconds=seconds)
-    if not answer.ok:
+    result = run(argv, text=text, seconds=seconds)
+    if not result.ok:
         raise MachineError(
             "action-failed",
-            f"Could not {action}: {answer.last_line.rstrip('.')}.",
-            f"`{' '.join(argv[:6])}` failed. {_look_at(action)}",
+            f"Could not {action}: {result.last_line.rstrip('.')}.",
+            f"`{' '.join(argv[:6])}` failed. {_next_step(action)}",
         )
 
 
-def _look_at(action: Action) -> str:
+def _next_step(action: Action) -> str:
     if isinstance(action, StartUnit | RestartUnit):
-        return f"Look at `journalctl -u {action.name} -n 50`."
-    return "Run it by hand to see more, then run the same command again."
+        return f"Check `journalctl -u {action.name} -n 50`."
+    return "Run it manually to see the error, then run the same command again."
 
 
 def parse_unit(name: str, text: str) -> UnitState:
-    """What `systemctl show` says of a unit."""
+    """Parses the output of `systemctl show`."""
     properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     return UnitState(
         name,
@@ -155,7 +155,7 @@ def parse_unit(name: str, text: str) -> UnitState:
 
 
 def sysctl_path(key: str) -> str:
-    """Dots separate, except inside a name that has slashes already."""
+    """Returns the /proc path of a sysctl key. A key with slashes may have dots inside of a name."""
     return "/proc/sys/" + key.replace(".", "/")
 
 
@@ -166,31 +166,31 @@ def _set_sysctl(key: str, value: str) -> None:
         raise MachineError(
             "sysctl-failed",
             f"Could not set {key} to {value}: {error.strerror}.",
-            "In a container, its host must allow it. If the key is missing, load the kernel module it belongs to.",
+            "In a container, the host must allow it. If the key is missing, load its kernel module.",
         ) from error
 
 
 def unmount(path: str) -> None:
-    """Unmount all that is mounted at a path; lazily when it is in use, because whoever uses it was told to end."""
+    """Unmounts everything at a path. Unmounts lazily if it is in use, because its users are already being stopped."""
     for _ in range(mounts.current_mounts().count(path)):
         if not run(["umount", "--", path], seconds=20).ok:
             run(["umount", "--lazy", "--", path], seconds=20)
 
 
 def _groups(path: str) -> Iterator[Path]:
-    """A control group in every hierarchy that has it: one directory with version 2, several with version 1."""
+    """Yields the directories of a control group: one with cgroup v2, several with cgroup v1."""
     roots = [CGROUPS] if (CGROUPS / "cgroup.controllers").exists() else sorted(CGROUPS.glob("*/"))
     seen: set[Path] = set()
     for root in roots:
         directory = Path(f"{root}/{path.lstrip('/')}")
-        # Two names may stand for one hierarchy (cpu and cpu,cpuacct).
+        # Two names can refer to the same hierarchy (cpu and cpu,cpuacct).
         if directory.is_dir() and directory.resolve() not in seen:
             seen.add(directory.resolve())
             yield directory
 
 
 def _tree(group: Path) -> list[Path]:
-    """A group and all below it, the innermost first. Groups come and go meanwhile; one that went does not matter."""
+    """Returns a group and its descendants, innermost first. Groups that disappear in the meantime are ignored."""
     return [Path(folder) for folder, _, _ in os.walk(group, topdown=False, onerror=None)]
 
 
@@ -205,8 +205,8 @@ def _pids(groups: list[Path]) -> set[int]:
 
 def kill_group(path: str, seconds: float) -> None:
     groups = list(_groups(path))
-    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
-        end = time.monotonic() + patience
+    for number, grace_seconds in ((signal.SIGTERM, seconds), (signal.SIGKILL, 5.0)):
+        end = time.monotonic() + grace_seconds
         for pid in _pids(groups):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)

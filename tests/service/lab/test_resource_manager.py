@@ -86,7 +86,7 @@ def test_a_reader_does_not(cloud: Cloud) -> None:
     )
     assert "listClusterAdminCredential/action" in caught.value.message
     assert f'--role "Azure Kubernetes Service Cluster Admin Role" --scope {CLUSTER}`' in caught.value.hint
-    assert "(correlation id " in caught.value.message
+    assert "(correlation ID " in caught.value.message
 
 
 def test_what_is_not_there_is_not_found(cloud: Cloud) -> None:

@@ -39,18 +39,18 @@ def test_the_pin_may_be_in_capitals() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("http://rp.example/configs/canary", "only https://"),
-        ("http://127.0.0.1/configs/canary", "only https://"),
+        ("http://rp.example/configs/canary", "Use https://"),
+        ("http://127.0.0.1/configs/canary", "Use https://"),
         ("ftp://rp.example/canary", "must begin with https://"),
         ("canary", "must begin with https://"),
         ("https:///configs/canary", "must begin with https://"),
-        ("https://rp.example", "ends after the server's name"),
+        ("https://rp.example", "ends after the host name"),
         ("https://user:canary@rp.example/configs/x", "user name"),
         ("https://rp.example:canary/configs/x", "not a URL"),
         ("https://rp.example/configs/canary x", "not a URL"),
         ("https://rp.example/configs/canary\nx: y", "not a URL"),
-        ("https://rp.example/configs/canary#ca=sha256:abc", "cut off or changed"),
-        ("https://rp.example/configs/canary#canary", "cut off or changed"),
+        ("https://rp.example/configs/canary#ca=sha256:abc", "truncated or changed"),
+        ("https://rp.example/configs/canary#canary", "truncated or changed"),
         ("https://rp.example/configs/" + "canary" * 1000, "not a URL"),
     ],
 )
@@ -69,5 +69,5 @@ def test_http_to_this_very_machine_is_taken_where_that_is_meant(host: str) -> No
 
 @pytest.mark.parametrize("host", ["rp.example", "localhost", "192.0.2.1", "127.0.0.1.example"])
 def test_and_to_no_other(host: str) -> None:
-    with pytest.raises(CommandUsageError, match="only https://"):
+    with pytest.raises(CommandUsageError, match="Use https://"):
         parse(f"http://{host}/configs/canary", plain=True)

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
             False,
         ),
         (403, {"error": {"code": "AuthorizationFailed", "message": "No"}}, "AuthorizationFailed", "No.", False),
-        (429, {"error": {"code": "TooManyRequests"}}, "TooManyRequests", "it gave no reason.", True),
-        (500, {}, "HTTP 500", "it gave no reason.", True),
-        (502, {"error": "odd"}, "HTTP 502", "it gave no reason.", True),
+        (429, {"error": {"code": "TooManyRequests"}}, "TooManyRequests", "no message.", True),
+        (500, {}, "HTTP 500", "no message.", True),
+        (502, {"error": "odd"}, "HTTP 502", "no message.", True),
     ],
 )
 def test_a_refusal_has_arms_code_and_words(status: int, text: Any, code: str, words: str, again: bool) -> None:
     error = refused_error(status, json.dumps(text))
     assert (error.status, error.code, error.retryable) == (status, code, again)
-    assert error.message.startswith(f"Azure refused ({code}): ")
+    assert error.message.startswith(f"Azure rejected the request ({code}): ")
     assert error.message.endswith(words)
     assert ".." not in error.message
 
@@ -82,7 +82,7 @@ def test_all_pages_of_a_list_are_fetched() -> None:
 
 def test_a_link_that_leads_elsewhere_is_not_followed() -> None:
     """It would carry our token there."""
-    with pytest.raises(AzureCallError, match=r"elsewhere, to evil\.example"):
+    with pytest.raises(AzureCallError, match=r"another host, evil\.example"):
         ArmClient(cast("TokenCredential", None)).send("GET", "https://evil.example/operations/1")
 
 

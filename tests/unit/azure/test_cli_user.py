@@ -66,7 +66,7 @@ def test_what_is_no_token_is_told_without_it(text: str) -> None:
         (
             CommandResult(127, err="env: 'az': No such file or directory"),
             "azure-cli-not-found",
-            "is not installed here",
+            "is not installed on this machine",
         ),
         (
             CommandResult(1, err="ERROR: Please run 'az login' to setup account."),
@@ -83,7 +83,7 @@ def test_what_is_no_token_is_told_without_it(text: str) -> None:
             "azure-cli-failed",
             "no token: The disk is full.",
         ),
-        (CommandResult(1), "azure-cli-failed", "it gave no reason"),
+        (CommandResult(1), "azure-cli-failed", "no error message"),
     ],
 )
 def test_why_there_is_no_token_is_told(answer: CommandResult, name: str, words: str) -> None:

@@ -25,23 +25,21 @@ def forbidden(action: str, scope: str = CLUSTER) -> str:
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (7000215, "not its id"),
+        (7000215, "not its ID"),
         (7000222, "has expired"),
         (7000112, "disabled"),
-        (700016, "client id"),
-        (90002, "tenant id"),
+        (700016, "client ID"),
+        (90002, "tenant ID"),
         (700027, "Add this certificate"),
         (700024, "clock"),
         (700213, "federated credential"),
         (53003, "conditional access"),
-        (1, "Check the tenant, the client id"),
+        (1, "Check the tenant, the client ID"),
     ],
 )
 def test_entras_number_decides_what_to_do(number: int, words: str) -> None:
     error = sign_in_failed_error(f"Authentication failed: AADSTS{number}: No, because. {TAIL}")
-    assert error.message == (
-        f"Entra ID gave us no token: AADSTS{number}: No, because (correlation id {CORRELATION})."
-    )
+    assert error.message == (f"Entra ID issued no token: AADSTS{number}: No, because (correlation ID {CORRELATION}).")
     assert error.code == f"AADSTS{number}"
     assert words in error.hint
 
@@ -52,12 +50,12 @@ def test_a_tenant_that_the_library_could_not_find_has_its_number_nevertheless() 
         "https://x/y. Also please double check your tenant name or GUID is correct."
     )
     assert error_messages.parse_sign_in_error(said).code == "AADSTS90002"
-    assert "no such tenant" in error_messages.parse_sign_in_error(said).sentence()
+    assert "the tenant was not found" in error_messages.parse_sign_in_error(said).sentence()
 
 
 @pytest.mark.parametrize("said", ["", "\n", "  "])
 def test_who_gives_no_reason_is_told_so(said: str) -> None:
-    assert error_messages.parse_sign_in_error(said).sentence() == "Entra ID gave us no token: it gave no reason."
+    assert error_messages.parse_sign_in_error(said).sentence() == "Entra ID issued no token: no message."
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_a_missing_right_names_the_role_the_scope_and_who_needs_it(action: str, 
     text = json.dumps({"error": {"code": "AuthorizationFailed", "message": forbidden(action)}})
     error = refused_error(403, text, {"x-ms-correlation-request-id": CORRELATION})
     assert action in error.message
-    assert f"(correlation id {CORRELATION})." in error.message
+    assert f"(correlation ID {CORRELATION})." in error.message
     assert f"role {role} at {CLUSTER}" in error.hint
     assert f'--assignee-object-id oid-1 --role "{role}" --scope {CLUSTER}`' in error.hint
 
@@ -109,9 +107,9 @@ def test_until_when_to_wait_is_a_time_of_day(header: str, told: str) -> None:
 
 
 def test_a_throttled_caller_is_told_until_when() -> None:
-    assert "answers again from" in refused_error(429, "{}", {"retry-after": "30"}).hint
+    assert "Run the same command again after" in refused_error(429, "{}", {"retry-after": "30"}).hint
     assert "in a minute" in refused_error(429, "{}").hint
 
 
 def test_a_request_id_stands_in_for_the_correlation_id() -> None:
-    assert refused_error(500, "", {"x-ms-request-id": "r-1"}).message.endswith("(correlation id r-1).")
+    assert refused_error(500, "", {"x-ms-request-id": "r-1"}).message.endswith("(correlation ID r-1).")

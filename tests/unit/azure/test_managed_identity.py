@@ -32,9 +32,9 @@ def test_the_agent_of_arc_says_where_it_is_and_that_is_on_this_machine(text: str
             "ManagedIdentityCredential …. Token request error: (invalid_request) Identity not found",
             "Identity not found",
         ),
-        ("Token request error: (x) ", "it gave no reason"),
+        ("Token request error: (x) ", "no message"),
         ("Something else.\nAnd more", "Something else"),
-        ("", "it gave no reason"),
+        ("", "no message"),
     ],
 )
 def test_the_services_own_words_are_told(message: str, words: str) -> None:

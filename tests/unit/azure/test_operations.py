@@ -66,7 +66,7 @@ def test_an_operation_is_followed_by_its_status_and_gives_the_resource() -> None
     )
     assert wait_for_operation(azure, operation(STATUS), clock.patience(), notes.append) == DONE
     assert clock.slept == [7.0]
-    assert notes == ["Azure is at work on a thing"]
+    assert notes == ["waiting for Azure: a thing"]
 
 
 def test_an_operation_with_a_result_gives_that() -> None:
@@ -91,7 +91,7 @@ def test_an_operation_that_azure_has_forgotten_is_followed_by_its_resource() -> 
 @pytest.mark.parametrize("state", ["Failed", "Canceled"])
 def test_a_failure_is_told_with_azures_code_and_words(state: str) -> None:
     said = {"status": state, "error": {"code": "NoRoom", "message": "There is no room."}}
-    with pytest.raises(AzureCallError, match=r"could not finish a thing .*NoRoom: There is no room\.") as caught:
+    with pytest.raises(AzureCallError, match=r"for a thing ended with .*NoRoom: There is no room\.") as caught:
         wait_for_operation(Answers({STATUS: [said]}), operation(STATUS), Clock().patience(), print)
     assert (caught.value.name, caught.value.code, caught.value.retryable) == (
         "azure-operation-failed",
@@ -122,7 +122,7 @@ def test_waiting_has_an_end_and_minutes_are_told() -> None:
             Answers({STATUS: [{"status": "InProgress"}]}), operation(STATUS), clock.patience(150), notes.append
         )
     assert (caught.value.name, caught.value.retryable) == ("azure-operation-timeout", True)
-    assert notes == ["Azure is at work on a thing", *(f"Azure is at work on a thing, {n} min so far" for n in (1, 2))]
+    assert notes == ["waiting for Azure: a thing", *(f"waiting for Azure: a thing, {n} min so far" for n in (1, 2))]
 
 
 def test_who_takes_up_the_work_of_another_process_has_patience_of_its_own() -> None:

@@ -105,4 +105,4 @@ def test_whoever_is_put_off_while_giving_a_role_is_told_why() -> None:
     notes: list[str] = []
     patience = RetryDeadline(40.0, now=lambda: 0.0, sleep=lambda _: None)
     assert assign(Busy([{}]), CLUSTER, READER, "principal", patience, notes.append)
-    assert notes == ["Azure refused (TooManyRequests): Slowly (0 s)"]
+    assert notes == ["Azure rejected the request (TooManyRequests): Slowly (0 s)"]

@@ -1,1 +1,1 @@
-"""Azure Arc: this machine as a resource of Azure, with an identity of its own."""
+"""Azure Arc: registers this machine as an Azure resource with a managed identity."""

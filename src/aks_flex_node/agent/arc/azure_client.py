@@ -34,24 +34,24 @@ class ArcMachinesClient(RolesClient, Protocol):
 
 class ArcCloud(Protocol):
     def operator(self) -> AbstractContextManager[ArcMachinesClient]:
-        """Azure's resource manager as whoever registers machines."""
+        """Returns an Azure Resource Manager client with the operator's credentials."""
         ...
 
     def machine(self) -> AbstractContextManager[RolesClient]:
-        """The same as this machine's own identity."""
+        """Returns an Azure Resource Manager client with the machine's managed identity."""
         ...
 
     def token(self) -> str:
-        """The operator's, for Azure's resource manager."""
+        """Returns the operator's token for Azure Resource Manager."""
         ...
 
     def text(self, url: str) -> str:
-        """A small file that anybody may have."""
+        """Downloads a small public text file."""
         ...
 
 
 class AzureArcCloud:
-    """Azure itself. Its libraries are imported when they are needed."""
+    """The real Azure. Imports the Azure modules only when they are used."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
@@ -86,14 +86,13 @@ class AzureArcCloud:
 
 
 def with_arc_identity(config: NodeConfig) -> NodeConfig:
-    """The configuration of a node that is what Arc knows: `arc register` may be typed where another identity is the
-    node's own."""
+    """Returns the configuration with Arc enabled. `arc register` can run on a node that uses another identity."""
     azure = config.azure
     return replace(config, azure=replace(azure, arc=replace(azure.arc, enabled=True)))
 
 
 def find_machine(arm: ArcMachinesClient, machine: str) -> dict[str, Any] | None:
-    """The machine as Azure has it; None when it has none by that name."""
+    """Returns the machine resource, or None if it does not exist."""
     try:
         return arm.get(machine, ARC_API_VERSION)
     except AzureCallError as error:
@@ -103,48 +102,50 @@ def find_machine(arm: ArcMachinesClient, machine: str) -> dict[str, Any] | None:
 
 
 def principal_of(machine: dict[str, Any]) -> str:
-    """The object id of a machine's identity. A machine that is made anew by the same name has another."""
+    """Returns the object ID of the machine's identity. A machine recreated with the same name has a different one."""
     return str((machine.get("identity") or {}).get("principalId") or "")
 
 
 class MachineRoles:
     def __init__(self, records: ArcRecordStore, note: Callable[[str], None], deadline: RetryDeadline) -> None:
-        self._records, self._note, self._patience = records, note, deadline
+        self._records, self._note, self._deadline = records, note, deadline
 
     def assign(self, arm: RolesClient, cluster: str, principal: str) -> None:
         for role in NODE_ROLES:
             made, ours = role_assignments.assignment_id(cluster, role, principal), self._records.read().assignments
             if made not in ours:
                 self._records.update(assignments=(*ours, made))
-            self._note(f"giving the machine the role {role.name}")
-            if not role_assignments.assign(arm, cluster, role, principal, self._patience, self._note):
+            self._note(f"assigning the role {role.name} to the machine")
+            if not role_assignments.assign(arm, cluster, role, principal, self._deadline, self._note):
                 self._records.update(assignments=tuple(each for each in ours if each != made))
 
     def wait(self, arm: RolesClient, cluster: str) -> None:
-        """Until the machine itself may do what the roles allow: Azure takes minutes for that, at times."""
+        """Waits until the role assignments are effective for the machine. In Azure this can take minutes."""
         while True:
             lacking, error = self._lacking(arm, cluster)
             if not lacking:
                 return
             names = ", ".join(role.name for role in lacking)
-            if not self._patience.pause():
-                raise roles_late_error(cluster, names, self._patience.seconds, error) from error
-            cause = f"; it cannot be asked as the machine yet: {error.message}" if error else ""
-            self._note(f"waiting until Azure puts into effect: {names} ({self._patience.waited:.0f} s){cause}")
+            if not self._deadline.pause():
+                raise roles_late_error(cluster, names, self._deadline.seconds, error) from error
+            cause = f"; checking as the machine failed: {error.message}" if error else ""
+            self._note(
+                f"waiting for the role assignments to take effect: {names} ({self._deadline.waited:.0f} s){cause}"
+            )
 
     def check(self, arm: RolesClient, cluster: str, principal: str) -> bool:
-        """Whether it has all of them; what is missing is for somebody else to give."""
+        """Returns whether the machine has all roles. Reports the commands that assign the missing ones."""
         lacking, error = self._lacking(arm, cluster)
         if error:
-            self._note(f"whether the machine has its roles on {cluster} cannot be seen yet: {error.message}")
+            self._note(f"cannot check the roles of the machine on {cluster} yet: {error.message}")
         elif lacking:
-            self._note(f"the machine's identity lacks roles on {cluster}; somebody who may give them runs:")
+            self._note(f"the machine's identity lacks roles on {cluster}; a user who can assign roles must run:")
             for role in lacking:
                 self._note(f"  {role_assignments.assignment_command(cluster, role, principal)}")
         return not lacking
 
     def _lacking(self, arm: RolesClient, cluster: str) -> tuple[list[AzureRole], FlexError | None]:
-        """An identity that was just made is a stranger to Entra for a while, so no error is the last word."""
+        """Returns the missing roles. Entra does not know a new identity for a while, so errors are not final."""
         try:
             return role_assignments.missing_roles(arm, cluster, NODE_ROLES), None
         except ConfigError:
@@ -154,12 +155,12 @@ class MachineRoles:
 
 
 def roles_late_error(cluster: str, names: str, seconds: float, error: FlexError | None) -> FlexError:
-    cause = f" The last answer was: {error.message}" if error else ""
+    cause = f" The last error was: {error.message}" if error else ""
     return FlexError(
         "role-assignments-not-effective",
-        f"After {seconds:.0f} s the machine's identity still may not do on {cluster} what these roles allow: "
+        f"The role assignments of the machine's identity on {cluster} are not effective after {seconds:.0f} s: "
         f"{names}.{cause}",
-        "Run the same command again: it goes on waiting. `az role assignment list --scope` with that id shows "
-        "whether the roles are there; azure.arc.waitSeconds says how long to wait.",
+        f"Run the same command again to continue waiting. Run `az role assignment list --scope {cluster}` to check "
+        "whether the role assignments exist. Set `azure.arc.waitSeconds` to wait longer.",
         retryable=True,
     )

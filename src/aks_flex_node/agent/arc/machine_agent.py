@@ -1,5 +1,5 @@
-"""azcmagent, the Connected Machine agent: connects and disconnects the machine, and reports its status and services.
-Azure is not asked here. Tokens are passed by a file that only root can read.
+"""azcmagent, the Azure Connected Machine agent: connects and disconnects the machine, and reports its status and
+services. This module does not call Azure. Tokens are passed in a file that only root can read.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 AZCMAGENT_PATHS = ("/usr/bin/azcmagent", "/opt/azcmagent/bin/azcmagent")
-# Where the programs of the Connected Machine agent lie, the guest configuration that comes with it included.
+# Program directories of the Connected Machine agent and of the guest configuration that is installed with it.
 PROGRAM_FOLDERS = ("/opt/azcmagent/", "/opt/GC_Ext/", "/opt/GC_Service/")
 UNIT_FOLDERS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
-METADATA_PROGRAM = "himds"  # the program that hands out tokens of the machine's identity
+METADATA_PROGRAM = "himds"  # serves the tokens of the machine's identity
 SHOW_SECONDS = 20.0
 STATUSES = ("Connected", "Disconnected", "Expired")
 
 
 @dataclass(frozen=True)
 class AzcmagentStatus:
-    """What azcmagent says of itself."""
+    """The status that azcmagent reports."""
 
     status: str = ""
-    id: str = ""  # of the machine in Azure; empty when it has none
+    id: str = ""  # ARM ID of the machine; empty if it is not registered
     location: str = ""
     version: str = ""
     heartbeat: str = ""
@@ -52,7 +52,7 @@ class AzcmagentStatus:
 
 
 def find_azcmagent(host: Host) -> str | None:
-    """Where azcmagent is."""
+    """Returns the path of azcmagent, or None if it is not installed."""
     return next((path for path in AZCMAGENT_PATHS if host.stat(path)), None)
 
 
@@ -61,7 +61,7 @@ def run_show(host: Host, azcmagent: str) -> CommandResult:
 
 
 def parse_show(text: str) -> AzcmagentStatus | None:
-    """What `azcmagent show -j` says; None when that is nothing to go by."""
+    """Parses the output of `azcmagent show -j`. Returns None if it is not valid."""
     try:
         document = json.loads(text)
         names = [str(document.get(key) or "") for key in ("subscriptionId", "resourceGroup", "resourceName")]
@@ -77,7 +77,7 @@ def parse_show(text: str) -> AzcmagentStatus | None:
 
 
 def agent_services(host: Host) -> dict[str, str]:
-    """The units whose program is one of azcmagent's, each with that program."""
+    """Returns the systemd units that run programs of azcmagent, with the path of each program."""
     found: dict[str, str] = {}
     for folder in UNIT_FOLDERS:
         for name in host.list_dir(folder):
@@ -89,7 +89,7 @@ def agent_services(host: Host) -> dict[str, str]:
 
 
 def _program_of(unit: str) -> str:
-    """What a unit file starts."""
+    """Returns the program that a unit file starts."""
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True, delimiters=("=",))
     try:
         parser.read_string(unit)
@@ -100,7 +100,7 @@ def _program_of(unit: str) -> str:
 
 
 def metadata_service(host: Host) -> str | None:
-    """The unit that answers as HIMDS, by whatever name."""
+    """Returns the unit that runs HIMDS, the local identity endpoint. Its name depends on the version."""
     return next(
         (unit for unit, started in agent_services(host).items() if started.rpartition("/")[2] == METADATA_PROGRAM),
         None,
@@ -108,16 +108,16 @@ def metadata_service(host: Host) -> str | None:
 
 
 def status(host: Host, config: NodeConfig) -> dict[str, Any]:
-    """For `status` and `arc status`."""
+    """Returns the Arc section of `status` and `arc status`."""
     azcmagent = find_azcmagent(host)
     if not config.azure.arc.enabled and not ArcRecordStore(host, config).exists:
         return {"status": "disabled"}
     if azcmagent is None:
         return {"status": _registering_status(host, config)}
-    answer = run_show(host, azcmagent)
-    shown = parse_show(answer.out) if answer.ok else None
+    result = run_show(host, azcmagent)
+    shown = parse_show(result.out) if result.ok else None
     if shown is None:
-        return {"status": "unknown", "message": f"azcmagent says: {answer.last_line}", **_services(host)}
+        return {"status": "unknown", "message": f"azcmagent failed: {result.last_line}", **_services(host)}
     if not shown.is_registered:
         return {"status": _registering_status(host, config), "agentVersion": shown.version, **_services(host)}
     return {
@@ -141,7 +141,7 @@ def _services(host: Host) -> dict[str, Any]:
     return {"services": {unit: host.unit(unit).active for unit in sorted(agent_services(host))}}
 
 
-SETTINGS_FILE = "/run/aks-flex-node-arc.json"  # gone with the next boot, if nobody removes it before
+SETTINGS_FILE = "/run/aks-flex-node-arc.json"  # on tmpfs: gone after a reboot even if it was not removed
 COMMAND_SECONDS = 300.0
 
 
@@ -151,47 +151,47 @@ class Azcmagent:
     program: str
 
     def status(self) -> AzcmagentStatus:
-        answer = run_show(self.host, self.program)
-        shown = parse_show(answer.out) if answer.ok else None
+        result = run_show(self.host, self.program)
+        shown = parse_show(result.out) if result.ok else None
         if shown is None:
             raise MachineError(
                 "azcmagent-not-responding",
-                f"azcmagent does not say how it is: {answer.last_line.rstrip('.')}.",
-                f"Run `{self.program} show` to see more; `{self.program} check` looks at its network.",
+                f"azcmagent does not report its status: {result.last_line.rstrip('.')}.",
+                f"Run `{self.program} show` for details and `{self.program} check` to check its network access.",
                 retryable=True,
             )
         return shown
 
-    def connect(self, wanted: ArcMachineSpec, token: str) -> None:
+    def connect(self, spec: ArcMachineSpec, token: str) -> None:
         settings = {
             "access-token": token,
-            "subscription-id": wanted.subscription,
-            "resource-group": wanted.resource_group,
-            "resource-name": wanted.name,
-            "tenant-id": wanted.tenant,
-            "location": wanted.location,
-            "cloud": wanted.cloud,
+            "subscription-id": spec.subscription,
+            "resource-group": spec.resource_group,
+            "resource-name": spec.name,
+            "tenant-id": spec.tenant,
+            "location": spec.location,
+            "cloud": spec.cloud,
             "tags": ",".join(
-                f"{key}={value}" for key, value in sorted(wanted.tags.items()) if is_plain_tag(key + value)
+                f"{key}={value}" for key, value in sorted(spec.tags.items()) if is_plain_tag(key + value)
             ),
         }
         with self._settings_file({key: value for key, value in settings.items() if value}):
             argv = (self.program, "connect", "--config", SETTINGS_FILE)
-            self._run(argv, f"connect this machine with Azure Arc as {wanted.name}")
+            self._run(argv, f"connect this machine to Azure Arc as {spec.name}")
 
     def use_proxy(self, url: str) -> None:
-        self._run((self.program, "config", "set", "proxy.url", url), "tell azcmagent of the proxy")
+        self._run((self.program, "config", "set", "proxy.url", url), "configure the proxy of azcmagent")
 
     def disconnect(self, token: str) -> None:
-        """From Azure, too: its machine resource goes."""
+        """Disconnects azcmagent and deletes the machine resource in Azure."""
         with self._settings_file({"access-token": token}):
             self._run(
                 (self.program, "disconnect", "--config", SETTINGS_FILE), "disconnect this machine from Azure Arc"
             )
 
     def disconnect_locally(self) -> None:
-        """Only here: Azure is not told."""
-        self._run((self.program, "disconnect", "--force-local-only"), "make azcmagent forget its machine")
+        """Disconnects azcmagent without calling Azure."""
+        self._run((self.program, "disconnect", "--force-local-only"), "disconnect azcmagent locally")
 
     @contextmanager
     def _settings_file(self, settings: dict[str, str]) -> Iterator[None]:
@@ -208,18 +208,21 @@ class Azcmagent:
             raise MachineError(
                 "azcmagent-failed",
                 f"Could not {why}: {error.message.partition(': ')[2] or error.message}",
-                f"`{self.program} check` looks at its network; its own log is /var/opt/azcmagent/log/azcmagent.log. "
-                "A code such as AZCM0042 is explained at https://aka.ms/arc/azcmerror.",
+                f"Run `{self.program} check` to check its network access, and read its log "
+                "`/var/opt/azcmagent/log/azcmagent.log`. Codes such as AZCM0042 are explained at "
+                "https://aka.ms/arc/azcmerror.",
                 retryable=True,
             ) from error
 
 
 def is_plain_tag(text: str) -> bool:
-    """Whether azcmagent can be told of a tag: it takes all of them as one word. The others Azure is told by us."""
+    """Returns whether azcmagent accepts a tag: it takes all tags as one argument. Other tags are set through Azure
+    Resource Manager.
+    """
     return not set(text) & set(",='\"")
 
 
 def remove_settings_file(host: Host) -> None:
-    """What a run that was killed left, be it half written: it holds a token."""
+    """Removes the settings file of an interrupted run, complete or partial: it contains a token."""
     if host.stat(SETTINGS_FILE) or host.stat(str(temporary_path(Path(SETTINGS_FILE)))):
         host.apply(Remove(SETTINGS_FILE))

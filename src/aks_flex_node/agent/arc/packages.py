@@ -1,6 +1,6 @@
-"""Installs and purges azcmagent's package with an apt configuration of its own: one source, one keyring that is
-read packet by packet and compared with the expected fingerprints, own caches. The machine's package sources
-stay untouched.
+"""Installs and purges the azcmagent package with a separate apt configuration: one source, separate caches, and a
+keyring whose packets are parsed and compared with the expected fingerprints. The package sources of the machine
+are not changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PUBLIC_KEY = 6
 
 
 def verified_keyring(text: str, expected: Iterable[str], where: str) -> bytes:
-    """The keyring for apt, when every key in it is one of those that are expected."""
+    """Returns the keyring for apt if all of its keys have an expected fingerprint."""
     try:
         ring = b"".join(_blocks(text))
         found = [_fingerprint(body) for tag, body in _packets(ring) if tag == PUBLIC_KEY]
@@ -41,16 +41,16 @@ def verified_keyring(text: str, expected: Iterable[str], where: str) -> bytes:
     if not found:
         raise ArtifactError(
             "package-key-unreadable",
-            f"{where} is not a public OpenPGP key in ASCII armour.",
-            "Check azure.arc.package.keyURL; a proxy or a sign-in page may have answered in its place.",
+            f"{where} is not an ASCII-armoured OpenPGP public key.",
+            "Check `azure.arc.package.keyURL`. A proxy or a sign-in page may have answered instead.",
         )
     allowed = {each.replace(" ", "").upper() for each in expected}
-    if strange := [each for each in found if each not in allowed]:
+    if unexpected := [each for each in found if each not in allowed]:
         raise ArtifactError(
             "package-key-mismatch",
-            f"The key at {where} is not the one that is expected: its fingerprint is {strange[0]}.",
-            "Nothing was installed. If the repository has a new key that you trust, name its fingerprint in "
-            "azure.arc.package.keyFingerprints.",
+            f"The key at {where} is not an expected key: its fingerprint is {unexpected[0]}.",
+            "Nothing was installed. If the repository has a new key that you trust, add its fingerprint to "
+            "`azure.arc.package.keyFingerprints`.",
         )
     return ring
 
@@ -61,7 +61,7 @@ def _blocks(text: str) -> Iterator[bytes]:
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and body of each packet; one whose length is not told has no place in a key."""
+    """Yields tag and body of each packet. Rejects packets of indeterminate length, which are not valid in a key."""
     at = 0
     while at < len(data):
         first = data[at]
@@ -70,7 +70,7 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
         tag, start, size = _new_format_packet(data, at) if first & 0x40 else _old_format_packet(data, at)
         body = data[start : start + size]
         if len(body) != size:
-            raise ValueError("cut off")
+            raise ValueError("truncated packet")
         yield tag, body
         at = start + size
 
@@ -78,7 +78,7 @@ def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _old_format_packet(data: bytes, at: int) -> tuple[int, int, int]:
     width = {0: 1, 1: 2, 2: 4}.get(data[at] & 3)
     if width is None:
-        raise ValueError("without a length")
+        raise ValueError("packet without a length")
     return (data[at] >> 2) & 15, at + 1 + width, int.from_bytes(data[at + 1 : at + 1 + width], "big")
 
 
@@ -90,12 +90,12 @@ def _new_format_packet(data: bytes, at: int) -> tuple[int, int, int]:
         return tag, at + 3, ((first - 192) << 8) + data[at + 2] + 192
     if first == 255:
         return tag, at + 6, int.from_bytes(data[at + 2 : at + 6], "big")
-    raise ValueError("in parts")
+    raise ValueError("partial body length")
 
 
 def _fingerprint(body: bytes) -> str:
     if body[0] != 4:
-        raise ValueError("of another version")
+        raise ValueError("unsupported key version")
     content = b"\x99" + len(body).to_bytes(2, "big") + body
     return hashlib.sha1(content, usedforsecurity=False).hexdigest().upper()
 
@@ -104,15 +104,15 @@ PACKAGE = "azcmagent"
 MICROSOFT = "https://packages.microsoft.com"
 OLD_KEY, NEW_KEY = f"{MICROSOFT}/keys/microsoft.asc", f"{MICROSOFT}/keys/microsoft-2025.asc"
 NEW_KEY_SINCE = {"debian": (13,), "ubuntu": (25, 10)}
-# What the package makes on a machine, and does not always take away.
+# Users and directories that the package creates and does not always remove.
 USERS = ("himds", "arcproxy")
 PACKAGE_FOLDERS = (
     *("/opt/azcmagent", "/var/opt/azcmagent", "/etc/opt/azcmagent"),
     *("/opt/GC_Ext", "/opt/GC_Service", "/var/lib/GuestConfig"),
 )
-LOCK_SECONDS = 120  # how long another package manager may be at work
+LOCK_SECONDS = 120  # how long to wait for another package manager
 UPDATE_SECONDS, INSTALL_SECONDS = 300.0, 900.0
-INTERRUPTED = "/var/lib/dpkg/updates"  # what a dpkg that was cut off leaves
+INTERRUPTED = "/var/lib/dpkg/updates"  # not empty after an interrupted dpkg
 APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get")
 BUSY = re.compile(r"could not get lock|frontend lock|is held by process|lock.*another process", re.IGNORECASE)
 
@@ -125,16 +125,19 @@ class AptRepository:
 
 
 def repository(config: NodeConfig, release: str) -> AptRepository:
-    """As configured; what is left out is Microsoft's for this release (the text of /etc/os-release)."""
+    """Returns the configured repository. Missing values default to Microsoft's for this release (the text of
+    /etc/os-release).
+    """
     package = config.azure.arc.package
     fields = dict(line.split("=", 1) for line in release.splitlines() if "=" in line)
     name, version, suite = (fields.get(key, "").strip('"') for key in ("ID", "VERSION_ID", "VERSION_CODENAME"))
     if name not in NEW_KEY_SINCE and not (package.repository and package.suite and package.key_url):
         raise MachineError(
             "azcmagent-not-found",
-            f"azcmagent is not installed, and for {fields.get('PRETTY_NAME', 'this system').strip(chr(34))} no "
-            "repository is known.",
-            "Install it as Azure's documents say, or set azure.arc.package.repository, suite and keyURL.",
+            "azcmagent is not installed, and no package repository is known for "
+            f"{fields.get('PRETTY_NAME', 'this system').strip(chr(34))}.",
+            "Install azcmagent (https://aka.ms/azcmagent), or set `azure.arc.package.repository`, `suite` and "
+            "`keyURL`.",
         )
     number = tuple(int(part) for part in version.split(".") if part.isdigit())
     key = NEW_KEY if number >= NEW_KEY_SINCE.get(name, (0,)) else OLD_KEY
@@ -147,17 +150,17 @@ def repository(config: NodeConfig, release: str) -> AptRepository:
 class AzcmagentPackage:
     host: Host
     config: NodeConfig
-    fetch: Callable[[str], str]  # the text at a URL
+    fetch: Callable[[str], str]  # downloads the text at a URL
 
     @property
     def apt_directory(self) -> str:
-        """Not inside the agent's own directory, which apt's unprivileged half may not enter."""
+        """Outside the agent's data directory, which apt's unprivileged process cannot enter."""
         return f"{self.config.paths.data_dir}-packages"
 
     def install(self) -> None:
         release = (self.host.read("/etc/os-release") or b"").decode(errors="replace")
         if self.host.stat("/usr/bin/apt-get") is None:
-            raise azcmagent_missing_error("this machine has no apt to install it with")
+            raise azcmagent_missing_error("this machine has no apt")
         source = repository(self.config, release)
         key = verified_keyring(self.fetch(source.key), self.config.azure.arc.package.key_fingerprints, source.key)
         with self._apt(self._line(source), key) as conf:
@@ -167,8 +170,8 @@ class AzcmagentPackage:
             self._run((*APT, "-c", conf, *arguments), f"install {PACKAGE}", INSTALL_SECONDS)
 
     def purge(self, found: tuple[str, ...]) -> None:
-        """Take the package away, and what it made that was not found before it."""
-        # A removal that was cut off is brought to its end by the first, and only the second purges.
+        """Purges the package, and removes the users and directories that did not exist before it."""
+        # After an interrupted removal the first purge only completes that removal; the second one purges.
         for _ in range(2):
             if self.is_in_dpkg:
                 with self._apt("", b"") as conf:
@@ -184,14 +187,14 @@ class AzcmagentPackage:
                 self.host.apply(Run(("groupdel", user), f"remove group {user}"))
 
     def preexisting(self) -> tuple[str, ...]:
-        """What of the package's users and directories is here already."""
+        """Returns the users and directories of the package that already exist."""
         names = _names(self.host, "/etc/passwd") | _names(self.host, "/etc/group")
         folders = [folder for folder in PACKAGE_FOLDERS if self.host.stat(folder)]
         return (*sorted(names & set(USERS)), *folders)
 
     @property
     def is_in_dpkg(self) -> bool:
-        """Whether dpkg has anything of it, be it half of it."""
+        """Returns whether dpkg knows the package, even if it is only partially installed."""
         return bool(self._entry())
 
     @property
@@ -199,18 +202,18 @@ class AzcmagentPackage:
         return "\nStatus: install ok installed\n" in self._entry()
 
     def _entry(self) -> str:
-        """What dpkg has written down of it."""
+        """Returns the entry of the package in dpkg's status file."""
         text = (self.host.read("/var/lib/dpkg/status") or b"").decode(errors="replace")
         return next((f"{one}\n" for one in text.split("\n\n") if f"Package: {PACKAGE}\n" in f"{one}\n"), "")
 
     def clean_up(self) -> None:
-        """What a run that was cut off left."""
+        """Removes the files of an interrupted run."""
         if self.host.stat(self.apt_directory):
             self.host.apply(RemoveTree(self.apt_directory))
 
     @contextmanager
     def _apt(self, line: str, key: bytes) -> Iterator[str]:
-        """A configuration of apt in a directory that is there for this once."""
+        """Creates a temporary apt configuration directory."""
         self.clean_up()
         self.host.apply(MakeDirectory(self.apt_directory))
         for folder in ("lists", "cache", "log", "empty"):
@@ -218,7 +221,9 @@ class AzcmagentPackage:
         self.host.apply(WriteFile(f"{self.apt_directory}/key.gpg", key))
         self.host.apply(WriteFile(f"{self.apt_directory}/sources.list", line.encode()))
         conf = f"{self.apt_directory}/apt.conf"
-        self.host.apply(WriteFile(conf, self._conf().encode(), 0o600, secret=True))  # a proxy may have a password
+        self.host.apply(
+            WriteFile(conf, self._conf().encode(), 0o600, secret=True)
+        )  # the proxy URL can contain a password
         try:
             yield conf
         finally:
@@ -229,7 +234,7 @@ class AzcmagentPackage:
         return f"deb [signed-by={self.apt_directory}/key.gpg] {url} {source.suite} main\n"
 
     def _conf(self) -> str:
-        directory, ways = self.apt_directory, artifact_sources(self.config)
+        directory, sources = self.apt_directory, artifact_sources(self.config)
         settings = {
             "Dir::Etc::sourcelist": f"{directory}/sources.list",
             "Dir::Etc::sourceparts": f"{directory}/empty",
@@ -243,19 +248,19 @@ class AzcmagentPackage:
             "Acquire::AllowInsecureRepositories": "false",
             "Acquire::Retries": "3",
             "Acquire::Languages": "none",
-            "Acquire::https::CAInfo": ways.ca_file or "",
-            "Acquire::http::Proxy": ways.http_proxy or "",
-            "Acquire::https::Proxy": ways.https_proxy or "",
+            "Acquire::https::CAInfo": sources.ca_file or "",
+            "Acquire::http::Proxy": sources.http_proxy or "",
+            "Acquire::https::Proxy": sources.https_proxy or "",
         }
-        # A program that asks questions before packages are installed would use apt's own directories.
+        # Programs such as debconf that run before an installation would use apt's default directories.
         hooks = "#clear DPkg::Pre-Install-Pkgs;\n"
         return hooks + "".join(f'{key} "{value}";\n' for key, value in settings.items() if value)
 
     def _finish_interrupted_dpkg(self) -> None:
-        """apt does nothing before what a cut off dpkg left is brought to its end."""
+        """Completes an interrupted dpkg run, without which apt refuses to work."""
         if self.host.list_dir(INTERRUPTED):
             argv = (*APT[:2], "dpkg", f"--log={self.apt_directory}/log/dpkg.log", "--configure", "-a")
-            self._run(argv, "finish what an interrupted dpkg left", INSTALL_SECONDS)
+            self._run(argv, "complete an interrupted dpkg run", INSTALL_SECONDS)
 
     def _run(self, argv: tuple[str, ...], why: str, seconds: float) -> None:
         try:
@@ -266,7 +271,8 @@ class AzcmagentPackage:
             raise ArtifactError(
                 "arc-package-failed",
                 f"Could not {why}: {error.message.partition(': ')[2] or error.message}",
-                "Check azure.arc.package, the network and the proxy; or install azcmagent yourself and try again.",
+                "Check `azure.arc.package`, the network and the proxy. Or install azcmagent manually and run the "
+                "same command again.",
                 retryable=True,
             ) from error
 
@@ -279,8 +285,9 @@ def _names(host: Host, path: str) -> set[str]:
 def packages_busy_error() -> BusyError:
     return BusyError(
         "package-manager-locked",
-        f"Another package manager has been at work on this machine for more than {LOCK_SECONDS} s.",
-        "Wait for it (`fuser -v /var/lib/dpkg/lock-frontend` names it), then run the same command again.",
+        f"Another package manager has been running on this machine for more than {LOCK_SECONDS} s.",
+        "Wait until it finishes (`fuser -v /var/lib/dpkg/lock-frontend` shows the process), then run the same "
+        "command again.",
         retryable=True,
     )
 
@@ -289,5 +296,5 @@ def azcmagent_missing_error(cause: str) -> MachineError:
     return MachineError(
         "azcmagent-not-found",
         f"azcmagent is not installed, and {cause}.",
-        "Install it as Azure's documents say (https://aka.ms/azcmagent), or let azure.arc.package.install do it.",
+        "Install azcmagent (https://aka.ms/azcmagent), or set `azure.arc.package.install` to true.",
     )

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.arc.azure_client import ArcMachinesClient
     from aks_flex_node.agent.reconcile.engine import Engine
 
-READ_BACK_SECONDS = 60.0  # for Azure to show a machine that has just connected
+READ_BACK_SECONDS = 60.0  # until Azure shows a machine that has just connected
 
 
 class ArcRegistration:
-    """`cloud` and `patience` are given by tests: an Azure of their own, and a clock."""
+    """Registers and unregisters this machine. Tests pass `cloud` and `deadline` to replace Azure and the clock."""
 
     def __init__(
         self,
@@ -47,12 +47,14 @@ class ArcRegistration:
         self.engine, self.host, self.config = engine, engine.host, engine.config
         self._note = note
         self._cloud = cloud or AzureArcCloud(self.config)
-        self._patience = deadline
+        self._deadline = deadline
         self._records = ArcRecordStore(self.host, self.config)
         self._packages = AzcmagentPackage(self.host, self.config, self._cloud.text)
 
     def run(self, *, afresh: bool = False) -> None:
-        """Do what is missing. Azure is not asked about what was seen to be done before, unless `afresh`."""
+        """Completes the registration. Steps that were verified before are not checked in Azure again, unless
+        `afresh`.
+        """
         want = desired_machine(self.config, self.engine.machine)
         self._clean_up()
         self._connect(self._install(), want)
@@ -61,7 +63,7 @@ class ArcRegistration:
         with self._cloud.operator() as arm:
             machine = self._read_back(arm, want)
             self._update_tags(arm, want, machine)
-            roles = MachineRoles(self._records, self._note, self._patience(self.config.azure.arc.wait_seconds))
+            roles = MachineRoles(self._records, self._note, self._deadline(self.config.azure.arc.wait_seconds))
             if want.assign:
                 roles.assign(arm, want.cluster, str(machine["identity"]["principalId"]))
         self._start_metadata_service()
@@ -70,7 +72,7 @@ class ArcRegistration:
             self.engine.events.emit("arc-registered", f"{want.name} is registered with Azure Arc", machine=want.id)
 
     def unregister(self) -> list[str]:
-        """Undo what is ours. What is left in Azure comes back as commands for somebody to type."""
+        """Removes what the agent created. Returns the commands that remove what could not be removed in Azure."""
         self._clean_up()
         return ArcUnregistration(self.host, self._cloud, self._records, self._packages, self._note).run()
 
@@ -79,12 +81,12 @@ class ArcRegistration:
         self._packages.clean_up()
 
     def _install(self) -> Azcmagent:
-        """azcmagent as it is found, or else as it is installed."""
+        """Returns the installed azcmagent, or installs it."""
         found, record = machine_agent.find_azcmagent(self.host), self._records.read()
         if found and not (record.installed and not self._packages.is_installed):
             return Azcmagent(self.host, found)
         if not self.config.azure.arc.package.install:
-            raise azcmagent_missing_error("azure.arc.package.install says that it is not ours to install")
+            raise azcmagent_missing_error("azure.arc.package.install is false")
         if not record.installed:
             self._records.update(installed=True, found=self._packages.preexisting())
         self._note("installing azcmagent")
@@ -92,11 +94,12 @@ class ArcRegistration:
             self._packages.install()
         except FlexError:
             if not record.installed and not self._packages.is_in_dpkg:
-                self._records.update(installed=False, found=())  # whoever installs it by hand now keeps it
+                # If an administrator installs it now, unbootstrap must not remove it.
+                self._records.update(installed=False, found=())
             raise
         found = machine_agent.find_azcmagent(self.host)
         if found is None:
-            raise azcmagent_missing_error("its package did not bring it")
+            raise azcmagent_missing_error("its package does not contain it")
         return Azcmagent(self.host, found)
 
     def _connect(self, azcmagent: Azcmagent, want: ArcMachineSpec) -> None:
@@ -113,21 +116,25 @@ class ArcRegistration:
         made = self._is_new(want)
         self._records.update(machine=want.id, connected=True, made=made, principal="", settled="")
         self._configure_proxy(azcmagent)
-        self._note(f"connecting with Azure Arc as {want.name}")
+        self._note(f"connecting to Azure Arc as {want.name}")
         azcmagent.connect(want, self._cloud.token())
 
     def _configure_proxy(self, azcmagent: Azcmagent) -> None:
-        """An azcmagent that is ours goes by our proxy. It takes no address of one but as a word that others see."""
+        """Sets the proxy of an azcmagent that the agent installed. A proxy URL with a password is skipped: azcmagent
+        takes it only as an argument, which other users can read.
+        """
         proxy = proxy_options(self.config).proxy_for(resource_manager(self.config))
         if proxy is None or not self._records.read().installed:
             return
         if "@" in proxy:
-            self._note("the proxy has a password, so set it for azcmagent yourself: azcmagent config set proxy.url")
+            self._note(
+                "the proxy URL contains a password: set it for azcmagent with `azcmagent config set proxy.url`"
+            )
         else:
             azcmagent.use_proxy(proxy)
 
     def _is_new(self, want: ArcMachineSpec) -> bool:
-        """Whether Azure has no machine of that name. One that a run of ours left half made is ours still."""
+        """Returns whether the machine does not exist in Azure, or was created by an interrupted run of the agent."""
         record = self._records.read()
         if record.made and same_id(record.machine, want.id):
             return True
@@ -135,8 +142,9 @@ class ArcRegistration:
             return find_machine(arm, want.id) is None
 
     def _drop_expired_connection(self, azcmagent: Azcmagent, want: ArcMachineSpec) -> None:
-        """A connection whose identity has ended. Azure makes no new one under a name that it has, so that goes first;
-        unless it is another machine's by now."""
+        """Removes a connection whose identity has expired. Azure cannot recreate a machine under an existing name, so
+        the machine resource is deleted first, unless it now belongs to another machine.
+        """
         own = self._records.read().principal
         with self._cloud.operator() as arm:
             found = find_machine(arm, want.id)
@@ -145,34 +153,34 @@ class ArcRegistration:
         azcmagent.disconnect_locally()
 
     def _read_back(self, arm: ArcMachinesClient, want: ArcMachineSpec) -> dict[str, Any]:
-        """The machine as Azure has it, which may take a moment; with the identity that it was given."""
-        patience = self._patience(READ_BACK_SECONDS)
+        """Returns the machine resource with its identity. Waits until Azure shows it."""
+        deadline = self._deadline(READ_BACK_SECONDS)
         while True:
             try:
                 machine = arm.get(want.id, ARC_API_VERSION)
             except AzureCallError as error:
                 if error.status != 404 and not error.retryable:
                     raise
-                if not patience.pause():
+                if not deadline.pause():
                     raise machine_gone_error(want.id) if error.status == 404 else error from error
                 continue
             if principal := principal_of(machine):
                 self._records.update(principal=principal)
                 return machine
-            if not patience.pause():
+            if not deadline.pause():
                 raise machine_gone_error(want.id)
 
     def _update_tags(self, arm: ArcMachinesClient, want: ArcMachineSpec, machine: dict[str, Any]) -> None:
-        """Tags that others have put there stay."""
+        """Sets the configured tags. Other tags are not changed."""
         tags = machine.get("tags") or {}
         if any(tags.get(key) != value for key, value in want.tags.items()):
             arm.patch(want.id, ARC_API_VERSION, {"tags": {**tags, **want.tags}})
         there = str(machine.get("location") or "")
         if there and there.replace(" ", "").lower() != want.location.replace(" ", "").lower():
-            self._note(f"the machine stays in {there}: Azure moves no machine to {want.location}")
+            self._note(f"the machine resource remains in {there}: Azure cannot move it to {want.location}")
 
     def _start_metadata_service(self) -> None:
-        """Without it nobody here has the machine's identity."""
+        """Starts HIMDS, which serves the tokens of the machine's identity."""
         unit = machine_agent.metadata_service(self.host)
         if unit is None or self.host.unit(unit).running:
             return
@@ -181,8 +189,8 @@ class ArcRegistration:
         except MachineError as error:
             raise MachineError(
                 "himds-unavailable",
-                f"{unit}, which hands out the machine's identity, does not run: {error.message}",
-                f"Look at `journalctl -u {unit} -n 50`, then run the same command again.",
+                f"{unit}, which serves the tokens of the machine's identity, does not run: {error.message}",
+                f"Check `journalctl -u {unit} -n 50`, then run the same command again.",
                 retryable=True,
             ) from error
 
@@ -199,25 +207,27 @@ class ArcRegistration:
 def connected_elsewhere_error(there: str, here: str) -> MachineError:
     return MachineError(
         "arc-connected-elsewhere",
-        f"This machine is connected with Azure Arc already, as {there}, and not as {here}. Nothing was changed.",
-        "Set azure.subscriptionId, azure.arc.resourceGroup and azure.arc.machineName to what it is, or disconnect it "
-        "first: `azcmagent disconnect`.",
+        f"This machine is already connected to Azure Arc as {there}, not as {here}. Nothing was changed.",
+        "Set `azure.subscriptionId`, `azure.arc.resourceGroup` and `azure.arc.machineName` to match the existing "
+        "connection, or disconnect it first with `azcmagent disconnect`.",
     )
 
 
 def expired_error(machine: str) -> MachineError:
     return MachineError(
         "arc-expired",
-        f"The connection of {machine} with Azure Arc has expired: the machine was away for too long.",
-        "It was made by somebody else, so it is left alone. Run `azcmagent disconnect --force-local-only`, delete "
-        "the machine in Azure, then run the same command again.",
+        f"The connection of {machine} to Azure Arc has expired: the machine was offline for too long.",
+        "The agent did not create this connection and does not change it. Run `azcmagent disconnect "
+        "--force-local-only`, delete the machine in Azure, then run the same command again.",
     )
 
 
 def machine_gone_error(machine: str) -> FlexError:
     return FlexError(
         "arc-machine-not-found",
-        f"azcmagent says that this machine is connected, and Azure has no {machine} with an identity.",
-        "If it was deleted in Azure: `azcmagent disconnect --force-local-only`, then run the same command again.",
+        f"azcmagent reports that this machine is connected, but {machine} does not exist in Azure or has no "
+        "identity.",
+        "If the machine was deleted in Azure, run `azcmagent disconnect --force-local-only`, then run the same "
+        "command again.",
         retryable=True,
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-# azcmagent's names for Azure's clouds, by those of the configuration.
+# azcmagent's cloud names by the names in the configuration.
 AZCMAGENT_CLOUDS = {
     "azurepubliccloud": "AzureCloud",
     "azureusgovernment": "AzureUSGovernment",
@@ -31,7 +31,7 @@ AZCMAGENT_CLOUDS = {
 
 @dataclass(frozen=True)
 class ArcMachineSpec:
-    """One machine in Azure Arc."""
+    """The desired machine resource in Azure Arc."""
 
     subscription: str
     resource_group: str
@@ -40,7 +40,7 @@ class ArcMachineSpec:
     location: str
     cloud: str
     tags: dict[str, str] = field(default_factory=dict)
-    cluster: str = ""  # the ARM id of the cluster that it is to have roles on
+    cluster: str = ""  # ARM ID of the cluster on which the machine needs roles
     assign: bool = False
 
     @property
@@ -49,7 +49,7 @@ class ArcMachineSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when anything changes that is wanted."""
+        """Changes when any part of the desired state changes."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -58,7 +58,7 @@ def machine_id(subscription: str, group: str, name: str) -> str:
 
 
 def same_id(one: str, other: str) -> bool:
-    """ARM compares ids without regard to case."""
+    """Compares two ARM IDs, which are case-insensitive."""
     return one.lower() == other.lower()
 
 
@@ -101,32 +101,32 @@ def _require(found: ArcMachineSpec) -> None:
     if missing:
         raise ConfigError(
             "arc-settings-missing",
-            f"To register with Azure Arc, the configuration must also say {', '.join(missing)}.",
-            "Set them, or take azure.arc.enabled out.",
+            f"Registration with Azure Arc requires these settings: {', '.join(missing)}.",
+            "Set them, or remove `azure.arc.enabled`.",
         )
 
 
 @dataclass(frozen=True)
 class ArcRecord:
-    machine: str = ""  # its ARM id
-    principal: str = ""  # the object id of its identity
-    connected: bool = False  # by us
-    made: bool = False  # Azure had no machine of that name before
-    installed: bool = False  # azcmagent, by us
-    found: tuple[str, ...] = ()  # users and directories of azcmagent that were there before us
-    assignments: tuple[str, ...] = ()  # made by us
-    settled: str = ""  # what was wanted when all was seen to be done
+    machine: str = ""  # ARM ID
+    principal: str = ""  # object ID of the machine's identity
+    connected: bool = False  # the agent connected azcmagent
+    made: bool = False  # the machine did not exist in Azure before
+    installed: bool = False  # the agent installed azcmagent
+    found: tuple[str, ...] = ()  # users and directories of azcmagent that existed before the installation
+    assignments: tuple[str, ...] = ()  # role assignments that the agent created
+    settled: str = ""  # fingerprint of the desired state that was last verified as complete
 
 
 class ArcRecordStore:
-    """The record of this machine."""
+    """Reads and writes the Arc record of this machine."""
 
     def __init__(self, host: Host, config: NodeConfig) -> None:
         self._host = host
         self.path = f"{config.paths.data_dir}/arc.json"
 
     def read(self) -> ArcRecord:
-        """What was written; a record that cannot be read says that nothing is ours, and nothing is taken away."""
+        """Returns the record. An unreadable record counts as empty, so that nothing is removed."""
         try:
             document: dict[str, Any] = json.loads(self._host.read(self.path) or b"{}")
             known = {key: value for key, value in document.items() if key in ArcRecord.__dataclass_fields__}
@@ -150,6 +150,6 @@ class ArcRecordStore:
         return after
 
     def remove(self) -> None:
-        """Also one that was being written when a run was killed."""
+        """Removes the record, including the temporary file of an interrupted write."""
         if self.exists or self._host.stat(str(temporary_path(Path(self.path)))):
             self._host.apply(Remove(self.path))

@@ -32,7 +32,9 @@ class ArcUnregistration:
     note: Callable[[str], None]
 
     def run(self) -> list[str]:
-        """What is left in Azure, as commands. On the machine all goes, whether Azure can be reached or not."""
+        """Removes what the agent created. Returns the commands that remove what is left in Azure. Everything on the
+        machine is removed even if Azure cannot be reached.
+        """
         record = self.records.read()
         left = [*self._take_roles(record), *self._disconnect(record)]
         if record.installed:
@@ -44,18 +46,18 @@ class ArcUnregistration:
     def _take_roles(self, record: ArcRecord) -> list[str]:
         if not record.assignments:
             return []
-        self.note("taking the machine's roles away")
+        self.note("removing the role assignments of the machine")
         try:
             with self.cloud.operator() as arm:
                 for assignment in record.assignments:
                     role_assignments.unassign(arm, assignment)
         except FlexError as error:
-            self.note(f"its roles could not be taken away: {error.message}")
+            self.note(f"could not remove the role assignments: {error.message}")
             return [f"az role assignment delete --ids {each}" for each in record.assignments]
         return []
 
     def _disconnect(self, record: ArcRecord) -> list[str]:
-        """By azcmagent itself where that works; else here by force, and in Azure by us."""
+        """Disconnects with azcmagent. If that fails, disconnects locally and deletes the machine resource."""
         if not record.connected:
             return []
         self.note("disconnecting from Azure Arc")
@@ -69,16 +71,18 @@ class ArcUnregistration:
                     azcmagent.disconnect(self.cloud.token())
                 return []
         except FlexError as error:
-            self.note(f"azcmagent could not do it: {error.message}")
+            self.note(f"azcmagent could not disconnect: {error.message}")
             self._forget(azcmagent)
         return self._delete(record)
 
     def _is_ours(self, azcmagent: Azcmagent, record: ArcRecord) -> bool:
-        """Whether it is connected as the machine that we made, and as no other."""
+        """Returns whether azcmagent is connected as the machine that the agent registered."""
         return same_id(azcmagent.status().id, record.machine)
 
     def _is_replaced(self, record: ArcRecord) -> bool:
-        """Whether somebody has made another machine by that name since: azcmagent would delete it by its name."""
+        """Returns whether another machine was registered under the same name. azcmagent deletes by name and would
+        delete it.
+        """
         with self.cloud.operator() as arm:
             found = find_machine(arm, record.machine)
         return found is not None and self._is_anothers(found, record)
@@ -86,7 +90,9 @@ class ArcUnregistration:
     def _is_anothers(self, machine: dict[str, Any], record: ArcRecord) -> bool:
         other = bool(record.principal) and not same_id(principal_of(machine), record.principal)
         if other:
-            self.note(f"{record.machine} has another identity by now: it is another machine's, and stays in Azure")
+            self.note(
+                f"{record.machine} now belongs to another machine (it has a different identity) and is not deleted"
+            )
         return other
 
     def _forget(self, azcmagent: Azcmagent | None) -> None:
@@ -94,10 +100,10 @@ class ArcUnregistration:
             if azcmagent:
                 azcmagent.disconnect_locally()
         except FlexError as error:
-            self.note(f"azcmagent does not forget its machine either: {error.message}")
+            self.note(f"azcmagent could not disconnect locally either: {error.message}")
 
     def _delete(self, record: ArcRecord) -> list[str]:
-        """The machine in Azure, unless it is somebody else's. One that is gone already is as good."""
+        """Deletes the machine resource, unless it belongs to another machine."""
         if not (record.made or record.principal):
             return []
         command = f"az resource delete --ids {record.machine}"
@@ -106,8 +112,8 @@ class ArcUnregistration:
                 found = find_machine(arm, record.machine)
                 if found is None or self._is_anothers(found, record):
                     return []
-                if not record.principal:  # whoever of the same name came first has it, or nobody but us
-                    return [f"{command}  # only if no other machine is connected as it: this one never was"]
+                if not record.principal:  # the machine with this name may be another one
+                    return [f"{command}  # only if no other machine is connected under this name"]
                 arm.delete(record.machine, ARC_API_VERSION)
         except FlexError:
             return [command]

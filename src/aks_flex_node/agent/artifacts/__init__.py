@@ -1,8 +1,8 @@
-"""Artifacts: the programs of a node, from their publishers to complete directory trees beside their final places.
+"""Artifacts: fetches the programs of a node from their publishers and builds complete directory trees from them.
 
 A tree passes through the modules in this order: `model` (what is needed), `store` (worker threads), `fetcher`
 (bundle, cache or network), `download` (one file, resumed and verified), `cache`, `unpack` (safe extraction, on
-`archive`), `tree_build` (the complete staged tree). `bundle` and `bundle_writer` are the same for a machine without a
+`archive`), `tree_build` (the complete staged tree). `bundle` and `bundle_writer` do the same for machines without a
 network.
 """
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.http.download_options import DownloadOptions
     from aks_flex_node.retry import RetryBackoff
 
-# Every command imports the components, which say what they want; few of them fetch it. So all that takes TLS, tar and
-# threads to import is imported by whoever asks for it.
+# All commands import the components, but few of them fetch artifacts. Modules that import TLS, tar or threads are
+# therefore loaded on first access.
 LAZY_EXPORTS = {
     "ArtifactStore": "aks_flex_node.agent.artifacts.store",
     "BundleEntry": "aks_flex_node.agent.artifacts.bundle",

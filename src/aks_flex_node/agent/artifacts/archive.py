@@ -1,5 +1,5 @@
-"""Reads tar archives safely: inflates in bounded blocks, limits size and compression ratio, and refuses members that
-could land outside of the target or be anything but a file, a directory or a link that stays inside. Writes nothing.
+"""Reads tar archives safely: decompresses in bounded blocks, limits size and compression ratio, and rejects members
+that are outside of the target or are not a file, a directory or a link inside the tree. Writes nothing.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 
 READ_BYTES = 64 << 10
-MAX_BLOCK_BYTES = 4 << 20  # deflate can make a thousand times as much of what was read, and real programs four times
+MAX_BLOCK_BYTES = 4 << 20  # deflate can expand data a thousandfold; real programs expand about fourfold
 GZIP_WINDOW_BITS = 16 + isal_zlib.MAX_WBITS
 GZIP_MAGIC = b"\x1f\x8b"
-MAX_HEADER_BYTES = 1 << 20  # bytes of all that is said of one member: its name, its pax headers, its sparse map
+MAX_HEADER_BYTES = 1 << 20  # all headers of one member: its name, pax headers and sparse map
 MAX_INFLATED_BYTES = 4 << 30
 MAX_COMPRESSION_RATIO = 200  # real programs reach about 4
-ALWAYS_ALLOWED_BYTES = 64 << 20  # bytes that may be inflated from however little
+ALWAYS_ALLOWED_BYTES = 64 << 20  # allowed regardless of the compression ratio
 
 
 class ArchiveBroken(Exception):  # noqa: N818 - told as an ArtifactError by whoever knows the artifact
-    """The archive cannot be read."""
+    """The archive is damaged and cannot be read."""
 
 
 class ArchiveHostile(Exception):  # noqa: N818 - told as an ArtifactError by whoever knows the artifact
-    """The archive tries something that no honest archive does."""
+    """The archive has content that a legitimate archive never has."""
 
 
 class ArchiveStream(io.RawIOBase):
-    """As much of a file object as `tarfile` needs for reading headers, and `pieces` for what is between them."""
+    """A file object with what `tarfile` needs to read headers, and `chunks` for the data between them."""
 
     def __init__(self, blob: VerifiedFile) -> None:
         self._file = blob.path.open("rb", buffering=0)
@@ -46,7 +46,7 @@ class ArchiveStream(io.RawIOBase):
         self._left = blob.size
         self._limit = min(MAX_INFLATED_BYTES, max(ALWAYS_ALLOWED_BYTES, MAX_COMPRESSION_RATIO * blob.size))
         self._ready = memoryview(b"")
-        self._packed = b""  # read, and not inflated yet
+        self._packed = b""  # read, but not decompressed yet
         self._position = self._made = self._header = 0
         first = self._file.read(len(GZIP_MAGIC))
         self._file.seek(blob.offset)
@@ -56,18 +56,18 @@ class ArchiveStream(io.RawIOBase):
         return self._position
 
     def begin_header(self) -> None:
-        """What was read so far is done with: the next header is counted for itself."""
+        """Starts the size count of the next header."""
         self._header = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Of a header. What is longer than any honest header is refused before it is in memory."""
+        """Reads header bytes. Rejects oversized headers before they are in memory."""
         if size < 0 or self._header + size > MAX_HEADER_BYTES:
             raise ArchiveHostile(f"has a header of more than {MAX_HEADER_BYTES} bytes")
         self._header += size
         return b"".join(bytes(piece) for piece in self._available(size))
 
     def chunks(self, size: int) -> Iterator[memoryview]:
-        """So many bytes, in pieces as they are inflated."""
+        """Yields `size` bytes in pieces as they are decompressed."""
         end = self._position + size
         yield from self._available(size)
         if self._position < end:
@@ -75,7 +75,7 @@ class ArchiveStream(io.RawIOBase):
 
     def skip(self, size: int) -> None:
         ahead = size - len(self._ready)
-        if self._inflater is None and 0 < ahead <= self._left:  # what is not packed need not be read
+        if self._inflater is None and 0 < ahead <= self._left:  # uncompressed data can be skipped without reading
             self._file.seek(ahead, os.SEEK_CUR)
             self._left -= ahead
             self._position += size
@@ -85,7 +85,7 @@ class ArchiveStream(io.RawIOBase):
             pass
 
     def drain(self) -> None:
-        """To the end, where gzip's own checksum is."""
+        """Reads to the end, where gzip has its checksum."""
         while self._inflater and self._fill():
             pass
 
@@ -101,18 +101,18 @@ class ArchiveStream(io.RawIOBase):
             yield piece
 
     def _fill(self) -> bool:
-        """Make the next block ready, and say whether there was one."""
+        """Decompresses the next block. Returns False at the end of the archive."""
         while True:
             packed = self._packed or self._read_on()
             self._packed = b""
             if not packed:
                 if self._inflater and not self._inflater.eof:
-                    raise ArchiveBroken("is cut off")
+                    raise ArchiveBroken("is truncated")
                 return False
             block = self._unzip(packed) if self._inflater else packed
             self._made += len(block)
             if self._made > self._limit:
-                raise ArchiveHostile(f"inflates to more than {self._limit >> 20} MiB, as a bomb does")
+                raise ArchiveHostile(f"decompresses to more than {self._limit >> 20} MiB (decompression bomb)")
             if block:
                 self._ready = memoryview(block)
                 return True
@@ -123,7 +123,7 @@ class ArchiveStream(io.RawIOBase):
         return packed
 
     def _unzip(self, packed: bytes) -> bytes:
-        """One block; the rest is kept for the next. A file may be several gzips in a row, with zeros at the end."""
+        """Decompresses one block and saves the rest. A file can have several gzip members and trailing zeros."""
         if self._inflater is None or self._inflater.eof:
             packed = packed.lstrip(b"\0")
             if not packed:
@@ -132,19 +132,19 @@ class ArchiveStream(io.RawIOBase):
         try:
             block = self._inflater.decompress(packed, MAX_BLOCK_BYTES)
         except isal_zlib.error as error:  # type: ignore[misc]  # its stub is wrong
-            raise ArchiveBroken(f"is not sound gzip ({error})") from error
+            raise ArchiveBroken(f"is not valid gzip ({error})") from error
         self._packed = self._inflater.unconsumed_tail or self._inflater.unused_data
         return block
 
 
 MAX_MEMBERS = 100_000
-MAX_NAME_BYTES = 1024  # bytes, of a member or of what a link leads to; systems end at 4096 with all that is above it
+MAX_NAME_BYTES = 1024  # for a member or a link target; Linux allows 4096 for a complete path
 MAX_DEPTH = 100
 TAR_BLOCK_BYTES = 512
 
 
 class TarHeaderReader(tarfile.TarFile):
-    """Reads no member by itself: `members` asks for one after another, and reads what is between them."""
+    """Reads headers only. `read_members` handles the data between them."""
 
     def next(self) -> tarfile.TarInfo | None:
         return None
@@ -152,7 +152,7 @@ class TarHeaderReader(tarfile.TarFile):
 
 @dataclass(frozen=True)
 class ArchiveMember:
-    name: str  # clean: relative, without "." and ".."
+    name: str  # normalized: relative, without "." and ".."
     mode: int
     size: int
     kind: str  # "file", "folder", "symbolic link" or "hard link"
@@ -161,17 +161,17 @@ class ArchiveMember:
 
 @dataclass
 class MemberValidator:
-    """What was seen of an archive so far, and what may therefore not come now."""
+    """Validates each member of an archive against the members before it."""
 
     seen: dict[str, ArchiveMember] = field(default_factory=dict)
 
     def admit(self, info: tarfile.TarInfo) -> ArchiveMember | None:
-        """The member, if it is honest; None for the archive's own root."""
+        """Returns the validated member, or None for the root of the archive."""
         name = clean_name(info.name)
         if not name:
             return None
         member = ArchiveMember(name, info.mode & 0o777, info.size, kind_of(info), info.linkname)
-        self._check_place(member)
+        self._check_position(member)
         if member.kind == "symbolic link":
             check_target(name, member.target)
         if member.kind == "hard link":
@@ -179,7 +179,7 @@ class MemberValidator:
         self.seen[name] = member
         return member
 
-    def _check_place(self, member: ArchiveMember) -> None:
+    def _check_position(self, member: ArchiveMember) -> None:
         before = self.seen.get(member.name)
         if before and (before.kind, member.kind) != ("folder", "folder"):
             raise ArchiveHostile(f"has {display_name(member.name)} twice")
@@ -192,24 +192,24 @@ class MemberValidator:
                 raise ArchiveHostile(f"puts {display_name(member.name)} below a {above.kind}")
 
     def _resolved(self, member: ArchiveMember) -> ArchiveMember:
-        """A hard link, with the clean name of the file it is another name of."""
+        """Returns a hard link with the normalized name of its target file."""
         target = clean_name(member.target)
         known = self.seen.get(target)
         if known is None or known.kind not in {"file", "hard link"}:
             raise ArchiveHostile(
-                f"links {display_name(member.name)} to {display_name(member.target)}, which is not a file before it"
+                f"links {display_name(member.name)} to {display_name(member.target)}, which is not an earlier file"
             )
         return ArchiveMember(member.name, member.mode, 0, member.kind, target)
 
 
 def read_members(stream: ArchiveStream) -> Iterator[ArchiveMember]:
-    """All members, in order. Whatever the caller leaves of a file's bytes is skipped."""
+    """Yields all members in order. Skips file data that the caller does not read."""
     headers = TarHeaderReader(fileobj=cast("IO[bytes]", stream))
-    judge = MemberValidator()
+    validator = MemberValidator()
     while info := next_header(headers):
         stream.begin_header()
         end = stream.tell() + padded(info.size if info.isreg() else 0)
-        member = judge.admit(info)
+        member = validator.admit(info)
         if member:
             yield member
         stream.skip(end - stream.tell())
@@ -220,16 +220,16 @@ def next_header(headers: TarHeaderReader) -> tarfile.TarInfo | None:
     try:
         info = tarfile.TarInfo.fromtarfile(headers)
     except tarfile.HeaderError as error:
-        # An archive ends with zeros, or where the file ends.
+        # An archive ends with zeros or at the end of the file.
         if type(error).__name__ in {"EOFHeaderError", "EmptyHeaderError"}:
             return None
-        raise ArchiveBroken(f"is not a sound tar ({error})") from error
+        raise ArchiveBroken(f"is not a valid tar ({error})") from error
     except RecursionError:
-        raise ArchiveHostile("has header upon header, and no file after them") from None
+        raise ArchiveHostile("has too many nested headers") from None
     except (tarfile.TarError, ValueError, IndexError, OverflowError) as error:
-        raise ArchiveBroken(f"is not a sound tar ({error})") from error
+        raise ArchiveBroken(f"is not a valid tar ({error})") from error
     if info.size < 0:
-        raise ArchiveBroken("has a file of less than no bytes")
+        raise ArchiveBroken("has a file with a negative size")
     return info
 
 
@@ -242,36 +242,39 @@ def kind_of(info: tarfile.TarInfo) -> str:
         return "symbolic link"
     if info.islnk():
         return "hard link"
-    what = "a device" if info.ischr() or info.isblk() else "a pipe" if info.isfifo() else "of an unknown kind"
+    what = "a device" if info.ischr() or info.isblk() else "a pipe" if info.isfifo() else "of an unknown type"
     raise ArchiveHostile(f"has {display_name(info.name)}, which is {what}")
 
 
 def clean_name(name: str) -> str:
-    """A name without its needless dots; one that leads out of the tree is refused."""
+    """Normalizes a name. Rejects names that are outside of the tree."""
     if name.startswith("/"):
         raise ArchiveHostile(f"has the absolute name {display_name(name)}")
     parts = [part for part in name.split("/") if part not in {"", "."}]
     if ".." in parts:
-        raise ArchiveHostile(f"has {display_name(name)}, which leads out of it")
+        raise ArchiveHostile(f"has {display_name(name)}, which is outside of the tree")
     too_long = any(size(part) > 255 for part in parts) or size(name) > MAX_NAME_BYTES or len(parts) > MAX_DEPTH
     if not name.isprintable() or too_long:
-        raise ArchiveHostile(f"has a name that no file should have: {display_name(name)}")
+        raise ArchiveHostile(f"has an invalid file name: {display_name(name)}")
     return "/".join(parts)
 
 
 def check_target(name: str, target: str) -> None:
-    """A symbolic link may climb only at its beginning, and no higher than the tree.
+    """Rejects a symbolic link whose target is outside of the tree: `..` is allowed only at the beginning of the
+    target, and only up to the root of the tree.
 
-    That is enough, whatever other links there are: the climb goes through real directories, because nothing lies
-    below a link, and each link on the way down stays inside by the same rule.
+    This is sufficient for any combination of links. The leading `..` parts traverse real directories, because no
+    member is below a link, and every link after them obeys the same rule.
     """
     parts = [part for part in target.split("/") if part not in {"", "."}]
     climb = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
     outside = target.startswith("/") or climb > name.count("/") or ".." in parts[climb:]
     if not parts or size(target) > MAX_NAME_BYTES:
-        raise ArchiveHostile(f"links {display_name(name)} to {display_name(target)}, which no link should lead to")
+        raise ArchiveHostile(
+            f"links {display_name(name)} to {display_name(target)}, which is not a valid link target"
+        )
     if outside or not target.isprintable():
-        raise ArchiveHostile(f"links {display_name(name)} to {display_name(target)}, which leads out of it")
+        raise ArchiveHostile(f"links {display_name(name)} to {display_name(target)}, which is outside of the tree")
 
 
 def size(name: str) -> int:

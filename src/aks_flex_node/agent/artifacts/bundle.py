@@ -47,7 +47,7 @@ class BundleEntry:
     version: str
     url: str
     digest: str
-    file: str  # its path in the bundle
+    file: str  # path in the bundle
     size: int
 
 
@@ -62,10 +62,10 @@ class BundleManifest:
 
     @classmethod
     def parse(cls, text: str | bytes) -> BundleManifest:
-        """Raises ValueError, KeyError or TypeError when it makes no sense."""
+        """Parses a manifest. Raises ValueError, KeyError or TypeError if it is invalid."""
         wire: Mapping[str, Any] = json.loads(text)
         if wire["format"] != BUNDLE_FORMAT:
-            raise ValueError(f"its format is {wire['format']!r}, and this program knows {BUNDLE_FORMAT}")
+            raise ValueError(f"format {wire['format']!r} is not supported, only {BUNDLE_FORMAT}")
         return cls(str(wire["arch"]), tuple(_entry(each) for each in wire["artifacts"]))
 
 
@@ -73,14 +73,14 @@ def _entry(wire: Mapping[str, Any]) -> BundleEntry:
     entry = BundleEntry(**wire)
     texts = (entry.component, entry.version, entry.url, entry.digest, entry.file)
     if not all(isinstance(each, str) for each in texts) or type(entry.size) is not int or entry.size < 0:
-        raise ValueError("an artifact in it is not described as one")
+        raise ValueError("an artifact entry is invalid")
     return entry
 
 
 class OfflineBundle(ABC):
-    """A bundle that artifacts are taken from. It is opened when the first one is asked for."""
+    """A bundle to read artifacts from. It is opened at the first access."""
 
-    linkable = False  # the files are somebody else's
+    linkable = False  # the files do not belong to the agent
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -95,12 +95,12 @@ class OfflineBundle(ABC):
         return CompressedBundle(bundle_path, cache) if is_gzip(bundle_path) else TarBundle(bundle_path)
 
     def find(self, artifact: Artifact) -> VerifiedFile:
-        """The artifact, verified against the bundle's manifest."""
+        """Returns an artifact, verified against the manifest of the bundle."""
         entry = self._entry(artifact)
         digest = Digest.parse(entry.digest)
         if artifact.digest and Digest.parse(artifact.digest) != digest:
             raise bundle_broken_error(
-                self.path, entry.file, f"is {digest}, and the configuration wants {artifact.digest}"
+                self.path, entry.file, f"has the digest {digest}, but the configuration requires {artifact.digest}"
             )
         try:
             path, offset = self.locate(entry)
@@ -109,16 +109,16 @@ class OfflineBundle(ABC):
             raise bundle_incomplete_error(self.path, entry.file) from error
         found = hashes.digest(digest.algorithm)
         if found != digest:
-            raise bundle_broken_error(self.path, entry.file, f"was altered: expected {digest}, found {found}")
+            raise bundle_broken_error(self.path, entry.file, f"is corrupt: expected {digest}, found {found}")
         return VerifiedFile(path, entry.size, digest, hashes.sha256, offset, self.linkable)
 
     @abstractmethod
     def open(self) -> bytes:
-        """Make the bundle ready to be read, and return its manifest."""
+        """Opens the bundle and returns its manifest."""
 
     @abstractmethod
     def locate(self, entry: BundleEntry) -> tuple[Path, int]:
-        """In which file an artifact is, and from where on."""
+        """Returns the file that contains an artifact and the offset in it."""
 
     def _entry(self, artifact: Artifact) -> BundleEntry:
         with self._lock:
@@ -137,7 +137,7 @@ class OfflineBundle(ABC):
                 self.path, BUNDLE_MANIFEST, f"cannot be read ({error.strerror or error})"
             ) from error
         except (ValueError, KeyError, TypeError, RecursionError, ArchiveBroken, ArchiveHostile) as error:
-            raise bundle_broken_error(self.path, BUNDLE_MANIFEST, f"makes no sense ({error})") from error
+            raise bundle_broken_error(self.path, BUNDLE_MANIFEST, f"is invalid ({error})") from error
 
 
 class DirectoryBundle(OfflineBundle):
@@ -149,7 +149,7 @@ class DirectoryBundle(OfflineBundle):
 
 
 class TarBundle(OfflineBundle):
-    """A plain tar: its members are read in place."""
+    """An uncompressed tar, whose members are read in place."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -174,7 +174,7 @@ class TarBundle(OfflineBundle):
 
 
 class CompressedBundle(OfflineBundle):
-    """A compressed tar: what its manifest names goes into the cache, unless it is there."""
+    """A compressed tar, whose artifacts are extracted into the cache."""
 
     linkable = True
 
@@ -186,15 +186,15 @@ class CompressedBundle(OfflineBundle):
         with closing(
             ArchiveStream(VerifiedFile(self.path, self.path.stat().st_size, Digest("sha256", ""), ""))
         ) as stream:
-            inside_it = read_members(stream)
-            first = next(inside_it, None)
+            members = read_members(stream)
+            first = next(members, None)
             if first is None or first.name != BUNDLE_MANIFEST or first.size > MAX_MANIFEST_BYTES:
-                raise ValueError("it has to be the first file of the archive")
+                raise ValueError("it must be the first file of the archive")
             text = b"".join(bytes(piece) for piece in stream.chunks(first.size))
-            lacking = {entry.file: entry for entry in BundleManifest.parse(text).artifacts if not self._has(entry)}
-            for member in inside_it if lacking else ():
-                if member.kind == "file" and member.name in lacking:
-                    self._keep(lacking[member.name], stream, member.size)
+            missing = {entry.file: entry for entry in BundleManifest.parse(text).artifacts if not self._has(entry)}
+            for member in members if missing else ():
+                if member.kind == "file" and member.name in missing:
+                    self._add_to_cache(missing[member.name], stream, member.size)
             return text
 
     def locate(self, entry: BundleEntry) -> tuple[Path, int]:
@@ -204,7 +204,7 @@ class CompressedBundle(OfflineBundle):
         path, _ = self.locate(entry)
         return path.exists() and path.stat().st_size == entry.size
 
-    def _keep(self, entry: BundleEntry, stream: ArchiveStream, size: int) -> None:
+    def _add_to_cache(self, entry: BundleEntry, stream: ArchiveStream, size: int) -> None:
         path, _ = self.locate(entry)
         fresh = path.with_name(f"{path.name}{PARTIAL_SUFFIX}")
         with self._cache.locked(Digest.parse(entry.digest), time.sleep), explain_disk_full(path, size):
@@ -216,7 +216,7 @@ class CompressedBundle(OfflineBundle):
 
 
 def checked_member_path(file: str) -> Path:
-    """A path of the manifest, which may be anybody's: it must not lead out of the bundle."""
+    """Returns a path of the manifest, which is untrusted, if it is inside the bundle."""
     path = Path(file)
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise FileNotFoundError(file)
@@ -228,20 +228,20 @@ def is_gzip(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     except OSError:
-        return False  # told when the bundle is opened
+        return False  # reported when the bundle is opened
 
 
 def bundle_incomplete_error(bundle: Path, what: str) -> ArtifactError:
     return ArtifactError(
         "offline-bundle-incomplete",
-        f"The bundle {bundle} does not hold {what}.",
-        "Make it anew with `aks-flex-node artifacts bundle`, with the configuration of this machine.",
+        f"The bundle {bundle} does not contain {what}.",
+        "Create it again with `aks-flex-node artifacts bundle` and the configuration of this machine.",
     )
 
 
-def bundle_broken_error(bundle: Path, file: str, why: str) -> ArtifactError:
+def bundle_broken_error(bundle: Path, file: str, cause: str) -> ArtifactError:
     return ArtifactError(
         "offline-bundle-corrupt",
-        f"In the bundle {bundle}, {file} {why}.",
-        "Copy the bundle again, or make it anew with `aks-flex-node artifacts bundle`.",
+        f"In the bundle {bundle}, {file} {cause}.",
+        "Copy the bundle again, or create it again with `aks-flex-node artifacts bundle`.",
     )

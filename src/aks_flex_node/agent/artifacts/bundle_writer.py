@@ -40,7 +40,7 @@ def make_bundle(
     *,
     observe: Callable[[Transfer], None] | None = None,
 ) -> BundleManifest:
-    """A directory, or a tar when the target is named like one, with every artifact of the trees."""
+    """Creates a directory with every artifact of the trees, or a tar if the name of the target ends like one."""
     require_free(target)
     needed = {url_identity(artifact.url): artifact for tree in trees for artifact in tree.artifacts}
     blobs = fetch_all(list(needed.values()), sources, ArtifactCache(cache), observe)
@@ -74,7 +74,7 @@ def fetch_all(
             if failed:
                 failed.result()
         finally:
-            stopped.set()  # when one failed, the others need not go on
+            stopped.set()  # after a failure, stop the other downloads
             network.close()
     return {artifact: future.result() for artifact, future in zip(artifacts, futures, strict=True)}
 
@@ -107,7 +107,7 @@ def write_folder(manifest: BundleManifest, files: Mapping[str, VerifiedFile], fo
 
 
 def write_tar(manifest: BundleManifest, files: Mapping[str, VerifiedFile], tar: tarfile.TarFile) -> None:
-    """The manifest comes first, so that it is found without reading all the rest."""
+    """Writes the manifest first, so that it is found without reading the whole archive."""
     text = manifest.wire().encode()
     tar.addfile(tar_header(BUNDLE_MANIFEST, len(text)), io.BytesIO(text))
     for file, blob in files.items():
@@ -123,10 +123,10 @@ def tar_header(name: str, size: int) -> tarfile.TarInfo:
 
 
 def require_free(target: Path) -> None:
-    """An older bundle is replaced; anything else is not ours to take away."""
+    """Rejects a target that exists and is not a bundle. An older bundle is replaced."""
     if target.is_dir() and any(target.iterdir()) and not (target / BUNDLE_MANIFEST).exists():
         raise ArtifactError(
             "offline-bundle-exists",
-            f"{target} is there already, and is not a bundle.",
-            "Name a directory that does not exist yet, or a file that ends in .tar or .tar.gz.",
+            f"{target} already exists and is not a bundle.",
+            "Use a directory that does not exist, or a file name that ends in .tar or .tar.gz.",
         )

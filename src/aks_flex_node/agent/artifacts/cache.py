@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 ORIGIN_FILE = ".origin.json"
 PARTIAL_SUFFIX = ".partial"
-LOCK_RETRY_SECONDS = 0.1  # between two looks at whether another process has finished with a file
+LOCK_RETRY_SECONDS = 0.1  # interval for retrying to lock a file that another process uses
 
 
 @dataclass(frozen=True)
 class VerifiedFile:
-    """A verified file, or a part of one."""
+    """A verified file, or a section of a file."""
 
     path: Path
     size: int
     digest: Digest
     sha256: str
     offset: int = 0
-    linkable: bool = False  # it is ours: trees may share it by hard links
+    linkable: bool = False  # owned by the agent, so that trees can hard-link it
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A file of the cache, for `artifacts list`."""
+    """A file in the cache, as listed by `artifacts list`."""
 
     digest: str
     name: str
@@ -57,7 +57,7 @@ class ArtifactCache:
         return self._root / digest.folder
 
     def find(self, digest: Digest, name: str) -> VerifiedFile | None:
-        """A whole file with this hash; one that has been damaged is taken away."""
+        """Returns the file with this digest, or None. Removes a corrupt file."""
         path = self.folder(digest) / name
         try:
             hashes = hash_file(path, digest.algorithm)
@@ -70,14 +70,14 @@ class ArtifactCache:
         return VerifiedFile(path, size, digest, hashes.sha256, linkable=True)
 
     def digest_of(self, url: str) -> Digest | None:
-        """The hash that the publisher told us when this URL was fetched before."""
+        """Returns the publisher's digest that was recorded when this URL was downloaded before."""
         for folder in folders(self._root):
             if url_identity(url) in read_origin(folder).get("urls", ()):
                 return read_folder(folder)
         return None
 
     def record_origin(self, digest: Digest, artifact: Artifact) -> None:
-        """Which artifact this is, so that the next time nobody has to be asked."""
+        """Records the URL of an artifact, so that its digest need not be fetched again."""
         folder = self.folder(digest)
         known = read_origin(folder).get("urls", ())
         if url_identity(artifact.url) in known:
@@ -90,7 +90,7 @@ class ArtifactCache:
 
     @contextmanager
     def locked(self, digest: Digest, wait: Callable[[float], object]) -> Iterator[Path]:
-        """The folder of a file, to ourselves: another thread or process may want the same file."""
+        """Locks the directory of a file, which other threads or processes may use at the same time."""
         folder = self.folder(digest)
         descriptor = lock_folder(folder, wait)
         try:
@@ -100,7 +100,7 @@ class ArtifactCache:
 
 
 def lock_folder(folder: Path, wait: Callable[[float], object]) -> int:
-    """A descriptor that holds the lock on a folder, which is made if it is not there."""
+    """Creates a directory if needed, locks it, and returns the file descriptor that owns the lock."""
     while True:
         make_directory(folder)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -110,7 +110,7 @@ def lock_folder(folder: Path, wait: Callable[[float], object]) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        # Whoever had the lock may have taken the folder away: then the lock is on nothing.
+        # The previous owner may have removed the directory. Then the lock is on a deleted inode.
         if folder.exists() and folder.stat().st_ino == os.fstat(descriptor).st_ino:
             return descriptor
         os.close(descriptor)
@@ -125,7 +125,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def list_cache(cache: Path) -> list[CacheEntry]:
-    """What is in the cache, and what is still incomplete."""
+    """Lists complete and partial files of the cache."""
     return [entry for folder in folders(cache) for entry in entries(folder)]
 
 
@@ -147,7 +147,7 @@ def entries(folder: Path) -> Iterator[CacheEntry]:
 
 
 def size_of(path: Path) -> int | None:
-    """None when it has just gone."""
+    """Returns None if the file was removed in the meantime."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -155,7 +155,7 @@ def size_of(path: Path) -> int | None:
 
 
 def clean_cache(cache: Path, keep: set[str]) -> int:
-    """Take away all but the digests to keep, and what somebody is fetching right now; the bytes that became free."""
+    """Removes all files except the digests to keep and files that are locked. Returns the number of bytes freed."""
     freed = 0
     for folder in folders(cache):
         size = sum(freed_by(path) for path in folder.iterdir())
@@ -165,7 +165,7 @@ def clean_cache(cache: Path, keep: set[str]) -> int:
 
 
 def freed_by(path: Path) -> int:
-    """What removing a file gives back: nothing, while a tree shares it."""
+    """Returns the bytes freed by removing a file: none while a tree has a hard link to it."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -174,7 +174,7 @@ def freed_by(path: Path) -> int:
 
 
 def discard(folder: Path) -> bool:
-    """Whether it was free to be taken away."""
+    """Removes a directory. Returns False if it is locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         free = try_lock(descriptor)

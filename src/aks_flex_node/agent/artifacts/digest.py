@@ -12,7 +12,7 @@ from aks_flex_node.errors import ArtifactError
 if TYPE_CHECKING:
     from pathlib import Path
 
-ALGORITHMS = {64: "sha256", 128: "sha512"}  # by the length of the hash
+ALGORITHMS = {64: "sha256", 128: "sha512"}  # by length of the hash
 HASH = re.compile(r"[0-9a-f]{128}|[0-9a-f]{64}")
 GNU = re.compile(r"\\?(?P<hash>[0-9a-f]+)\s+\*?(?P<name>\S.*)", re.IGNORECASE)
 BSD = re.compile(r"sha\d+\s*\((?P<name>.+)\)\s*=\s*(?P<hash>[0-9a-f]+)", re.IGNORECASE)
@@ -26,20 +26,20 @@ class Digest:
 
     @classmethod
     def of(cls, value: str) -> Digest | None:
-        """From a bare hash, whose algorithm is known by its length; None when it is none."""
+        """Parses a bare hash. Its length determines the algorithm. Returns None if it is not a hash."""
         value = value.strip().lower()
         return cls(ALGORITHMS[len(value)], value) if HASH.fullmatch(value) else None
 
     @classmethod
     def parse(cls, text: str) -> Digest:
-        """From `sha256:…`, `sha512:…` or a bare hash."""
+        """Parses `sha256:…`, `sha512:…` or a bare hash."""
         algorithm, _, value = text.strip().rpartition(":")
         digest = cls.of(value)
         if digest is None or algorithm.lower() not in {"", digest.algorithm}:
             raise ArtifactError(
                 "digest-invalid",
-                f"{text!r} is not a hash.",
-                "Write `sha256:` and 64 hexadecimal digits, or `sha512:` and 128.",
+                f"{text!r} is not a valid digest.",
+                "Use `sha256:` with 64 hexadecimal digits, or `sha512:` with 128.",
             )
         return digest
 
@@ -52,7 +52,7 @@ class Digest:
 
 
 class RunningHashes:
-    """What a file's hashes are so far: always sha256, and the publisher's own where that is another."""
+    """Incremental hashes of a file: always sha256, and the publisher's algorithm if it is different."""
 
     def __init__(self, algorithm: str = "sha256") -> None:
         self._running = {name: hashlib.new(name) for name in ("sha256", algorithm)}
@@ -70,7 +70,7 @@ class RunningHashes:
 
 
 def hash_file(path: Path, algorithm: str = "sha256", offset: int = 0, size: int | None = None) -> RunningHashes:
-    """The hashes of a file, or of the part of it from `offset` on."""
+    """Hashes a file, or the section of it that starts at `offset`."""
     hashes, view = RunningHashes(algorithm), memoryview(bytearray(HASH_CHUNK_BYTES))
     with path.open("rb", buffering=0) as file:
         file.seek(offset)
@@ -82,7 +82,7 @@ def hash_file(path: Path, algorithm: str = "sha256", offset: int = 0, size: int 
 
 
 def find_digest(text: str, name: str) -> Digest | None:
-    """The hash of one file in a publisher's checksum file: a bare hash, or the line with the file's name."""
+    """Finds the digest of a file in a publisher's checksum file: a bare hash, or the line with the file name."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and (bare := Digest.of(lines[0])):
         return bare

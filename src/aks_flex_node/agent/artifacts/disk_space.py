@@ -20,7 +20,7 @@ DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def explain_disk_full(path: Path, needed: int) -> Iterator[None]:
-    """Says what is missing where, when the disk is full."""
+    """Converts a disk-full OSError into an ArtifactError that names the path and the space needed."""
     try:
         yield
     except OSError as error:
@@ -30,7 +30,7 @@ def explain_disk_full(path: Path, needed: int) -> Iterator[None]:
 
 
 def require_space(path: Path, needed: int) -> None:
-    """Better refused before the first byte than after a gigabyte."""
+    """Raises ArtifactError if the disk does not have the needed space, before anything is written."""
     status = os.statvfs(path.parent)
     if status.f_bavail * status.f_frsize < needed:
         raise disk_full_error(path, needed)
@@ -39,8 +39,9 @@ def require_space(path: Path, needed: int) -> None:
 def disk_full_error(path: Path, needed: int) -> ArtifactError:
     return ArtifactError(
         "disk-full",
-        f"There is no room for {path}: {format_megabytes(needed)} more are needed there.",
-        f"See `df -h {path.parent}`. `aks-flex-node artifacts clean` removes what was fetched and is no longer used.",
+        f"Not enough disk space for {path}: {format_megabytes(needed)} more are needed.",
+        f"Check `df -h {path.parent}`. Run `aks-flex-node artifacts clean` to remove downloads that are no longer "
+        "used.",
     )
 
 
@@ -49,7 +50,7 @@ def format_megabytes(size: int) -> str:
 
 
 def make_directory(path: Path) -> None:
-    """A directory and those above it, 0755 whatever the umask is."""
+    """Creates a directory and its parents with mode 0755, regardless of the umask."""
     missing = [path, *path.parents]
     for folder in reversed([each for each in missing if not each.exists()]):
         folder.mkdir(exist_ok=True)
@@ -57,7 +58,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Take a directory away with all in it, but nothing that is mounted there; a link is not followed."""
+    """Removes a directory tree. Does not cross mounts or follow symbolic links."""
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_dir():
@@ -76,4 +77,4 @@ def remove_contents(folder: Path, device: int) -> None:
                 remove_contents(folder / entry.name, device)
                 os.rmdir(entry.path)  # noqa: PTH106 - an entry's own path
             else:
-                raise OSError(errno.EBUSY, "something is mounted there", entry.path)
+                raise OSError(errno.EBUSY, "a file system is mounted there", entry.path)

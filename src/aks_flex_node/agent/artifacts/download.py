@@ -1,5 +1,6 @@
-"""Downloads one file: resumed where an earlier attempt ended, hashed as it arrives, refused when its digest is wrong;
-and its progress for progress bars. What has arrived lies in a `.partial` file with a note about its origin beside it.
+"""Downloads one file: resumes an earlier attempt, hashes the data as it arrives, and rejects a wrong digest. Also
+tracks progress for progress bars. Incomplete data is in a `.partial` file, with a JSON file that describes its
+origin.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.http.client import HttpClient, HttpResponse
 
 
-# A read that fails loses what it had, so reads start small and grow while all goes well.
+# A failed read loses its data, so reads start small and grow while the connection is fast.
 MIN_READ_BYTES = 16 << 10
 MAX_READ_BYTES = 1 << 18
-QUICK_SECONDS, SLOW_SECONDS = 0.25, 1.0  # of one read
+QUICK_SECONDS, SLOW_SECONDS = 0.25, 1.0  # duration of one read
 MAX_ARTIFACT_BYTES = 2 << 30
 MAX_TEXT_BYTES = 1 << 20
 CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
@@ -38,7 +39,7 @@ CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+)")
 
 @dataclass(frozen=True)
 class PartialDownload:
-    """Which file of the server a partial file is the beginning of."""
+    """Identifies the remote file that a partial file belongs to."""
 
     url: str
     etag: str = ""
@@ -59,7 +60,7 @@ class PartialDownload:
 
     @property
     def condition(self) -> dict[str, str]:
-        """Resume only in the same file. A weak tag promises too little to be used."""
+        """Resumes only if the remote file is unchanged. Weak ETags are not sufficient for a byte range."""
         validator = self.etag if self.etag and not self.etag.startswith("W/") else self.last_modified
         return {"If-Range": validator} if validator else {}
 
@@ -68,13 +69,15 @@ class Download:
     def __init__(
         self, network: HttpClient, location: DownloadUrl, digest: Digest, partial: Path, progress: TransferProgress
     ) -> None:
-        self._network, self._place, self._digest, self._progress = network, location, digest, progress
+        self._network, self._location, self._digest, self._progress = network, location, digest, progress
         self._partial, self._note_path = partial, partial.with_name(f"{partial.name}.json")
         self._hashes, self._done = RunningHashes(digest.algorithm), 0
         self._note: PartialDownload | None = None
 
     def run(self, retrier: Retrier) -> RunningHashes:
-        """Until the partial file is the whole file. Wrong bytes are thrown away, and fetched anew once."""
+        """Downloads until the file is complete. After a digest mismatch, downloads the file once more from the
+        beginning.
+        """
         self._resume()
         for last in (False, True):
             self._receive(retrier)
@@ -85,13 +88,13 @@ class Download:
             self._start_over()
             self._partial.unlink(missing_ok=True)
             if last:
-                raise wrong_digest_error(self._place, self._digest, found)
-        raise AssertionError("the last round returns or raises")
+                raise wrong_digest_error(self._location, self._digest, found)
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _resume(self) -> None:
-        """What an earlier run left is hashed, and counts as received."""
+        """Hashes the partial file of an earlier run and continues after it."""
         note = PartialDownload.read(self._note_path)
-        if note and note.url == url_identity(self._place.url) and self._partial.exists():
+        if note and note.url == url_identity(self._location.url) and self._partial.exists():
             self._hashes = hash_file(self._partial, self._digest.algorithm)
             self._done, self._note = self._partial.stat().st_size, note
 
@@ -105,11 +108,11 @@ class Download:
         try:
             retrier.run(lambda: self._attempt(retrier), lambda: self._done)
         except AttemptFailed as fault:
-            raise artifact_unreachable_error(self._place, fault) from fault
+            raise artifact_unreachable_error(self._location, fault) from fault
 
     def _attempt(self, retrier: Retrier) -> None:
-        asked = {"Range": f"bytes={self._done}-", **self._note.condition} if self._done and self._note else {}
-        response = self._network.get(self._place, asked)
+        headers = {"Range": f"bytes={self._done}-", **self._note.condition} if self._done and self._note else {}
+        response = self._network.get(self._location, headers)
         try:
             length = self._begin(response)
             with self._partial.open("r+b" if self._done else "wb", buffering=0) as file:
@@ -123,19 +126,19 @@ class Download:
         self._network.release(response)
 
     def _begin(self, response: HttpResponse) -> int | None:
-        """The length of the whole file. A server that does not resume starts from nought, and so do we."""
+        """Returns the length of the whole file. Starts over if the server does not support resuming."""
         if response.status == 416:
             self._start_over()
-            raise AttemptFailed("the server has less of the file than is here already", after=0.0)
+            raise AttemptFailed("the file on the server is shorter than the partial file", after=0.0)
         start, length = content_range(response.status, response.headers)
         if start != self._done:
             self._start_over()
         if start not in {0, self._done}:
-            raise AttemptFailed("the server resumed at another place than it was asked to", after=0.0)
+            raise AttemptFailed("the server resumed at the wrong offset", after=0.0)
         if length is not None:
-            require_size(self._place, length)
+            require_size(self._location, length)
             require_space(self._partial, length - self._done)
-        self._note = PartialDownload.of(response, self._place, length)
+        self._note = PartialDownload.of(response, self._location, length)
         self._note_path.write_text(json.dumps(asdict(self._note)))
         return length
 
@@ -146,7 +149,7 @@ class Download:
             write_all(descriptor, piece)
             self._hashes.update(piece)
             self._done += len(piece)
-            require_size(self._place, self._done)
+            require_size(self._location, self._done)
             self._progress.update(self._done, length)
             now = time.monotonic()
             size, began = next_read_size(size, now - began), now
@@ -155,14 +158,14 @@ class Download:
 
 
 def next_read_size(size: int, seconds: float) -> int:
-    """How much to read at once: little on a slow line, so that progress shows and little is lost."""
+    """Returns the size of the next read: small on slow connections, for visible progress and small losses."""
     if seconds < QUICK_SECONDS:
         return min(size * 2, MAX_READ_BYTES)
     return max(size // 2, MIN_READ_BYTES) if seconds > SLOW_SECONDS else size
 
 
 def fetch_text(network: HttpClient, location: DownloadUrl, retrier: Retrier) -> str:
-    """A small file, such as a publisher's list of checksums."""
+    """Downloads a small text file, such as a checksum file."""
 
     def attempt() -> str:
         response = network.get(location)
@@ -183,7 +186,7 @@ def fetch_text(network: HttpClient, location: DownloadUrl, retrier: Retrier) -> 
 
 
 def content_range(status: int, headers: Mapping[str, str]) -> tuple[int, int | None]:
-    """Where an answer starts, and the length of the whole file if it is told."""
+    """Returns the offset of a response, and the length of the whole file if known."""
     if status == 206:
         match = CONTENT_RANGE.match(headers.get("Content-Range", ""))
         return (int(match[1]), int(match[2])) if match else (-1, None)
@@ -192,7 +195,7 @@ def content_range(status: int, headers: Mapping[str, str]) -> tuple[int, int | N
 
 
 def write_all(descriptor: int, piece: bytes | memoryview) -> None:
-    """The kernel may take less than it is given when the disk is nearly full."""
+    """Writes all bytes. The kernel can write fewer when the disk is nearly full."""
     written = os.write(descriptor, piece)
     while written < len(piece):
         piece = memoryview(piece)[written:]
@@ -203,22 +206,25 @@ def require_size(location: DownloadUrl, size: int, limit: int = MAX_ARTIFACT_BYT
     if size > limit:
         raise ArtifactError(
             "artifact-too-large",
-            f"{location} is larger than the {limit >> 20} MiB that are accepted.",
-            "Is it the right URL? No program of a node is that large.",
+            f"{location} is larger than the limit of {limit >> 20} MiB.",
+            "Check the URL: no program of a node is that large.",
         )
 
 
 def require_whole(size: int, length: int | None) -> None:
-    """A connection that is cut within TLS may look like the end of the answer."""
+    """Raises AttemptFailed if the body is truncated. A connection that is interrupted within TLS can look like the
+    end of the body.
+    """
     if length is not None and size != length:
-        raise AttemptFailed("the connection was cut")
+        raise AttemptFailed("the connection was interrupted")
 
 
 def wrong_digest_error(location: DownloadUrl, expected: Digest, found: Digest) -> ArtifactError:
     return ArtifactError(
         "artifact-checksum-mismatch",
-        f"{location} is not what it should be: expected {expected}, found {found}.",
-        "It was fetched twice. A proxy or a mirror may alter it, or the expected hash is of another file.",
+        f"The checksum of {location} does not match: expected {expected}, found {found}.",
+        "The file was downloaded twice. Check whether a proxy or a mirror alters it, and whether the expected hash "
+        "is the hash of this file.",
         retryable=True,
     )
 
@@ -226,9 +232,9 @@ def wrong_digest_error(location: DownloadUrl, expected: Digest, found: Digest) -
 def artifact_unreachable_error(location: DownloadUrl, fault: AttemptFailed) -> ArtifactError:
     return ArtifactError(
         "artifact-unreachable",
-        f"{location} could not be fetched: {fault.cause}.",
-        "Try `curl -v` with this URL on this machine. Behind a firewall, set `proxy`, `artifacts.baseURL` or "
-        "`artifacts.bundle`; for a private authority, `artifacts.caFile`.",
+        f"{location} could not be downloaded: {fault.cause}.",
+        "Run `curl -v` with this URL on this machine. Behind a firewall, set `proxy`, `artifacts.baseURL` or "
+        "`artifacts.bundle`. For a private CA, set `artifacts.caFile`.",
         retryable=fault.retryable,
     )
 
@@ -243,7 +249,7 @@ class TransferState(str, Enum):
 
 @dataclass(frozen=True)
 class Transfer:
-    """One artifact at one instant."""
+    """The state of one artifact at one moment."""
 
     name: str
     component: str
@@ -251,11 +257,11 @@ class Transfer:
     done: int = 0  # bytes
     total: int | None = None
     state: TransferState = TransferState.WAITING
-    cached: bool = False  # it was here already, whole
+    cached: bool = False  # already complete in the cache or the bundle
 
 
 class TransferProgress:
-    """The latest `Transfer` of one artifact. Each change is told to `observe`, in the thread that made it."""
+    """The latest `Transfer` of one artifact. Calls `observe` on each change, in the thread that made it."""
 
     def __init__(self, artifact: Artifact, observe: Callable[[Transfer], None] | None = None) -> None:
         self._lock = threading.Lock()

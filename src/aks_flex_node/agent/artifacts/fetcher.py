@@ -30,10 +30,10 @@ class ArtifactFetcher:
         bundle: OfflineBundle | None,
     ) -> None:
         self._cache, self._sources, self._network = cache, sources, network
-        self._persistence, self._bundle = retrier, bundle
+        self._retrier, self._bundle = retrier, bundle
 
     def fetch(self, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
-        """The artifact, verified."""
+        """Returns the verified artifact."""
         if self._bundle:
             return self._from_bundle(self._bundle, artifact, progress)
         digest = self._digest(artifact)
@@ -54,13 +54,13 @@ class ArtifactFetcher:
     def _download(self, artifact: Artifact, digest: Digest, folder: Path, progress: TransferProgress) -> VerifiedFile:
         partial, path = folder / f"{artifact.name}{PARTIAL_SUFFIX}", folder / artifact.name
         source = self._sources.resolve(artifact.url)
-        hashes = Download(self._network, source, digest, partial, progress).run(self._persistence)
+        hashes = Download(self._network, source, digest, partial, progress).run(self._retrier)
         partial.chmod(0o644)
         partial.replace(path)
         return VerifiedFile(path, path.stat().st_size, digest, hashes.sha256, linkable=True)
 
     def _digest(self, artifact: Artifact) -> Digest:
-        """What the file must be: as the configuration pins it, as it was before, or as its publisher says."""
+        """Returns the expected digest: from the configuration, from the cache, or from the publisher."""
         if artifact.digest:
             return Digest.parse(artifact.digest)
         return self._cache.digest_of(artifact.url) or self._published_digest(artifact)
@@ -68,10 +68,10 @@ class ArtifactFetcher:
     def _published_digest(self, artifact: Artifact) -> Digest:
         for url in artifact.checksums:
             try:
-                text = fetch_text(self._network, self._sources.resolve(url), self._persistence)
+                text = fetch_text(self._network, self._sources.resolve(url), self._retrier)
             except ArtifactError as error:
                 if error.name == "artifact-not-found":
-                    continue  # publishers have sha256 or sha512, and name them in several ways
+                    continue  # publishers use sha256 or sha512, with different file names
                 raise
             digest = find_digest(text, artifact.name)
             if digest:
@@ -79,14 +79,14 @@ class ArtifactFetcher:
         raise unverified_error(artifact)
 
     def _wait(self, seconds: float) -> None:
-        self._persistence.raise_if_stopped()
-        self._persistence.stopped.wait(seconds)
+        self._retrier.raise_if_stopped()
+        self._retrier.stopped.wait(seconds)
 
 
 def unverified_error(artifact: Artifact) -> ArtifactError:
-    asked = ", ".join(redact_url(url) for url in artifact.checksums) or "none is known"
+    searched = ", ".join(redact_url(url) for url in artifact.checksums) or "none"
     return ArtifactError(
         "artifact-checksum-missing",
-        f"No checksum was found for {redact_url(artifact.url)} (asked: {asked}).",
-        f"Pin `{artifact.component}.sha256` in the configuration: the file name {artifact.name} and its hash.",
+        f"No checksum was found for {redact_url(artifact.url)} (checksum files: {searched}).",
+        f"Set `{artifact.component}.sha256` in the configuration: the file name {artifact.name} and its hash.",
     )

@@ -1,5 +1,5 @@
-"""Artifacts as their publishers have them, the directory trees that are built of them, and the manifest that records
-what a staged tree holds. Imported by every command, so it imports nothing slow.
+"""Artifacts of publishers, the directory trees that are built from them, and the manifest of a staged tree. All
+commands import this module, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArtifactFile:
-    """Something of an artifact, and its place in the staged tree."""
+    """A file or directory of an artifact, and its path in the staged tree."""
 
-    member: (
-        str  # a path in the archive, a prefix ending in "/" for all below it, "" when the artifact is a plain file
-    )
-    path: str  # relative; a directory ending in "/" for a prefix
-    mode: int = 0o755  # for a prefix: what the archive's own modes are cut down to
+    member: str  # a path in the archive, a prefix ending in "/" for everything below it, or "" for a plain file
+    path: str  # relative; for a prefix, a directory ending in "/"
+    mode: int = 0o755  # for a prefix: the maximum mode
 
     @property
     def is_prefix(self) -> bool:
@@ -40,35 +38,35 @@ class ArtifactFile:
 
 @dataclass(frozen=True)
 class Artifact:
-    """One file of a publisher."""
+    """A file of a publisher."""
 
     component: str
     version: str
     url: str
     files: tuple[ArtifactFile, ...]
-    digest: str = ""  # "sha256:…" or "sha512:…"; then no checksum file is asked
-    checksums: tuple[str, ...] = ()  # the publisher's checksum files, tried in order
+    digest: str = ""  # "sha256:…" or "sha512:…"; if set, checksum files are not used
+    checksums: tuple[str, ...] = ()  # the publisher's checksum files, in order of preference
 
     @property
     def name(self) -> str:
-        """The file's own name, safe to be used as one."""
+        """Returns the file name of the URL, sanitized."""
         last = unquote(self.url.partition("?")[0].partition("#")[0]).rpartition("/")[2]
         return "".join(char if char.isalnum() or char in "._+-" else "_" for char in last).lstrip(".") or "artifact"
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is wanted as it is, rather than unpacked."""
-        return all(wanted.is_whole_file for wanted in self.files)
+        """Returns whether the artifact is used as it is, without unpacking."""
+        return all(file.is_whole_file for file in self.files)
 
 
 @dataclass(frozen=True)
 class ArtifactTree:
-    """One component at one version."""
+    """The artifacts of one component at one version."""
 
     component: str
     version: str
     artifacts: tuple[Artifact, ...]
-    staging: Path  # is there when it is complete, and not before
+    staging: Path  # exists only when the tree is complete
 
 
 MANIFEST_NAME = ".manifest.json"
@@ -80,12 +78,12 @@ class StagedFile:
     sha256: str
     size: int
     mode: int
-    link: str = ""  # where a symbolic link points; the rest is then empty
+    link: str = ""  # target of a symbolic link; then the other fields are empty
 
 
 @dataclass(frozen=True)
 class ArtifactOrigin:
-    """An artifact that the tree was made of."""
+    """An artifact that a staged tree was built from."""
 
     url: str
     digest: str
@@ -108,15 +106,15 @@ class TreeManifest:
     files: Mapping[str, StagedFile]  # by path in the tree
 
     def matches(self, tree: ArtifactTree) -> bool:
-        """Whether it is of this tree and these artifacts."""
+        """Returns whether the manifest belongs to this tree and its artifacts."""
         return (
             (self.component, self.version) == (tree.component, tree.version)
             and len(self.artifacts) == len(tree.artifacts)
-            and all(mine.matches(asked) for mine, asked in zip(self.artifacts, tree.artifacts, strict=True))
+            and all(origin.matches(artifact) for origin, artifact in zip(self.artifacts, tree.artifacts, strict=True))
         )
 
     def is_intact(self, root: Path) -> bool:
-        """Whether every file is there as it was staged, byte for byte."""
+        """Returns whether every file still has its staged content, mode and size."""
         return all(is_unchanged(root / path, file) for path, file in self.files.items())
 
     def write(self, root: Path) -> None:
@@ -126,7 +124,7 @@ class TreeManifest:
 
     @classmethod
     def read(cls, root: Path) -> TreeManifest | None:
-        """The manifest of a tree; None when there is none that makes sense."""
+        """Reads the manifest of a tree. Returns None if it is missing or invalid."""
         try:
             wire = json.loads((root / MANIFEST_NAME).read_text())
             return cls.parse(wire) if wire["format"] == MANIFEST_FORMAT else None
@@ -144,7 +142,7 @@ class TreeManifest:
 
 
 def file_entries(artifact: Artifact) -> tuple[tuple[str, str, int], ...]:
-    return tuple((wanted.member, wanted.path, wanted.mode) for wanted in artifact.files)
+    return tuple((file.member, file.path, file.mode) for file in artifact.files)
 
 
 def is_unchanged(path: Path, file: StagedFile) -> bool:

@@ -1,5 +1,5 @@
 """The artifact store: worker threads fetch, verify and unpack trees in the background while other bootstrap steps
-run. Each artifact is one unit of work for one thread; TLS, hashing, inflating and writing release the GIL.
+run. Each artifact is processed by one thread. TLS, hashing, decompression and writing release the GIL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree, TreeManifest
     from aks_flex_node.agent.http.download_options import DownloadOptions
 
-CLOSING_SECONDS = 2.0  # for a thread that waits for an answer; it writes nothing after that
+CLOSING_SECONDS = 2.0  # limit for threads that wait for a response; they write nothing afterwards
 
 
 class ArtifactStore:
@@ -51,7 +51,7 @@ class ArtifactStore:
         self._threads: set[threading.Thread] = set()
 
     def prepare(self, trees: Sequence[ArtifactTree]) -> None:
-        """Start now, the first first. What is ready or under way already goes on as it is."""
+        """Starts fetching trees in this order. Trees that are ready or in progress are not started again."""
         import urllib3  # noqa: F401 - here, because threads that import it at the same time can lock each other out
 
         with self._lock:
@@ -66,7 +66,7 @@ class ArtifactStore:
                 thread.start()
 
     def wait(self, tree: ArtifactTree, seconds: float) -> TreeManifest:
-        """Until the tree is staged; raises the error of what failed."""
+        """Waits until the tree is staged. Raises the error if it failed."""
         with self._lock:
             known = tree in self._jobs
         if not known:
@@ -84,7 +84,7 @@ class ArtifactStore:
         return [progress.current for job in jobs for progress in job.progress.values()]
 
     def close(self) -> None:
-        """End the threads. What was downloaded so far stays for the next time."""
+        """Stops the threads. Downloaded data is kept for the next run."""
         self._stopped.set()
         with self._lock:
             self._queue.clear()
@@ -120,6 +120,6 @@ def late_error(job: TreeBuild, seconds: float) -> ArtifactError:
     return ArtifactError(
         "artifact-timeout",
         f"{tree.component} {tree.version} was not ready within {seconds:g} s ({state}).",
-        "The network may be slow. Start again: what was fetched so far is kept.",
+        "The network may be slow. Run the same command again. It resumes from the data that was already downloaded.",
         retryable=True,
     )

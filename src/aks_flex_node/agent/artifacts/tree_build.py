@@ -1,5 +1,5 @@
 """Builds one directory tree: several threads fetch and unpack its artifacts into a partial directory, and the last
-one writes the manifest and renames the directory to its staging place.
+one writes the manifest and renames the directory to its staging path.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ StagedFiles = dict[str, StagedFile]
 
 
 def find_staged(tree: ArtifactTree) -> TreeManifest | None:
-    """The tree as an earlier run left it, if it is complete and unchanged."""
+    """Returns the manifest of a tree that an earlier run staged, if it is complete and unchanged."""
     manifest = TreeManifest.read(tree.staging)
     return manifest if manifest and manifest.matches(tree) and manifest.is_intact(tree.staging) else None
 
@@ -52,15 +52,15 @@ def discard_staging(tree: ArtifactTree) -> None:
 def stage_artifact(
     tree: ArtifactTree, artifact: Artifact, blob: VerifiedFile, check: Callable[[], None]
 ) -> StagedFiles:
-    """Put what is wanted of an artifact into the tree."""
+    """Adds the files of an artifact to the tree."""
     root = partial_dir(tree)
     if not artifact.is_plain:
         return unpack(artifact, blob, root, check)
-    return {wanted.path: place_file(blob, root / wanted.path, wanted) for wanted in artifact.files}
+    return {file.path: place_file(blob, root / file.path, file) for file in artifact.files}
 
 
 def commit_staging(tree: ArtifactTree, parts: Mapping[Artifact, tuple[VerifiedFile, StagedFiles]]) -> TreeManifest:
-    """Everything is there: write down what, and give the tree its name."""
+    """Writes the manifest and renames the partial directory to its staging path."""
     origins = tuple(ArtifactOrigin.of(artifact, parts[artifact][0].digest) for artifact in tree.artifacts)
     files = {path: file for _, staged in parts.values() for path, file in staged.items()}
     manifest = TreeManifest(tree.component, tree.version, origins, dict(sorted(files.items())))
@@ -75,7 +75,7 @@ def partial_dir(tree: ArtifactTree) -> Path:
 
 
 def place_file(blob: VerifiedFile, path: Path, artifact_file: ArtifactFile) -> StagedFile:
-    """A file as it is: shared with the cache where that is possible, else copied."""
+    """Adds a plain file: as a hard link to the cache if possible, else as a copy."""
     make_directory(path.parent)
     with explain_disk_full(path, blob.size):
         if not link_file(blob, path, artifact_file.mode):
@@ -84,12 +84,12 @@ def place_file(blob: VerifiedFile, path: Path, artifact_file: ArtifactFile) -> S
 
 
 def link_file(blob: VerifiedFile, path: Path, mode: int) -> bool:
-    """Whether it could be shared. All names of a file have one mode, so who comes first decides it."""
+    """Hard-links a file. Returns False if that is not possible. All links of a file have the same mode."""
     if not blob.linkable:
         return False
     status = blob.path.stat()
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
-        return False  # whoever was given the installed file was given this one as well
+        return False  # a changed owner applies to all links of the file
     if stat.S_IMODE(status.st_mode) != mode:
         if status.st_nlink > 1:
             return False
@@ -109,7 +109,7 @@ def copy_file(blob: VerifiedFile, path: Path, mode: int) -> None:
         while offset < end:
             sent = os.sendfile(target.fileno(), source.fileno(), offset, min(COPY_CHUNK_BYTES, end - offset))
             if not sent:
-                raise OSError(errno.EIO, "it became shorter while it was copied", str(blob.path))
+                raise OSError(errno.EIO, "the file became shorter while it was copied", str(blob.path))
             offset += sent
         os.fchmod(target.fileno(), mode)
 
@@ -129,45 +129,45 @@ class TreeBuild:
         self._fetching, self._stopped = fetching, stopped
         self._lock = threading.Lock()
         self._begun = False
-        self._unpacking = 0  # threads that write into the tree at this moment
+        self._unpacking = 0  # threads that currently write into the tree
         self._parts: dict[Artifact, tuple[VerifiedFile, StagedFiles]] = {}
         self._manifest: TreeManifest | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is to be expected of it: it failed, or its tree has been taken to its place."""
+        """Returns whether the build failed or its tree has already been installed."""
         return self.over.is_set() and (self.error is not None or not self.tree.staging.exists())
 
     @property
     def result(self) -> TreeManifest:
         if self._manifest is None:
-            raise AssertionError("asked before it was over")
+            raise AssertionError("result read before the build finished")
         return self._manifest
 
     def process(self, artifact: Artifact) -> None:
-        """Fetch and unpack one artifact, and finish the tree if it was the last. Nothing is raised from here."""
+        """Fetches and unpacks one artifact, and completes the tree after the last one. Raises nothing."""
         progress = self.progress[artifact]
         try:
-            self._carry_out(artifact, progress)
+            self._fetch_and_stage(artifact, progress)
         except ArtifactError as error:
             progress.set_state(TransferState.FAILED)
             self.fail(error)
         except OSError as error:
             progress.set_state(TransferState.FAILED)
             self.fail(store_unusable_error(self.tree, error))
-        except Exception as error:  # a thread that dies in silence would let its waiter wait for ever
+        except Exception as error:  # otherwise wait() would never return
             progress.set_state(TransferState.FAILED)
             self.fail(unexpected_error(artifact, error))
 
     def fail(self, error: ArtifactError) -> None:
-        """The first error counts. It is told once nothing of the tree is left."""
+        """Records the first error. Waiters see it after the partial tree has been removed."""
         with self._lock:
             if self.over.is_set():
                 return
             self.error = self.error or error
             self._end_if_failed()
 
-    def _carry_out(self, artifact: Artifact, progress: TransferProgress) -> None:
+    def _fetch_and_stage(self, artifact: Artifact, progress: TransferProgress) -> None:
         if self.error:
             progress.set_state(TransferState.FAILED)
             return
@@ -188,7 +188,7 @@ class TreeBuild:
             self._leave()
 
     def _begin(self) -> bool:
-        """Whether there is something to do; the first thread looks at what an earlier run left."""
+        """Returns whether the tree must be built. The first thread checks for a tree of an earlier run."""
         with self._lock:
             if not self._begun:
                 self._begun = True
@@ -215,7 +215,7 @@ class TreeBuild:
 
     def _end_if_failed(self) -> None:
         if self.error and not self._unpacking and not self.over.is_set():
-            with suppress(OSError):  # the next run removes it before it begins
+            with suppress(OSError):  # the next run removes it before it starts
                 discard_staging(self.tree)
             self.over.set()
 
@@ -227,8 +227,8 @@ class TreeBuild:
 def store_unusable_error(tree: ArtifactTree, error: OSError) -> ArtifactError:
     return ArtifactError(
         "artifact-store-not-writable",
-        f"{tree.component} {tree.version} could not be kept: {error}.",
-        f"Look at the disk with `df -h {tree.staging.parent}` and `dmesg`; is it mounted read-only?",
+        f"{tree.component} {tree.version} could not be stored: {error}.",
+        f"Check the disk with `df -h {tree.staging.parent}` and `dmesg`, and check whether it is mounted read-only.",
     )
 
 
@@ -236,5 +236,5 @@ def unexpected_error(artifact: Artifact, error: Exception) -> ArtifactError:
     return ArtifactError(
         "artifact-response-invalid",
         f"{artifact.name} could not be prepared: {type(error).__name__}: {error}.",
-        "This is a mistake of ours. Please report it with this message.",
+        "This is an internal error. Report it with this message.",
     )

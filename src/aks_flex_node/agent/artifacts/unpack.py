@@ -1,5 +1,5 @@
-"""Extracts the needed files of an archive into a staged tree, and hashes them on the way. Other members are validated
-but not written.
+"""Extracts the required files of an archive into a staged tree and hashes them while writing. Other members are
+validated but not written.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 
 def unpack(artifact: Artifact, blob: VerifiedFile, root: Path, check: Callable[[], None]) -> dict[str, StagedFile]:
-    """Everything that is wanted of the archive, below `root`. `check` is called between files, and may raise."""
-    unpacking = Extraction(artifact, root)
+    """Extracts the required files of the archive below `root`. Calls `check`, which can raise, between files."""
+    extraction = Extraction(artifact, root)
     try:
         with closing(ArchiveStream(blob)) as stream:
             for member in read_members(stream):
                 check()
-                unpacking.extract(member, stream)
+                extraction.extract(member, stream)
     except ArchiveBroken as error:
         raise archive_broken_error(artifact, str(error)) from error
     except ArchiveHostile as error:
         raise archive_hostile_error(artifact, str(error)) from error
-    unpacking.require_all()
-    return unpacking.staged
+    extraction.require_all()
+    return extraction.staged
 
 
 @dataclass
@@ -57,33 +57,33 @@ class Extraction:
     artifact: Artifact
     root: Path
     staged: dict[str, StagedFile] = field(default_factory=dict)
-    paths_by_member: dict[str, str] = field(default_factory=dict)  # where each member went
+    paths_by_member: dict[str, str] = field(default_factory=dict)  # target path of each member
     found: set[ArtifactFile] = field(default_factory=set)
 
     def extract(self, member: ArchiveMember, stream: ArchiveStream) -> None:
-        wanted = self._wanted(member)
-        if wanted is None or member.kind == "folder":
+        selected = self._select(member)
+        if selected is None or member.kind == "folder":
             return
-        path = target_path(wanted, member)
-        target = self._room(path, member)
+        path = target_path(selected, member)
+        target = self._prepare_target(path, member)
         if member.kind == "file":
-            mode = file_mode(wanted, member)
+            mode = file_mode(selected, member)
             with explain_disk_full(target, member.size):
                 self.staged[path] = write_file(target, member.size, mode, stream)
         elif member.kind == "hard link":
             self.staged[path] = self._link_file(member, target)
         else:
-            self.staged[path] = self._link(wanted, member, target)
+            self.staged[path] = self._link(selected, member, target)
         self.paths_by_member[member.name] = path
-        self.found.add(wanted)
+        self.found.add(selected)
 
     def require_all(self) -> None:
-        lacking = [wanted.member for wanted in self.artifact.files if wanted not in self.found]
-        if lacking:
-            raise archive_incomplete_error(self.artifact, f"does not hold {', '.join(lacking)}")
+        missing = [selected.member for selected in self.artifact.files if selected not in self.found]
+        if missing:
+            raise archive_incomplete_error(self.artifact, f"does not contain {', '.join(missing)}")
 
-    def _wanted(self, member: ArchiveMember) -> ArtifactFile | None:
-        """An exact name comes before a prefix."""
+    def _select(self, member: ArchiveMember) -> ArtifactFile | None:
+        """Returns the entry that selects a member. An exact name takes precedence over a prefix."""
         exact = [
             each for each in self.artifact.files if not each.is_prefix and clean_name(each.member) == member.name
         ]
@@ -92,27 +92,27 @@ class Extraction:
         ]
         return next(iter([*exact, *below]), None)
 
-    def _room(self, path: str, member: ArchiveMember) -> Path:
-        """The place of a file, with the directories above it."""
+    def _prepare_target(self, path: str, member: ArchiveMember) -> Path:
+        """Returns the target path of a file and creates its parent directories."""
         target = self.root / path
         make_directory(target.parent)
         if path in self.staged or os.path.lexists(target):
-            raise ArchiveHostile(f"puts {display_name(member.name)} where something else is already")
+            raise ArchiveHostile(f"extracts {display_name(member.name)} to a path that already exists")
         return target
 
     def _link_file(self, member: ArchiveMember, target: Path) -> StagedFile:
         first = self.paths_by_member.get(member.target)
         if first is None:
             raise archive_incomplete_error(
-                self.artifact, f"has {member.name} as a link to {member.target}, which is not wanted"
+                self.artifact, f"has {member.name} as a link to {member.target}, which is not extracted"
             )
         os.link(self.root / first, target)
         return self.staged[first]
 
     def _link(self, artifact_file: ArtifactFile, member: ArchiveMember, target: Path) -> StagedFile:
-        """It has to stay inside what is wanted, too."""
+        """Creates a symbolic link. Its target must be inside the extracted prefix."""
         if not artifact_file.is_prefix:
-            raise archive_incomplete_error(self.artifact, f"has {member.name} as a symbolic link, not as a file")
+            raise archive_incomplete_error(self.artifact, f"has {member.name} as a symbolic link instead of a file")
         check_target(member.name.removeprefix(member_prefix(artifact_file)), member.target)
         target.symlink_to(member.target)
         return StagedFile("", 0, 0, member.target)
@@ -132,7 +132,7 @@ def write_file(target: Path, size: int, mode: int, stream: ArchiveStream) -> Sta
 
 
 def member_prefix(artifact_file: ArtifactFile) -> str:
-    """`bin/` and `./bin/` are the same; `./` and `/` are everything."""
+    """Returns the normalized prefix: `./bin/` is `bin/`, and `./` and `/` are the whole archive."""
     clean = clean_name(artifact_file.member.lstrip("/"))
     return f"{clean}/" if clean else ""
 
@@ -148,31 +148,32 @@ def target_path(artifact_file: ArtifactFile, member: ArchiveMember) -> str:
 
 
 def file_mode(artifact_file: ArtifactFile, member: ArchiveMember) -> int:
-    """One file gets the mode it is wanted with; below a prefix, programs stay programs and the rest does not."""
+    """Returns the configured mode. Below a prefix, only executables keep the executable bits."""
     if not artifact_file.is_prefix:
         return artifact_file.mode
     return artifact_file.mode & (0o755 if member.mode & 0o100 else 0o644)
 
 
-def archive_broken_error(artifact: Artifact, why: str) -> ArtifactError:
+def archive_broken_error(artifact: Artifact, cause: str) -> ArtifactError:
     return ArtifactError(
         "archive-corrupt",
-        f"The archive {redact_url(artifact.url)} {why}.",
-        "Its bytes are as its checksum says, so it was published broken, or the checksum is of another file.",
+        f"The archive {redact_url(artifact.url)} {cause}.",
+        "The file matches its checksum, so it was published damaged, or the checksum belongs to another file. "
+        "Report it to the publisher, or use another version.",
     )
 
 
-def archive_hostile_error(artifact: Artifact, why: str) -> ArtifactError:
+def archive_hostile_error(artifact: Artifact, cause: str) -> ArtifactError:
     return ArtifactError(
         "archive-unsafe",
-        f"The archive {redact_url(artifact.url)} {why}. Nothing of it was kept.",
-        "Do not use this file. Tell its publisher, and whoever runs the mirror it came from.",
+        f"The archive {redact_url(artifact.url)} {cause}. Nothing was extracted.",
+        "Do not use this file. Report it to its publisher and to the administrator of the mirror.",
     )
 
 
-def archive_incomplete_error(artifact: Artifact, why: str) -> ArtifactError:
+def archive_incomplete_error(artifact: Artifact, cause: str) -> ArtifactError:
     return ArtifactError(
         "archive-incomplete",
-        f"The archive {redact_url(artifact.url)} {why}.",
-        "Is the URL in the configuration that of the right archive? See `tar -tzf` of it.",
+        f"The archive {redact_url(artifact.url)} {cause}.",
+        "Check that the URL in the configuration is the right archive, and list its files with `tar -tzf`.",
     )

@@ -1,3 +1,3 @@
-"""The node's configuration: files, environment and flags become one validated, frozen NodeConfig; or it is fetched
-from a configuration URL and stored on the machine.
+"""The configuration of a node: merges file, environment and flags into one validated, frozen NodeConfig, or fetches
+it from a configuration URL, and stores it on the machine.
 """

@@ -1,5 +1,5 @@
-"""The base class of all configuration models: frozen, camelCase in files; the string types that they share; and a
-model as the document that it came from.
+"""Base class of all configuration models (frozen, camelCase in files), shared string types, and the conversion of
+models back to JSON documents.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ TIME_OF_DAY_PATTERN = "^([01][0-9]|2[0-3]):[0-5][0-9]$"
 
 
 def camel(attribute: str) -> str:
-    """How an attribute is spelled in a file: `server_url` is `serverURL`, as Kubernetes and Azure write it."""
+    """Returns the spelling of an attribute in files: `server_url` is `serverURL`, as in Kubernetes and Azure."""
     first, *words = attribute.split("_")
     return first + "".join(word.upper() if word in ACRONYMS else word.capitalize() for word in words)
 
 
 class ConfigModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=camel):
-    """A section of the configuration. Constructors check nothing: `conversion` checks what comes from outside."""
+    """A section of the configuration. Constructors do not validate. Use `conversion` for external input."""
 
 
 class DefaultText(str):
-    """A default that can be told from the same text given by an operator."""
+    """A default that can be distinguished from the same text set by an operator."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ LeaveOut = Literal["nothing", "defaults", "nulls"]
 
 @dataclass(frozen=True)
 class FieldType:
-    """An annotation taken apart: the type itself, what is said about it, and whether None is allowed as well."""
+    """A parsed type annotation: the inner type, its metadata, and whether None is allowed."""
 
     inner: Any
     metadata: tuple[Meta, ...]
@@ -69,7 +69,7 @@ class FieldType:
         return cls(annotation, (), optional=False)
 
     def metadata_value(self, name: str) -> Any:
-        """A constraint or a description, such as `ge` or `pattern`; None when nothing is said about it."""
+        """Returns a constraint or description, such as `ge` or `pattern`, or None if it is not set."""
         return next((value for each in self.metadata if (value := getattr(each, name)) is not None), None)
 
 
@@ -79,18 +79,18 @@ def replace(model: Model, **changes: object) -> Model:
 
 
 def default_of(info: FieldInfo) -> object:
-    """The default of a field; `msgspec.NODEFAULT` when it must be given."""
+    """Returns the default of a field, or `msgspec.NODEFAULT` if the field is required."""
     return info.default if info.default_factory is msgspec.NODEFAULT else info.default_factory()
 
 
 def non_default_values(model: ConfigModel) -> dict[str, Any]:
-    """The values that differ from their defaults, by attribute."""
-    given = {info.name: (getattr(model, info.name), default_of(info)) for info in fields(model)}
-    return {name: value for name, (value, default) in given.items() if value != default}
+    """Returns the values that differ from their defaults, by attribute."""
+    values = {info.name: (getattr(model, info.name), default_of(info)) for info in fields(model)}
+    return {name: value for name, (value, default) in values.items() if value != default}
 
 
 def to_document(model: ConfigModel, leave_out: LeaveOut = "nothing", *, reveal: bool = False) -> dict[str, Any]:
-    """Returns a model as a JSON document, spelled as in files; passwords and secrets only if `reveal` is set."""
+    """Returns a model as a JSON document, spelled as in files. Masks passwords and secrets unless `reveal` is set."""
     document: dict[str, Any] = {}
     for info in fields(model):
         value = getattr(model, info.name)

@@ -1,5 +1,5 @@
-"""Stores the node's current configuration, its version and the hash of its URL on the machine. Files that belong
-together are first written into one journal file, so that a crash is finished by the next run.
+"""Stores the current configuration of the node, its version and the hash of its URL. Files that belong together are
+first written to a journal file, so that the next run completes an interrupted write.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ JOURNAL_FILE = f"{STATE_DIR}/together.json"
 
 
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:
-    """What a join goes by from now on. What waited until now is older."""
+    """Stores a fetched configuration as the current one. Removes an older pending configuration."""
     _write_atomically(host, {**_current(bundle), CONFIG_URL_DIGEST: f"{_hash(url)}\n", NEXT_CONFIG: None})
 
 
 def save_local(host: Host, text: str) -> None:
-    """A node that was made from a file goes by this until its provider says more."""
+    """Stores a configuration from a local file as the current one, until the provider sends a newer one."""
     _write_atomically(host, {CURRENT_CONFIG: text, CONFIG_VERSION_FILE: None})
 
 
-def commit_update(host: Host, bundle: ConfigBundle, config: NodeConfig, waiting: bytes) -> None:
-    """A configuration that waited is in effect: it is the current one, and the file that it waited in goes."""
-    _write_atomically(host, {**_current(bundle), APPLIED_CONFIG: applied_config_text(config)}, _digest(waiting))
+def commit_update(host: Host, bundle: ConfigBundle, config: NodeConfig, pending: bytes) -> None:
+    """Stores an applied pending configuration as the current one, and removes its pending file."""
+    _write_atomically(host, {**_current(bundle), APPLIED_CONFIG: applied_config_text(config)}, _digest(pending))
 
 
 def finish_interrupted(host: Host) -> None:
-    """Finish what a crash has interrupted."""
+    """Completes a write that a crash interrupted."""
     content = host.read(JOURNAL_FILE)
     if content is None:
         return
@@ -55,13 +55,13 @@ def finish_interrupted(host: Host) -> None:
 
 
 def is_fetched_from(host: Host, url: ConfigUrl) -> bool:
-    """Whether what is kept came from this URL."""
+    """Returns whether the stored configuration was fetched from this URL."""
     known = (host.read(CONFIG_URL_DIGEST) or b"").decode(errors="replace").strip()
     return known == _hash(url) and host.stat(CURRENT_CONFIG) is not None
 
 
 def applied_config_text(config: NodeConfig) -> str:
-    """A configuration without its secrets, for commands that come without one."""
+    """Returns a configuration without secrets, for commands that run without a configuration."""
     document = to_document(config, "defaults")
     document.get("azure", {}).pop("bootstrapToken", None)
     document.get("azure", {}).pop("servicePrincipal", None)
@@ -74,7 +74,7 @@ def _current(bundle: ConfigBundle) -> dict[str, str | None]:
 
 
 def _write_atomically(host: Host, files: Mapping[str, str | None], taken: str = "") -> None:
-    """`taken` is the digest of what waited, if something did."""
+    """Writes files through the journal. `taken` is the digest of the pending configuration to remove, if any."""
     document = {"files": dict(files), "taken": taken}
     host.apply(WriteFile(JOURNAL_FILE, json.dumps(document).encode(), 0o600, secret=True))
     _write(host, files, taken)
@@ -85,9 +85,9 @@ def _write(host: Host, files: Mapping[str, str | None], taken: str) -> None:
         host.apply(
             Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=path == CURRENT_CONFIG)
         )
-    # What came while we were at work is a newer one, and waits.
-    waiting = host.read(NEXT_CONFIG)
-    if taken and waiting is not None and _digest(waiting) == taken:
+    # A configuration that arrived in the meantime is newer and remains pending.
+    pending = host.read(NEXT_CONFIG)
+    if taken and pending is not None and _digest(pending) == taken:
         host.apply(Remove(NEXT_CONFIG))
     host.apply(Remove(JOURNAL_FILE))
 

@@ -1,5 +1,5 @@
-"""Converts settings to the models: texts to numbers and switches where a setting is one, checked by type and bounds.
-Finds everything that is wrong: what is at fault is taken out, and the rest is converted.
+"""Converts settings to models: parses strings as numbers and booleans where required, and checks types and bounds.
+Reports all problems: invalid settings are removed and the rest is converted.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from aks_flex_node.agent.config.sources import from_document, nest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SWITCHES = {
+_BOOLEANS = {
     **dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
     **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
 }
-_WHOLE_NUMBER = re.compile(r"\s*([-+]?\d+(?:_\d+)*)(\.0*)?\s*", re.ASCII)
+_INTEGER = re.compile(r"\s*([-+]?\d+(?:_\d+)*)(\.0*)?\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[-+]?(\d+(_\d+)*(\.(\d+(_\d+)*)?)?|\.\d+(_\d+)*)([eE][-+]?\d+)?\s*", re.ASCII)
 _TAINT = re.compile(r"(?P<key>[^=:]+)(=(?P<value>[^=:]*))?:(?P<effect>[^=:]+)")
 
 
 def node_config(document: Mapping[str, Any]) -> NodeConfig:
-    """Converts a document, spelled as in files. Raises ConfigError when a name or a type is wrong."""
+    """Converts a document, spelled as in files. Raises ConfigError if a name or a type is invalid."""
     source = from_document(ConfigDocument(dict(document)), "the document")
     config, problems = convert_settings(source.settings)
     if problems or source.problems:
@@ -54,7 +54,7 @@ def node_config(document: Mapping[str, Any]) -> NodeConfig:
 
 
 def convert_settings(settings: Mapping[str, Any]) -> tuple[NodeConfig, list[ConfigProblem]]:
-    """Returns the configuration that settings by dotted path make, and all that is wrong with them."""
+    """Converts settings by dotted path. Returns the configuration and all problems."""
     problems = _check_names(settings)
     unknown = {problem.path for problem in problems}
     left = {path: value for path, value in settings.items() if path not in unknown}
@@ -64,11 +64,11 @@ def convert_settings(settings: Mapping[str, Any]) -> tuple[NodeConfig, list[Conf
             return msgspec.convert(nest(values), NodeConfig), problems
         for path, found in wrong:
             problems += found
-            _take_out(left, path)
+            _remove(left, path)
 
 
 def _check_names(settings: Mapping[str, Any]) -> list[ConfigProblem]:
-    """What is no setting: an unknown path, or a section that has a value of its own."""
+    """Returns problems for unknown paths and for sections that have a plain value."""
     problems = []
     for path, value in settings.items():
         if path in by_path():
@@ -82,7 +82,7 @@ def _check_names(settings: Mapping[str, Any]) -> list[ConfigProblem]:
 
 
 def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, list[ConfigProblem]]]]:
-    """The values by path, and the problems by what is at fault: a setting, or the section that lacks one."""
+    """Returns the values by path, and the problems by the invalid setting or by the section that lacks one."""
     values = dict(settings)
     wrong: list[tuple[str, list[ConfigProblem]]] = []
     for key in keys():
@@ -96,10 +96,10 @@ def _convert_all(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tupl
     return values, wrong
 
 
-def _take_out(settings: dict[str, Any], fault: str) -> None:
+def _remove(settings: dict[str, Any], fault: str) -> None:
     section = fault.rpartition(".")[0]
     if settings.pop(fault, None) is not None and section:
-        settings.setdefault(section, {})  # it was given, though not as it must be
+        settings.setdefault(section, {})  # the section is set, although with an invalid value
     for path in [each for each in settings if each.startswith(f"{fault}.")]:
         del settings[path]
 
@@ -142,12 +142,12 @@ def _convert_map(of: Any, value: Any, path: str, problems: list[ConfigProblem]) 
 
 
 def _convert_taint(value: Any, path: str, problems: list[ConfigProblem]) -> Any:
-    """A map of its fields, or `key=value:Effect`."""
+    """Converts a taint from a map of its fields or from `key=value:Effect`."""
     shown = format_value(value, path)
     if isinstance(value, str):
         parts = _TAINT.fullmatch(value)
         if parts is None:
-            reason = "is not a taint; write `key=value:Effect` or `key:Effect`."
+            reason = "is not a taint. Use `key=value:Effect` or `key:Effect`."
             problems.append(ConfigProblem(path, reason, shown))
             return value
         value = {name: text for name, text in parts.groupdict().items() if text is not None}
@@ -166,32 +166,32 @@ def _convert_taint(value: Any, path: str, problems: list[ConfigProblem]) -> Any:
 
 def _unknown_field(name: object, known: list[str], path: str) -> ConfigProblem:
     near = closest_match(str(name), known)
-    reason = f"is not known here. Did you mean {near}?" if near else f"is not one of {', '.join(known)}."
+    reason = f"is not a known field. Did you mean {near}?" if near else f"is not one of {', '.join(known)}."
     return ConfigProblem(f"{path}.{name}", reason)
 
 
 def _coerce(to: Any, value: Any) -> Any:
-    """The value as this type where that is what it plainly means, else as it is."""
+    """Converts a value to a type if it is unambiguous, else returns it unchanged."""
     if to is Secret:
         return Secret(value) if isinstance(value, str) and value else value
     if to is bool:
-        return _switch(value)
+        return _boolean(value)
     if to is int:
-        return _whole_number(value)
+        return _integer(value)
     return _number(value) if to is float else value
 
 
-def _switch(value: Any) -> Any:
+def _boolean(value: Any) -> Any:
     if isinstance(value, str):
-        return _SWITCHES.get(value.lower(), value)
+        return _BOOLEANS.get(value.lower(), value)
     return bool(value) if isinstance(value, int | float) and value in (0, 1) else value
 
 
-def _whole_number(value: Any) -> Any:
-    if isinstance(value, str) and (digits := _WHOLE_NUMBER.fullmatch(value)):
+def _integer(value: Any) -> Any:
+    if isinstance(value, str) and (digits := _INTEGER.fullmatch(value)):
         try:
             return int(digits[1])
-        except ValueError:  # thousands of digits
+        except ValueError:  # too many digits for Python
             return value
     if isinstance(value, bool) or (isinstance(value, float) and value.is_integer() and abs(value) < 2**53):
         return int(value)
@@ -199,9 +199,7 @@ def _whole_number(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, str) and not _NUMBER.fullmatch(
-        value
-    ):  # float() also takes "nan" and digits of other scripts
+    if isinstance(value, str) and not _NUMBER.fullmatch(value):  # float() also accepts "nan" and non-ASCII digits
         return value
     try:
         return float(value) if isinstance(value, str | int) else value
@@ -210,14 +208,14 @@ def _number(value: Any) -> Any:
 
 
 _TYPE_REASONS = {
-    int: "must be a whole number.",
+    int: "must be an integer.",
     float: "must be a number.",
     bool: "must be true or false.",
-    str: "must be a text: put it in quotes.",
-    Secret: "must be a text that is not empty, in quotes.",
+    str: "must be a string: put it in quotes.",
+    Secret: "must be a non-empty string in quotes.",
 }
 _PATTERN_REASONS = {
-    PATH_PATTERN: "must be an absolute path, from / on.",
+    PATH_PATTERN: "must be an absolute path that starts with /.",
     VERSION_PATTERN: "is not a version like 1.34.4.",
     HTTPS_URL_PATTERN: "must be an https URL without a path, like https://api.example:443.",
     TIME_OF_DAY_PATTERN: "must be a time of day like 22:30.",
@@ -225,7 +223,7 @@ _PATTERN_REASONS = {
 
 
 def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | None:
-    """What is wrong with one plain value; None when nothing is."""
+    """Returns what is wrong with a plain value, or None."""
     if get_origin(shape.inner) is Literal:
         return _not_a_choice(get_args(shape.inner), value)
     pattern = shape.metadata_value("pattern")
@@ -238,18 +236,18 @@ def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | N
     try:
         msgspec.convert(value, annotation)
     except msgspec.ValidationError:
-        return f"is out of range: {_range(path)} is allowed."
+        return f"is out of range. Allowed: {_range(path)}."
     return None
 
 
 @cache
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compiles a pattern of the JSON schema as ECMAScript reads it: `$` is the very end, and digits are ASCII."""
+    """Compiles a JSON schema pattern with ECMAScript semantics: `$` matches only the end, and digits are ASCII."""
     return re.compile(re.sub(r"\$$", r"\\Z", pattern).replace(r"\d", "[0-9]"))
 
 
 def _is_unicode(text: str) -> bool:
-    """JSON can spell half a character, which no file can hold."""
+    """Returns whether a text can be encoded. JSON can contain lone surrogates, which no file can."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -266,4 +264,4 @@ def _not_a_choice(allowed: tuple[str, ...], value: object) -> str | None:
 
 def _range(path: str) -> str:
     entry, _ = find_entry(path)
-    return f"a {entry.type}" if isinstance(entry, ConfigKey) else "less"
+    return entry.type if isinstance(entry, ConfigKey) else "smaller values"

@@ -1,4 +1,4 @@
-"""Finds and reads configuration files and files that hold secrets, and checks their permissions."""
+"""Finds and reads configuration files and secret files, and checks their permissions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONFIG_NAMES = ("config.json", "config.yaml", "config.yml")
 MAX_FILE_BYTES = 1 << 20
 
 TOKEN_FILE = "azure.bootstrapToken.tokenFile"  # noqa: S105
-# A file, and the setting that its content becomes.
+# File settings and the settings that receive the content.
 SECRET_FILES = (
     (TOKEN_FILE, "azure.bootstrapToken.token"),
     ("azure.servicePrincipal.clientSecretFile", "azure.servicePrincipal.clientSecret"),
@@ -37,31 +37,32 @@ class _Unreadable(Exception):  # noqa: N818 - it never leaves this module
 
 
 def find_config(path: Path | None, environment: Mapping[str, str], directory: Path) -> Path | None:
-    """The file that was named, else the one in the usual place; None when there is none."""
+    """Returns the configured file, else the file at the default path, or None if found is none."""
     named = path or (Path(environment["AKS_FLEX_NODE_CONFIG"]) if environment.get("AKS_FLEX_NODE_CONFIG") else None)
     if named is not None:
         return named
-    there = [directory / name for name in CONFIG_NAMES if (directory / name).exists()]
-    if len(there) > 1:
+    found = [directory / name for name in CONFIG_NAMES if (directory / name).exists()]
+    if len(found) > 1:
         raise ConfigError(
             "config-ambiguous",
-            f"There are {' and '.join(str(each) for each in there)}, and only one can be meant.",
-            "Remove one of them, or name the file with `--config`.",
+            f"Both {' and '.join(str(each) for each in found)} exist, but only one configuration file is allowed.",
+            "Remove one of them, or select a file with `--config`.",
         )
-    return there[0] if there else None
+    return found[0] if found else None
 
 
 def config_missing_error(path: Path) -> ConfigError:
     return ConfigError(
         "config-not-found",
-        f"There is no configuration at {path}.",
-        f"Make one with `aks-flex-node config init {path}`, or name another with `--config`. "
-        "With a URL of a resource provider none is needed: `aks-flex-node agent --config-url 'https://…'`.",
+        f"The configuration file {path} was not found.",
+        f"Create one with `aks-flex-node config init {path}`, or select another file with `--config`. With a "
+        "configuration URL of a resource provider, no file is needed: `aks-flex-node agent --config-url "
+        "'https://…'`.",
     )
 
 
 def read_config(path: Path) -> tuple[str, int]:
-    """The text of a configuration file, and its mode."""
+    """Returns the text of a configuration file and its mode."""
     if not path.exists():
         raise config_missing_error(path)
     try:
@@ -72,7 +73,9 @@ def read_config(path: Path) -> tuple[str, int]:
     except _Unreadable as error:
         reason = str(error)
     raise ConfigError(
-        "config-unreadable", f"{path} cannot be read: {reason}.", f"Look with `ls -l {path}`, and run as root."
+        "config-unreadable",
+        f"{path} cannot be read: {reason}.",
+        f"Check `ls -l {path}`, and run the command as root.",
     )
 
 
@@ -80,70 +83,72 @@ def _read(path: Path) -> tuple[bytes, int]:
     try:
         with os.fdopen(
             os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
-        ) as file:  # a pipe must not block
+        ) as file:  # must not block on a pipe
             info = os.fstat(file.fileno())
             if not stat.S_ISREG(info.st_mode):
-                raise _Unreadable("it is not a file")
+                raise _Unreadable("it is not a regular file")
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise _Unreadable((error.strerror or "it cannot be opened").lower()) from None
     if len(content) > MAX_FILE_BYTES:
-        raise _Unreadable("it is larger than a megabyte")
+        raise _Unreadable("it is larger than 1 MiB")
     return content, stat.S_IMODE(info.st_mode)
 
 
 def check_mode(path: Path, mode: int, source: ConfigSource) -> None:
-    """Who else can read the file is a warning; who else can write it decides what runs as root here."""
+    """Reports a world-writable file as a problem, because it controls what runs as root, and a readable one as a
+    warning.
+    """
     if mode & 0o002:
-        reason = f"{path} can be written by everybody, who could run anything as root. Type `chmod 600 {path}`."
+        reason = f"{path} is world-writable, so any user could run programs as root. Run `chmod 600 {path}`."
         source.problems.append(ConfigProblem("", reason, origin=str(path)))
     holds_secret = any(isinstance(value, Secret) for value in source.settings.values())
     if mode & 0o004 or (mode & 0o040 and holds_secret):
-        why = " and holds a secret" if holds_secret else ""
-        source.warnings.append(f"{path} can be read by others{why}; type `chmod 600 {path}`.")
+        detail = " and contains a secret" if holds_secret else ""
+        source.warnings.append(f"{path} can be read by other users{detail}. Run `chmod 600 {path}`.")
 
 
 def load_secret_files(source: ConfigSource) -> None:
-    """Put the content of each `…File` in the place of the setting it stands for."""
-    _pass_over_spent_token(source)
+    """Reads each `…File` setting and sets the setting that it replaces."""
+    _skip_missing_token(source)
     for file_key, key in SECRET_FILES:
         if content := _content(source, file_key):
             source.settings[key] = Secret(content)
             _set_origin(source, file_key, key)
     if content := _content(source, CERTIFICATE_FILE[0], secret=False):
-        pem = read_certificate(content) or content.encode()  # what is neither is found out when it is checked
+        pem = read_certificate(content) or content.encode()  # invalid content is reported by the validation
         source.settings[CERTIFICATE_FILE[1]] = base64.b64encode(pem).decode()
         _set_origin(source, *CERTIFICATE_FILE)
 
 
-def _pass_over_spent_token(source: ConfigSource) -> None:
-    """A token is for the first join; whether it is still needed is known by whoever knows the machine."""
+def _skip_missing_token(source: ConfigSource) -> None:
+    """Skips a missing token file with a warning: the token is needed only for the first join."""
     name = source.settings.get(TOKEN_FILE)
     if isinstance(name, str) and name.startswith("/") and not os.path.lexists(name):
         source.absent.add(TOKEN_FILE)
-        source.warnings.append(f"{TOKEN_FILE} names {name}, which is not there; a first join needs it.")
+        source.warnings.append(f"{TOKEN_FILE} is {name}, which does not exist. A first join needs it.")
 
 
 def _set_origin(source: ConfigSource, file_key: str, key: str) -> None:
-    source.origins[key] = f"{source.settings[file_key]}, named by {source.origins[file_key]}"
+    source.origins[key] = f"{source.settings[file_key]}, set by {source.origins[file_key]}"
 
 
 def _content(source: ConfigSource, key: str, *, secret: bool = True) -> str | None:
     name = source.settings.get(key)
     if not isinstance(name, str) or not name.startswith("/") or key in source.absent:
-        return None  # left out, or wrong in a way that is told elsewhere
+        return None  # not set, or the problem is reported elsewhere
     path, origin = Path(name), source.origins.get(key, "")
     try:
         content, mode = _read(path)
         text = content.decode().strip()
     except UnicodeDecodeError:
-        source.problems.append(ConfigProblem(key, f"names {path}, which is not UTF-8 text.", origin=origin))
+        source.problems.append(ConfigProblem(key, f"is {path}, which is not UTF-8 text.", origin=origin))
         return None
     except _Unreadable as error:
-        source.problems.append(ConfigProblem(key, f"names {path}, which cannot be read: {error}.", origin=origin))
+        source.problems.append(ConfigProblem(key, f"is {path}, which cannot be read: {error}.", origin=origin))
         return None
     if not text:
-        source.problems.append(ConfigProblem(key, f"names {path}, which is empty.", origin=origin))
+        source.problems.append(ConfigProblem(key, f"is {path}, which is empty.", origin=origin))
     if secret and mode & 0o077:
-        source.warnings.append(f"{path} holds a secret and is open to others; type `chmod 600 {path}`.")
+        source.warnings.append(f"{path} contains a secret and can be read by other users. Run `chmod 600 {path}`.")
     return text or None

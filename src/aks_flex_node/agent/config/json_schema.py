@@ -1,4 +1,4 @@
-"""The JSON Schema of a configuration file, made from the models, for editors and other tools."""
+"""Generates the JSON Schema of configuration files from the models, for editors and other tools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TAINT_TEXT = {"type": "string", "description": "`key=value:Effect`"}
 
 
 def json_schema() -> Schema:
-    """Returns the schema of a whole file; older names of settings are in it as deprecated ones."""
+    """Returns the schema of a complete file. Older names of settings are included as deprecated properties."""
     root = key_tree()
     models = {section.model.__name__: _object(section.model, _aliases(section.members)) for section in sections()}
     models["Taint"] = _object(Taint, {})

@@ -1,6 +1,4 @@
-"""The tree of known configuration keys, derived from the models: name, type, default, description, environment
-variable.
-"""
+"""The tree of configuration keys, derived from the models: name, type, default, description, environment variable."""
 
 from __future__ import annotations
 
@@ -20,20 +18,20 @@ if TYPE_CHECKING:
 
 PREFIX = "AKS_FLEX_NODE_"
 
-# Names that earlier releases and their documentation had for a setting, in the same section.
+# Names of settings in earlier releases, in the same section.
 OLDER_NAMES = {
     "azure.servicePrincipal.tenantId": ("clientTenant",),
     **{f"{part}.url": ("urlTemplate",) for part in ("agent", "containerd", "runc", "cni", "npd")},
 }
 
-ValueKind = Literal["text", "secret", "choice", "whole number", "number", "switch", "list", "map"]
+ValueKind = Literal["string", "secret", "choice", "integer", "number", "boolean", "list", "map"]
 _KINDS: dict[object, ValueKind] = {
-    str: "text",
+    str: "string",
     Secret: "secret",
     Literal: "choice",
-    int: "whole number",
+    int: "integer",
     float: "number",
-    bool: "switch",
+    bool: "boolean",
     tuple: "list",
     dict: "map",
 }
@@ -48,7 +46,7 @@ class ConfigKey:
     annotation: Any
     kind: ValueKind
     type: str
-    holds_text: bool  # everything below it is text, however YAML would read it
+    holds_text: bool  # all values below it are strings, regardless of how YAML would parse them
     default: object
     required: bool
     description: str
@@ -60,7 +58,9 @@ class ConfigKey:
 
     @property
     def is_sensitive(self) -> bool:
-        """A value that is never shown when it is wrong: a secret, or what may be one in the place of its file."""
+        """Returns whether the value must never appear in messages: a secret, or a path that might be a secret by
+        mistake.
+        """
         return self.kind == "secret" or self.path.endswith(("tokenFile", "SecretFile", "clientCertificateFile"))
 
 
@@ -94,7 +94,7 @@ def key_tree() -> ConfigSection:
 
 
 def keys(section: ConfigSection | None = None) -> Iterator[ConfigKey]:
-    """Every setting, in the order of the models."""
+    """Yields all settings in the order of the models."""
     for member in (section or key_tree()).members.values():
         if isinstance(member, ConfigKey):
             yield member
@@ -103,7 +103,7 @@ def keys(section: ConfigSection | None = None) -> Iterator[ConfigKey]:
 
 
 def sections(section: ConfigSection | None = None) -> Iterator[ConfigSection]:
-    """Every section below this one, outer ones first."""
+    """Yields all sections below this one, outer sections first."""
     for member in (section or key_tree()).members.values():
         if isinstance(member, ConfigSection):
             yield member
@@ -120,7 +120,7 @@ def by_path() -> dict[str, ConfigKey]:
 
 
 def find_entry(path: str) -> tuple[ConfigSection | ConfigKey | None, str]:
-    """What a dotted path leads to, and what is left of the path: the name of an entry when it is a map."""
+    """Returns the entry at a dotted path, and the rest of the path: the name of a map entry."""
     entry: ConfigSection | ConfigKey | None = key_tree()
     rest = path
     while rest and isinstance(entry, ConfigSection):
@@ -132,7 +132,7 @@ def find_entry(path: str) -> tuple[ConfigSection | ConfigKey | None, str]:
 
 
 def nearest_above(path: str) -> ConfigKey | None:
-    """The setting that this path, which may lead into a list or a map, belongs to."""
+    """Returns the setting that contains this path, which can be inside a list or a map."""
     known = by_path()
     return next((known[path[:end]] for end in _ends(path) if path[:end] in known), None)
 
@@ -193,7 +193,7 @@ def _type(shape: FieldType, kind: ValueKind) -> str:
         return ", ".join(f"`{choice}`" for choice in get_args(shape.inner))
     least, above, most = shape.metadata_value("ge"), shape.metadata_value("gt"), shape.metadata_value("le")
     is_path = shape.metadata_value("pattern") == PATH_PATTERN
-    parts = ["path" if is_path else "true or false" if kind == "switch" else str(kind)]
+    parts = ["path" if is_path else "true or false" if kind == "boolean" else str(kind)]
     parts += [f"from {least}"] if least is not None else []
     parts += [f"above {above:g}"] if above is not None else []
     parts += [f"to {most}"] if most is not None else []

@@ -1,5 +1,5 @@
-"""Loads the configuration: merges file, environment and flags, validates the result and reports all problems at once.
-Only reads.
+"""Loads the configuration: merges file, environment and flags, validates the result and reports all problems
+together. Read-only.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration, where each setting that was given came from, and what is worth a warning."""
+    """A configuration, the origin of each setting, and warnings."""
 
     config: NodeConfig
     origins: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     file: Path | None = None
-    settings: dict[str, Any] = field(default_factory=dict, repr=False)  # all that was given, by path, with secrets
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)  # of all sources, by path, with secrets
 
     def text(self, leave_out: str = "-") -> str:
-        """All that was given, as one document that loads to the same. It holds secrets.
+        """Returns all settings as one document that loads to the same configuration. It contains secrets.
 
-        What starts with `leave_out` is left out, unless the file says it.
+        Settings that start with `leave_out` are omitted, unless they are set in the file.
         """
         both = {second for first, second in ALTERNATIVES if first in self.settings}
-        passing = {path for path in self.settings if path.startswith(leave_out) and not self._is_in_file(path)}
-        given = {path: _revealed(value) for path, value in self.settings.items() if path not in both | passing}
+        omitted = {path for path in self.settings if path.startswith(leave_out) and not self._is_in_file(path)}
+        given = {path: _revealed(value) for path, value in self.settings.items() if path not in both | omitted}
         return json.dumps({"config": nest(given)}, indent=1) + "\n"
 
     def _is_in_file(self, path: str) -> bool:
@@ -69,7 +69,7 @@ def load(
     flags: Mapping[str, object],
     directory: Path = files.CONFIG_DIRECTORY,
 ) -> LoadedConfig:
-    """The configuration of this machine. Raises ConfigError; `.problems` has them one by one when it is invalid."""
+    """Loads the configuration of this machine. Raises ConfigError, or InvalidConfigError with all `problems`."""
     file = files.find_config(path, env, directory)
     others = [from_environment(env), from_flags(flags)]
     if file is None:
@@ -83,38 +83,38 @@ def load(
 
 
 def load_text(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, object]) -> LoadedConfig:
-    """The same of a text that did not come from a file, such as a bundle that was fetched."""
+    """Loads a configuration from a text, such as a fetched bundle."""
     source = from_document(parse_config(text, name), name)
     return _complete([source, from_environment(env), from_flags(flags)], name, None)
 
 
 def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
-    """What environment and flags say about fetching: all that is known before the rest is fetched."""
+    """Loads the proxy and artifact settings from environment and flags, which are needed to fetch the rest."""
     given = merge_sources([from_environment(env), from_flags(flags)])
     about = {path: value for path, value in given.settings.items() if path.startswith(("proxy.", "artifacts."))}
     return _complete([replace(given, settings=about)], "the environment and flags", None).config
 
 
 def missing_for_join(config: NodeConfig) -> list[ConfigProblem]:
-    """What a join still lacks, and nobody can be asked for."""
+    """Returns the settings that a join needs and that are neither set nor discoverable."""
     kubelet, by_token = config.node.kubelet, kubelet_auth(config) == "bootstrapToken"
     needed = (
-        ("node.kubelet.serverURL", kubelet.server_url, "the address of the API server, https://…:443"),
-        ("node.kubelet.caCertData", ca_certificate(config), "the cluster's CA certificate; or give caCertFile"),
-        (files.TOKEN_FILE, join_token(config) or not by_token, "a file with the bootstrap token; or give token"),
-        ("kubernetes.version", config.kubernetes.version, "the cluster's version, with its patch level"),
+        ("node.kubelet.serverURL", kubelet.server_url, "the URL of the API server, https://…:443"),
+        ("node.kubelet.caCertData", ca_certificate(config), "the CA certificate of the cluster, or set caCertFile"),
+        (files.TOKEN_FILE, join_token(config) or not by_token, "a file with the bootstrap token, or set token"),
+        ("kubernetes.version", config.kubernetes.version, "the version of the cluster, with its patch version"),
     )
-    named = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
-    lost = {files.TOKEN_FILE: f"names {named}, which is not there, and a join needs it."} if named else {}
+    path = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
+    lost = {files.TOKEN_FILE: f"is {path}, which does not exist. A join needs it."} if path else {}
     return [
-        ConfigProblem(path, lost.get(path, f"is missing, and a join needs it: {what}."))
-        for path, value, what in needed
+        ConfigProblem(path, lost.get(path, f"is missing. A join needs it: {meaning}."))
+        for path, value, meaning in needed
         if not value
     ]
 
 
 def check_join(config: NodeConfig) -> None:
-    """Raise when a join lacks something."""
+    """Raises InvalidConfigError if a setting that a join needs is missing."""
     if problems := missing_for_join(config):
         raise invalid_config_error(problems)
 
@@ -124,19 +124,19 @@ def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) ->
     files.load_secret_files(merged)
     config, wrong = convert_settings(merged.settings)
     problems = [*merged.problems, *wrong, *check_values(config)]
-    problems += _unless_told(list(check_combinations(config)), problems)
+    problems += _without_known(list(check_combinations(config)), problems)
     if problems:
-        raise invalid_config_error(_ready_to_show(problems, merged), name)
+        raise invalid_config_error(_printable_problems(problems, merged), name)
     return LoadedConfig(config, merged.origins, merged.warnings, file, dict(merged.settings))
 
 
-def _unless_told(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:
-    """What is wrong by itself is not held against its neighbours as well."""
+def _without_known(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:
+    """Omits combination problems that involve a setting which is invalid on its own."""
     wrong = {problem.path for problem in known if problem.path}
     return [each for each in problems if not any(path in f"{each.path} {each.reason}" for path in wrong)]
 
 
-def _ready_to_show(problems: list[ConfigProblem], merged: ConfigSource) -> list[ConfigProblem]:
+def _printable_problems(problems: list[ConfigProblem], merged: ConfigSource) -> list[ConfigProblem]:
     secrets = [value.reveal() for value in merged.settings.values() if isinstance(value, Secret)]
 
     def clean(text: str) -> str:
@@ -150,7 +150,9 @@ def _ready_to_show(problems: list[ConfigProblem], merged: ConfigSource) -> list[
 
 
 def _origin(problem: ConfigProblem, origins: Mapping[str, str]) -> str:
-    """Where a value came from; of one that was never given, the place of what it clashes with, or of its section."""
+    """Returns the origin of a setting. If it is not set, returns the origin of a conflicting setting or of its
+    section.
+    """
     key = nearest_above(problem.path)
     section = problem.path.rpartition(".")[0] + "."
     mentioned = (origin for each, origin in origins.items() if each in problem.reason)

@@ -1,6 +1,6 @@
-"""Every setting of a node as typed models, with meaning and default.
+"""All settings of a node as typed models, with descriptions and defaults.
 
-docs/reference/configuration.md is generated from them.
+docs/reference/configuration.md and the JSON schema are generated from them.
 """
 
 from __future__ import annotations
@@ -16,80 +16,91 @@ from aks_flex_node.agent.redaction import redact
 
 class Kubernetes(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[
-        Version | None, Meta(description="Version of kubelet, kubectl and kubeadm, with its patch level.")
+        Version | None, Meta(description="Version of kubelet, kubectl and kubeadm, with its patch version.")
     ] = None
     url_template: Annotated[
         str,
-        Meta(description="Version, architecture, program; or version and architecture of a kubernetes-node tarball."),
+        Meta(
+            description="Download URL. Placeholders: version, architecture, program; or version and architecture "
+            "for a kubernetes-node tarball."
+        ),
     ] = "https://dl.k8s.io/v%s/bin/linux/%s/%s"
     sha256: Annotated[
-        dict[str, str], Meta(description="Expected hashes by file name; the publisher's when left out.")
+        dict[str, str],
+        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
     ] = field(default_factory=dict)
 
 
 class Containerd(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[Version, Meta(description="Version of containerd: 1.7 or 2.x.")] = "2.4.2"
-    url: Annotated[str, Meta(description="Where it is: version, version, architecture.")] = (
+    url: Annotated[str, Meta(description="Download URL. Placeholders: version, version, architecture.")] = (
         "https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz"
     )
     sha256: Annotated[
-        dict[str, str], Meta(description="Expected hashes by file name; the publisher's when left out.")
+        dict[str, str],
+        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
     ] = field(default_factory=dict)
-    pause_image: Annotated[str, Meta(description="Image of pod sandboxes.")] = (
+    pause_image: Annotated[str, Meta(description="Image of the pause container of pod sandboxes.")] = (
         "mcr.microsoft.com/oss/kubernetes/pause:3.9"
     )
-    metrics_address: Annotated[str, Meta(description="Where containerd serves its metrics; empty for nowhere.")] = (
-        "127.0.0.1:10257"
-    )
+    metrics_address: Annotated[
+        str, Meta(description="Address at which containerd serves its metrics. Empty: disabled.")
+    ] = "127.0.0.1:10257"
 
 
 class Runc(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[Version, Meta(description="Version of runc.")] = "1.5.2"
-    url: Annotated[str, Meta(description="Where it is: version, architecture.")] = (
+    url: Annotated[str, Meta(description="Download URL. Placeholders: version, architecture.")] = (
         "https://github.com/opencontainers/runc/releases/download/v%s/runc.%s"
     )
     sha256: Annotated[
-        dict[str, str], Meta(description="Expected hashes by file name; the publisher's when left out.")
+        dict[str, str],
+        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
     ] = field(default_factory=dict)
 
 
 class Cni(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[Version, Meta(description="Version of the CNI plugins.")] = "1.9.1"
-    url: Annotated[str, Meta(description="Where they are: version, architecture, version.")] = (
+    url: Annotated[str, Meta(description="Download URL. Placeholders: version, architecture, version.")] = (
         "https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz"
     )
     sha256: Annotated[
-        dict[str, str], Meta(description="Expected hashes by file name; the publisher's when left out.")
+        dict[str, str],
+        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
     ] = field(default_factory=dict)
     bridge: Annotated[
-        bool, Meta(description="Make a bridge network until the cluster's own network plugin brings its own.")
+        bool,
+        Meta(description="Create a bridge network until the cluster's network plugin installs its configuration."),
     ] = True
 
 
 class Npd(ConfigModel, frozen=True, kw_only=True):
     enabled: Annotated[bool, Meta(description="Run node-problem-detector.")] = True
     version: Annotated[Version, Meta(description="Version of node-problem-detector.")] = "1.34.0"
-    url: Annotated[str, Meta(description="Where it is: version, version, architecture.")] = (
+    url: Annotated[str, Meta(description="Download URL. Placeholders: version, version, architecture.")] = (
         "https://github.com/kubernetes/node-problem-detector/releases/download/v%s/node-problem-detector-v%s-linux_%s.tar.gz"
     )
     sha256: Annotated[
-        dict[str, str], Meta(description="Expected hashes by file name; the publisher's when left out.")
+        dict[str, str],
+        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
     ] = field(default_factory=dict)
 
 
 class Kubelet(ConfigModel, frozen=True, kw_only=True):
-    server_url: Annotated[str | None, Meta(description="The API server, `https://…:443`.")] = None
-    ca_cert_data: Annotated[str | None, Meta(description="The cluster's CA certificate: PEM in base64.")] = None
-    ca_cert_file: Annotated[Path | None, Meta(description="A file with the cluster's CA certificate (PEM).")] = None
-    dns_service_ip: Annotated[str | None, Meta(description="Address of the cluster's DNS service.")] = None
-    cluster_domain: Annotated[str, Meta(description="The cluster's DNS domain.")] = "cluster.local"
-    kube_reserved: Annotated[dict[str, str], Meta(description="Kept back for Kubernetes, e.g. `cpu: 100m`.")] = field(
-        default_factory=dict
+    server_url: Annotated[str | None, Meta(description="URL of the API server, `https://…:443`.")] = None
+    ca_cert_data: Annotated[str | None, Meta(description="CA certificate of the cluster: PEM in base64.")] = None
+    ca_cert_file: Annotated[Path | None, Meta(description="File with the CA certificate of the cluster (PEM).")] = (
+        None
     )
-    system_reserved: Annotated[dict[str, str], Meta(description="Kept back for the system.")] = field(
-        default_factory=dict
+    dns_service_ip: Annotated[str | None, Meta(description="IP address of the cluster's DNS service.")] = None
+    cluster_domain: Annotated[str, Meta(description="DNS domain of the cluster.")] = "cluster.local"
+    kube_reserved: Annotated[
+        dict[str, str], Meta(description="Resources reserved for Kubernetes, for example `cpu: 100m`.")
+    ] = field(default_factory=dict)
+    system_reserved: Annotated[dict[str, str], Meta(description="Resources reserved for the operating system.")] = (
+        field(default_factory=dict)
     )
-    eviction_hard: Annotated[dict[str, str], Meta(description="When pods are evicted.")] = field(
+    eviction_hard: Annotated[dict[str, str], Meta(description="Hard eviction thresholds.")] = field(
         default_factory=lambda: {
             "memory.available": "100Mi",
             "nodefs.available": "10%",
@@ -97,145 +108,165 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             "nodefs.inodesFree": "5%",
         }
     )
-    verbosity: Annotated[int, Meta(ge=0, le=10, description="How much the kubelet logs.")] = 2
+    verbosity: Annotated[int, Meta(ge=0, le=10, description="Log verbosity of the kubelet.")] = 2
     image_gc_high_threshold: Annotated[
-        int, Meta(ge=0, le=100, description="Disk use in percent above which images are removed.")
+        int, Meta(ge=0, le=100, description="Disk usage in percent above which the kubelet removes images.")
     ] = 85
     image_gc_low_threshold: Annotated[
-        int, Meta(ge=0, le=100, description="Disk use in percent down to which they are removed.")
+        int, Meta(ge=0, le=100, description="Disk usage in percent down to which the kubelet removes images.")
     ] = 80
-    node_status_update_frequency: Annotated[str, Meta(description="How often the kubelet reports.")] = "10s"
-    pod_pids_limit: Annotated[int, Meta(ge=-1, description="Processes that one pod may have.")] = 4096
+    node_status_update_frequency: Annotated[str, Meta(description="Interval of node status updates.")] = "10s"
+    pod_pids_limit: Annotated[int, Meta(ge=-1, description="Maximum number of processes in one pod.")] = 4096
     cgroup_driver: Annotated[
-        Literal["auto", "systemd", "cgroupfs"], Meta(description="`auto` looks at the machine.")
+        Literal["auto", "systemd", "cgroupfs"],
+        Meta(description="cgroup driver of kubelet and containerd. `auto` detects it."),
     ] = "auto"
     auth: Annotated[
         Literal["bootstrapToken", "exec", "certificate"] | None,
         Meta(
-            description="How the kubelet shows who it is. `exec`: by a token of the node's Azure identity at every "
-            "call. `certificate`: by that token only until it has a certificate of its own, which is safer. "
-            "`bootstrapToken`: by a bootstrap token until then. When left out: `bootstrapToken` where there is one "
-            "or a provider is followed, else `exec` where there is an Azure identity."
+            description="How the kubelet authenticates to the API server. `exec`: with a token of the node's Azure "
+            "identity on every request. `certificate`: with that token only until it has a client "
+            "certificate, which is safer. `bootstrapToken`: with a bootstrap token until it has a "
+            "client certificate. Default: `bootstrapToken` if a token is set or the node is managed by "
+            "a provider, else `exec` if an Azure identity is set."
         ),
     ] = None
     server_tls_bootstrap: Annotated[
-        bool, Meta(description="Ask the cluster for a serving certificate; somebody there must approve it.")
+        bool, Meta(description="Request a serving certificate from the cluster. It must be approved there.")
     ] = False
-    extra_config: Annotated[
-        dict[str, object], Meta(description="Further keys of the KubeletConfiguration, as they are.")
-    ] = field(default_factory=dict)
+    extra_config: Annotated[dict[str, object], Meta(description="Additional fields of the KubeletConfiguration.")] = (
+        field(default_factory=dict)
+    )
 
 
 class Taint(ConfigModel, frozen=True, kw_only=True):
-    key: Annotated[str, Meta(description="Its key.")]
-    value: Annotated[str, Meta(description="Its value.")] = ""
-    effect: Annotated[Literal["NoSchedule", "PreferNoSchedule", "NoExecute"], Meta(description="What it does.")]
+    key: Annotated[str, Meta(description="Key of the taint.")]
+    value: Annotated[str, Meta(description="Value of the taint.")] = ""
+    effect: Annotated[
+        Literal["NoSchedule", "PreferNoSchedule", "NoExecute"], Meta(description="Effect of the taint.")
+    ]
 
 
 class Node(ConfigModel, frozen=True, kw_only=True):
-    name: Annotated[
-        str | None, Meta(description="Name of the node; the host name, in lower case, when left out.")
+    name: Annotated[str | None, Meta(description="Name of the node. Default: the host name in lower case.")] = None
+    ip: Annotated[
+        str | None,
+        Meta(description="IP address of the node. Default: the address from which the API server is reached."),
     ] = None
-    ip: Annotated[str | None, Meta(description="Its address; the one that reaches the API server when left out.")] = (
-        None
-    )
     labels: Annotated[dict[str, str], Meta(description="Labels of the node.")] = field(default_factory=dict)
     taints: Annotated[
-        tuple[Taint, ...], Meta(description="Taints it registers with; `key=value:Effect` works too.")
+        tuple[Taint, ...],
+        Meta(description="Taints that the node registers with. The form `key=value:Effect` is also allowed."),
     ] = ()
-    max_pods: Annotated[int, Meta(ge=1, le=1024, description="How many pods it may run.")] = 110
-    kubelet: Annotated[Kubelet, Meta(description="The kubelet.")] = field(default_factory=Kubelet)
+    max_pods: Annotated[int, Meta(ge=1, le=1024, description="Maximum number of pods.")] = 110
+    kubelet: Annotated[Kubelet, Meta(description="Settings of the kubelet.")] = field(default_factory=Kubelet)
 
 
 class KubernetesPaths(ConfigModel, frozen=True, kw_only=True):
-    config_dir: Annotated[Path, Meta(description="Kubernetes' configuration.")] = "/etc/kubernetes"
-    certs_dir: Annotated[Path, Meta(description="The cluster's CA certificate.")] = "/etc/kubernetes/certs"
-    manifests_dir: Annotated[Path, Meta(description="Static pods.")] = "/etc/kubernetes/manifests"
+    config_dir: Annotated[Path, Meta(description="Configuration of Kubernetes.")] = "/etc/kubernetes"
+    certs_dir: Annotated[Path, Meta(description="CA certificate of the cluster.")] = "/etc/kubernetes/certs"
+    manifests_dir: Annotated[Path, Meta(description="Static pod manifests.")] = "/etc/kubernetes/manifests"
     volume_plugin_dir: Annotated[Path, Meta(description="Volume plugins.")] = "/etc/kubernetes/volumeplugins"
-    kubelet_dir: Annotated[Path, Meta(description="The kubelet's state.")] = "/var/lib/kubelet"
+    kubelet_dir: Annotated[Path, Meta(description="State of the kubelet.")] = "/var/lib/kubelet"
 
 
 class CniPaths(ConfigModel, frozen=True, kw_only=True):
     bin_dir: Annotated[Path, Meta(description="CNI plugins.")] = "/opt/cni/bin"
-    conf_dir: Annotated[Path, Meta(description="CNI networks.")] = "/etc/cni/net.d"
-    lib_dir: Annotated[Path, Meta(description="What CNI plugins remember.")] = "/var/lib/cni"
+    conf_dir: Annotated[Path, Meta(description="CNI network configurations.")] = "/etc/cni/net.d"
+    lib_dir: Annotated[Path, Meta(description="State of CNI plugins.")] = "/var/lib/cni"
 
 
 class Paths(ConfigModel, frozen=True, kw_only=True):
-    config_dir: Annotated[Path, Meta(description="The agent's configuration.")] = "/etc/aks-flex-node"
-    data_dir: Annotated[Path, Meta(description="The agent's state, and artifacts it has fetched.")] = (
+    config_dir: Annotated[Path, Meta(description="Configuration of the agent.")] = "/etc/aks-flex-node"
+    data_dir: Annotated[Path, Meta(description="State of the agent and downloaded artifacts.")] = (
         "/var/lib/aks-flex-node"
     )
-    log_dir: Annotated[Path, Meta(description="The agent's log.")] = "/var/log/aks-flex-node"
-    install_dir: Annotated[Path, Meta(description="Programs, each version in a directory of its own.")] = (
+    log_dir: Annotated[Path, Meta(description="Log of the agent.")] = "/var/log/aks-flex-node"
+    install_dir: Annotated[Path, Meta(description="Programs, with one directory for each version.")] = (
         "/opt/aks-flex-node"
     )
-    bin_dir: Annotated[Path, Meta(description="Links to programs.")] = "/usr/local/bin"
+    bin_dir: Annotated[Path, Meta(description="Links to the programs.")] = "/usr/local/bin"
     sbin_dir: Annotated[Path, Meta(description="Link to runc.")] = "/usr/local/sbin"
     containerd_dir: Annotated[Path, Meta(description="Images and containers.")] = "/var/lib/containerd"
-    kubernetes: Annotated[KubernetesPaths, Meta(description="Kubernetes.")] = field(default_factory=KubernetesPaths)
-    cni: Annotated[CniPaths, Meta(description="CNI.")] = field(default_factory=CniPaths)
+    kubernetes: Annotated[KubernetesPaths, Meta(description="Paths of Kubernetes.")] = field(
+        default_factory=KubernetesPaths
+    )
+    cni: Annotated[CniPaths, Meta(description="Paths of CNI.")] = field(default_factory=CniPaths)
 
 
 class Agent(ConfigModel, frozen=True, kw_only=True):
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="What goes to the log.")] = (
-        "info"
-    )
-    log_file: Annotated[Path | None, Meta(description="The log file; agent.log in paths.logDir when left out.")] = (
-        None
-    )
-    log_dir: Annotated[Path | None, Meta(description="Another way to say paths.logDir.")] = None
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Minimum level of log messages.")
+    ] = "info"
+    log_file: Annotated[Path | None, Meta(description="Log file. Default: agent.log in paths.logDir.")] = None
+    log_dir: Annotated[Path | None, Meta(description="Deprecated. Use paths.logDir.")] = None
     join_seconds: Annotated[
         float,
-        Meta(gt=0, le=86400, description="How long the cluster may take to know the node and to find it Ready."),
+        Meta(gt=0, le=86400, description="Timeout for the node to register and become Ready."),
     ] = 180.0
     version: Annotated[
         Version | None,
-        Meta(description="Version of the agent itself; the one that the machine came with when left out."),
+        Meta(description="Version of the agent. Default: the installed version."),
     ] = None
-    url: Annotated[str, Meta(description="Where it is: version, version, architecture.")] = (
+    url: Annotated[str, Meta(description="Download URL. Placeholders: version, version, architecture.")] = (
         "https://github.com/Azure/AKSFlexNode/releases/download/v%s/aks-flex-node-%s-linux-%s.tar.gz"
     )
     sha256: Annotated[
-        dict[str, str], Meta(description="Expected hashes by file name; the publisher's when left out.")
+        dict[str, str],
+        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
     ] = field(default_factory=dict)
     unbootstrap_on_delete: Annotated[
-        bool, Meta(description="Take the node apart when its resource is deleted; else it stays as it is.")
+        bool,
+        Meta(description="Unbootstrap the node when its resource is deleted. If false, the node is left unchanged."),
     ] = True
     drift_seconds: Annotated[
         float,
         Meta(
             ge=1,
             le=86400,
-            description="How often the agent that stays compares all of the machine with its configuration.",
+            description="Interval at which the daemon compares the whole machine with its configuration.",
         ),
     ] = 300.0
     metrics_file: Annotated[
         Path | None,
-        Meta(description="A file for Prometheus' node exporter (textfile collector); none when left out."),
+        Meta(description="File for the textfile collector of the Prometheus node exporter. Default: none."),
     ] = None
 
 
 class Artifacts(ConfigModel, frozen=True, kw_only=True):
     base_url: Annotated[
-        str | None, Meta(description="A mirror: asked for `<baseURL>/<host>/<path>` instead of the publisher.")
+        str | None,
+        Meta(
+            description="URL of a mirror. Files are requested from `<baseURL>/<host>/<path>` instead "
+            "of the publisher."
+        ),
     ] = None
     bundle: Annotated[
-        Path | None, Meta(description="An offline bundle (directory or tar); nothing is fetched then.")
+        Path | None, Meta(description="Offline bundle (directory or tar). If set, nothing is downloaded.")
     ] = None
-    ca_file: Annotated[Path | None, Meta(description="Trust this CA for downloads, besides the system's.")] = None
+    ca_file: Annotated[
+        Path | None,
+        Meta(description="File with a CA certificate to trust for downloads, in addition to the system's CAs."),
+    ] = None
     parallel: Annotated[
-        int, Meta(ge=1, le=32, description="Downloads at a time; what a node needs first is fetched first.")
+        int,
+        Meta(
+            ge=1,
+            le=32,
+            description="Number of parallel downloads. Components that are needed first are downloaded first.",
+        ),
     ] = 4
-    attempts: Annotated[int, Meta(ge=1, le=20, description="How often a download is tried.")] = 5
-    stall_seconds: Annotated[float, Meta(gt=0, le=3600, description="Silence after which it is tried again.")] = 30.0
+    attempts: Annotated[int, Meta(ge=1, le=20, description="Maximum number of attempts for a download.")] = 5
+    stall_seconds: Annotated[
+        float, Meta(gt=0, le=3600, description="Seconds without data after which a download is retried.")
+    ] = 30.0
 
 
 class Proxy(ConfigModel, frozen=True, kw_only=True):
     http: Annotated[ProxyURL | None, Meta(description="Proxy for http: `http://[user:password@]host:port`.")] = None
     https: Annotated[ProxyURL | None, Meta(description="Proxy for https.")] = None
     no_proxy: Annotated[
-        tuple[str, ...], Meta(description="Hosts, domains and networks reached without a proxy.")
+        tuple[str, ...], Meta(description="Hosts, domains and networks that are reached without a proxy.")
     ] = ()
 
     def __repr__(self) -> str:
@@ -245,75 +276,87 @@ class Proxy(ConfigModel, frozen=True, kw_only=True):
 class MaintenanceWindow(ConfigModel, frozen=True, kw_only=True):
     days: Annotated[
         tuple[Literal["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"], ...],
-        Meta(description="Days on which it opens; every day when left out."),
+        Meta(description="Days on which the window opens. Default: every day."),
     ] = ()
     start: Annotated[
         TimeOfDay | None,
-        Meta(description="When it opens, `HH:MM`; it is always open when left out."),
+        Meta(description="Time at which the window opens, `HH:MM`. Default: the window is always open."),
     ] = None
-    duration_minutes: Annotated[int, Meta(ge=15, le=1440, description="For how long.")] = 60
-    time_zone: Annotated[str, Meta(description="Whose clock, such as `Europe/Berlin`.")] = "UTC"
+    duration_minutes: Annotated[int, Meta(ge=15, le=1440, description="Duration of the window in minutes.")] = 60
+    time_zone: Annotated[str, Meta(description="Time zone, for example `Europe/Berlin`.")] = "UTC"
 
 
 class Provider(ConfigModel, frozen=True, kw_only=True):
     url: Annotated[
-        HttpsURL | None, Meta(description="The resource provider to follow; Azure's resource manager when left out.")
+        HttpsURL | None, Meta(description="URL of the resource provider. Default: Azure Resource Manager.")
     ] = None
     audience: Annotated[
-        str | None, Meta(description="Whom tokens for it are made out to; Azure's resource manager when left out.")
+        str | None, Meta(description="Audience of tokens for the provider. Default: Azure Resource Manager.")
     ] = None
     ca_cert_data: Annotated[
-        str | None, Meta(description="CA certificates that vouch for it: PEM in base64; the system's when left out.")
+        str | None, Meta(description="CA certificates of the provider: PEM in base64. Default: the system's CAs.")
     ] = None
     poll_seconds: Annotated[
-        float, Meta(ge=1, le=3600, description="How often it is asked, give or take a third.")
+        float, Meta(ge=1, le=3600, description="Poll interval in seconds, with a jitter of one third.")
     ] = 30.0
     wait_seconds: Annotated[
-        int, Meta(ge=0, le=55, description="How long it may hold an answer until there is news; 0 for not at all.")
+        int,
+        Meta(
+            ge=0,
+            le=55,
+            description="How long the provider can hold a poll until a change occurs (long "
+            "poll). 0 disables long polls.",
+        ),
     ] = 50
 
 
 class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
-    paused: Annotated[bool, Meta(description="Change nothing for now: what is new waits.")] = False
-    allow_downgrade: Annotated[bool, Meta(description="Go back to older versions where they are wanted.")] = False
-    drain: Annotated[bool, Meta(description="Move pods away before kubelet or runtime are replaced.")] = True
-    drain_timeout_seconds: Annotated[int, Meta(ge=0, le=86400, description="How long that may take.")] = 300
+    paused: Annotated[bool, Meta(description="Postpone all changes until this is false again.")] = False
+    allow_downgrade: Annotated[bool, Meta(description="Allow changes to older versions.")] = False
+    drain: Annotated[bool, Meta(description="Drain the node before kubelet or containerd are replaced.")] = True
+    drain_timeout_seconds: Annotated[int, Meta(ge=0, le=86400, description="Timeout of the drain.")] = 300
     health_timeout_seconds: Annotated[
         int,
-        Meta(ge=1, le=86400, description="How long the node may take to be Ready again before a change is undone."),
+        Meta(
+            ge=1,
+            le=86400,
+            description="Timeout for the node to become Ready after a change, before the change is rolled back.",
+        ),
     ] = 300
-    maintenance_window: Annotated[
-        MaintenanceWindow, Meta(description="When changes that disturb pods may begin.")
-    ] = field(default_factory=MaintenanceWindow)
+    maintenance_window: Annotated[MaintenanceWindow, Meta(description="When disruptive changes can start.")] = field(
+        default_factory=MaintenanceWindow
+    )
 
 
 class NodeConfig(ConfigModel, frozen=True, kw_only=True):
-    """Everything that makes this machine a node."""
+    """The configuration of a node."""
 
-    azure: Annotated[Azure, Meta(description="Azure and the cluster.")] = field(default_factory=Azure)
+    azure: Annotated[Azure, Meta(description="Azure and the target cluster.")] = field(default_factory=Azure)
     node: Annotated[Node, Meta(description="The node.")] = field(default_factory=Node)
     kubernetes: Annotated[Kubernetes, Meta(description="Kubernetes.")] = field(default_factory=Kubernetes)
     containerd: Annotated[Containerd, Meta(description="containerd.")] = field(default_factory=Containerd)
     runc: Annotated[Runc, Meta(description="runc.")] = field(default_factory=Runc)
-    cni: Annotated[Cni, Meta(description="CNI plugins and the node's own network.")] = field(default_factory=Cni)
+    cni: Annotated[Cni, Meta(description="CNI plugins and the node's bridge network.")] = field(default_factory=Cni)
     npd: Annotated[Npd, Meta(description="node-problem-detector.")] = field(default_factory=Npd)
-    paths: Annotated[Paths, Meta(description="Where everything is.")] = field(default_factory=Paths)
-    agent: Annotated[Agent, Meta(description="The agent.")] = field(default_factory=Agent)
-    artifacts: Annotated[Artifacts, Meta(description="Where programs come from.")] = field(default_factory=Artifacts)
-    proxy: Annotated[Proxy, Meta(description="Proxies, for downloads, containerd and kubelet.")] = field(
+    paths: Annotated[Paths, Meta(description="Paths on the machine.")] = field(default_factory=Paths)
+    agent: Annotated[Agent, Meta(description="Settings of the agent.")] = field(default_factory=Agent)
+    artifacts: Annotated[Artifacts, Meta(description="Source of downloads.")] = field(default_factory=Artifacts)
+    proxy: Annotated[Proxy, Meta(description="Proxies for downloads, containerd and kubelet.")] = field(
         default_factory=Proxy
     )
     registry_mirrors: Annotated[
         dict[str, tuple[str, ...]],
         Meta(description="Mirrors of image registries: `mcr.microsoft.com: [https://mirror.example]`."),
     ] = field(default_factory=dict)
-    drift_policy: Annotated[
-        Literal["log", "repair"], Meta(description="What the agent that stays does about changes made by hand.")
-    ] = "repair"
-    update_policy: Annotated[UpdatePolicy, Meta(description="How the agent that stays carries out changes.")] = field(
+    drift_policy: Annotated[Literal["log", "repair"], Meta(description="What the daemon does about drift.")] = (
+        "repair"
+    )
+    update_policy: Annotated[UpdatePolicy, Meta(description="How the daemon applies changes.")] = field(
         default_factory=UpdatePolicy
     )
-    provider: Annotated[Provider, Meta(description="The resource provider that the agent follows.")] = field(
+    provider: Annotated[Provider, Meta(description="The resource provider that manages the node.")] = field(
         default_factory=Provider
     )
-    continuous_monitoring: Annotated[bool, Meta(description="Stay and follow the configuration in Azure.")] = False
+    continuous_monitoring: Annotated[
+        bool, Meta(description="Run the daemon, which applies the configuration of the node's resource in Azure.")
+    ] = False

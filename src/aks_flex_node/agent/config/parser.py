@@ -1,4 +1,4 @@
-"""Parses the text of a configuration file, JSON or YAML, and remembers the line of each key."""
+"""Parses the text of a configuration file, JSON or YAML, and records the line of each key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,\n]')
 
 @dataclass
 class ConfigDocument:
-    """What a file says; the line of each key; and keys that are there twice."""
+    """A parsed file, the line of each key, and duplicate keys."""
 
     data: dict[str, Any]
     lines: dict[KeyPath, int] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class ConfigDocument:
 
 
 def parse_config(text: str, name: str) -> ConfigDocument:
-    """JSON by the name or by the first character, else YAML. A bundle, `{"config": …}`, is unwrapped."""
+    """Parses JSON (by name or first character) or YAML. Unwraps a bundle, `{"config": …}`."""
     is_json = name.endswith(".json") or (text.lstrip()[:1] == "{" and not name.endswith((".yaml", ".yml")))
     try:
         document = _parse_json(text, name) if is_json else _parse_yaml(text, name)
@@ -42,18 +42,24 @@ def parse_config(text: str, name: str) -> ConfigDocument:
         document = None
     if document is None:
         raise ConfigError(
-            "config-syntax", f"{name} is nested too deeply.", "A configuration has five levels at most."
+            "config-syntax",
+            f"{name} is nested too deeply.",
+            "Check the file: a configuration has at most five levels.",
         )
     return _unwrap(document)
 
 
 def _unwrap(document: ConfigDocument) -> ConfigDocument:
-    document.data.pop("$schema", None)  # editors read it
+    document.data.pop("$schema", None)  # for editors only
     inner = document.data.get("config")
     if not isinstance(inner, dict) or set(document.data) - {"config", "configVersion"}:
         return document
-    lines = {way[1:]: line for way, line in document.lines.items() if way[:1] == ("config",) and way[1:]}
-    repeated = [way[1:] for way in document.duplicates if way[1:]]
+    lines = {
+        key_path[1:]: line
+        for key_path, line in document.lines.items()
+        if key_path[:1] == ("config",) and key_path[1:]
+    }
+    repeated = [key_path[1:] for key_path in document.duplicates if key_path[1:]]
     return ConfigDocument(inner, lines, repeated)
 
 
@@ -61,7 +67,9 @@ def _check_top(data: object, name: str) -> dict[str, Any]:
     if isinstance(data, dict):
         return data
     raise ConfigError(
-        "config-syntax", f"{name} holds no settings but one plain value or a list.", "Start it with `config init`."
+        "config-syntax",
+        f"{name} does not contain settings, but a plain value or a list.",
+        "Create a file with `aks-flex-node config init`.",
     )
 
 
@@ -71,41 +79,43 @@ def _parse_json(text: str, name: str) -> ConfigDocument:
         problem = None
     except json.JSONDecodeError as error:
         problem = (f"{name}:{error.lineno}:{error.colno}", error.msg)
-    except ValueError:  # Python reads no number of thousands of digits
-        problem = (name, "it holds a number that is too long")
-    if problem:  # outside of `except`, so that no traceback carries the text of the file along
-        where, why = problem
+    except ValueError:  # Python rejects numbers with thousands of digits
+        problem = (name, "it contains a number that is too long")
+    if problem:  # outside of `except`, so that no traceback includes the text of the file
+        where, cause = problem
         raise ConfigError(
-            "config-syntax", f"{where} is not JSON: {why}.", "JSON has no comments and no comma after the last entry."
+            "config-syntax",
+            f"{where} is not JSON: {cause}.",
+            "JSON allows no comments and no comma after the last entry.",
         )
     document = ConfigDocument(_check_top(data, name))
-    for way, line in _json_keys(text):
-        document.record_key(way, line)
+    for key_path, line in _json_keys(text):
+        document.record_key(key_path, line)
     return document
 
 
 def _json_keys(text: str) -> Iterator[tuple[KeyPath, int]]:
-    """Every key of a text that is known to be JSON, with its line."""
+    """Yields every key of a valid JSON text with its line."""
     line = 1
-    way: list[str | int] = []
-    naming: list[bool] = []  # for each open bracket: is the next string a key?
+    key_path: list[str | int] = []
+    naming: list[bool] = []  # for each open bracket: whether the next string is a key
     for mark in _TOKENS.findall(text):
         if mark == "\n":
             line += 1
         elif mark in "{[":
             naming.append(mark == "{")
-            way.append(0 if mark == "[" else "")
+            key_path.append(0 if mark == "[" else "")
         elif mark in "}]":
             naming.pop()
-            way.pop()
+            key_path.pop()
         elif mark == ",":
-            naming[-1] = isinstance(way[-1], str)
-            way[-1] = way[-1] + 1 if isinstance(way[-1], int) else ""
+            naming[-1] = isinstance(key_path[-1], str)
+            key_path[-1] = key_path[-1] + 1 if isinstance(key_path[-1], int) else ""
         elif mark == ":":
             naming[-1] = False
         elif naming and naming[-1]:
-            way[-1] = json.loads(mark)
-            yield tuple(way), line
+            key_path[-1] = json.loads(mark)
+            yield tuple(key_path), line
 
 
 def _parse_yaml(text: str, name: str) -> ConfigDocument:
@@ -124,19 +134,21 @@ def _parse_yaml(text: str, name: str) -> ConfigDocument:
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         problem = (where, _unquoted(error.problem or error.context or "it cannot be read"))
     except (yaml.YAMLError, ValueError):
-        problem = (name, "it holds characters or values that YAML does not allow")
+        problem = (name, "it contains characters or values that YAML does not allow")
     if problem:
-        where, why = problem
+        where, cause = problem
         raise ConfigError(
             "config-syntax",
-            f"{where} is not YAML: {why}.",
-            "Indent with spaces, and quote values with `: `, `#` or `%`.",
+            f"{where} is not YAML: {cause}.",
+            "Indent with spaces, and quote values that contain `: `, `#` or `%`.",
         )
     return document
 
 
 def _unquoted(message: str) -> str:
-    """YAML's own words quote the file, where a secret may be; only single characters and token names are kept."""
+    """Removes quotations of the file, which can contain secrets, from a YAML message. Single characters and token
+    names remain.
+    """
     return re.sub(r"'(?!<)[^']{2,}'|\"[^\"]{2,}\"", "…", message)
 
 
@@ -147,7 +159,7 @@ def _prepare(
     document: ConfigDocument,
     seen: set[int],
 ) -> None:
-    """Note lines; and keep as text what is text, so that `version: 1.30` is not the number 1.3."""
+    """Records lines, and marks scalars of string settings as strings, so that `1.30` is not 1.3."""
     import yaml
 
     if id(node) in seen:

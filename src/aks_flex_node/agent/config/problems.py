@@ -1,4 +1,4 @@
-"""One problem of a configuration as a message for the operator, and the error that lists all of them."""
+"""One problem of a configuration as a message, and the error that lists all problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConfigProblem:
-    """`path` is the key, `reason` says what is wrong and what is allowed, `value` is fit to be shown."""
+    """One problem: `path` is the key, `reason` says what is wrong and what is allowed, `value` is safe to print."""
 
     path: str
     reason: str
@@ -26,30 +26,30 @@ class ConfigProblem:
 
     def __str__(self) -> str:
         where = f"  [{self.origin}]" if self.origin else ""
-        given = f"{self.value} " if self.value else ""
-        return f"{self.path or 'configuration'}: {given}{self.reason}{where}"
+        value = f"{self.value} " if self.value else ""
+        return f"{self.path or 'configuration'}: {value}{self.reason}{where}"
 
 
 class InvalidConfigError(ConfigError):
-    """All that is wrong with a configuration, also one by one."""
+    """All problems of a configuration. `problems` has them one by one."""
 
     problems: tuple[ConfigProblem, ...] = ()
 
 
 def invalid_config_error(problems: Sequence[ConfigProblem], source: str = "the configuration") -> InvalidConfigError:
-    count = "is 1 problem" if len(problems) == 1 else f"are {len(problems)} problems"
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = "\n".join(f"  {problem}" for problem in problems)
     error = InvalidConfigError(
         "config-invalid",
-        f"There {count} in {source}; nothing was changed:\n{lines}",
-        "Correct what is listed, and check with `aks-flex-node config validate`.",
+        f"The configuration is invalid: {count} in {source}. Nothing was changed.\n{lines}",
+        "Correct the listed settings, and run `aks-flex-node config validate`.",
     )
     error.problems = tuple(problems)
     return error
 
 
 def format_value(value: object, path: str = "") -> str:
-    """The value as a message may quote it; nothing when it is, or may be, a secret, or is not one plain value."""
+    """Formats a value for a message. Returns an empty string for possible secrets and for lists and maps."""
     key = nearest_above(path)
     if path and (key is None or key.is_sensitive):
         return ""
@@ -71,11 +71,11 @@ def _nearest(section: ConfigSection, name: str) -> str:
     elsewhere = [each.path for each in all_entries() if each.path.rpartition(".")[2].lower() == name.lower()]
     if elsewhere:
         return f"Did you mean {' or '.join(elsewhere[:2])}?"
-    return f"Known here: {', '.join(section.members)}."
+    return f"Known settings: {', '.join(section.members)}."
 
 
 def closest_match(word: str, known: Iterable[str]) -> str | None:
-    """The known word that is most like this one, whatever its case."""
+    """Returns the most similar known word, ignoring case."""
     lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(word.lower(), lower, 1)
     return lower[near[0]] if near else None
@@ -83,5 +83,5 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
 
 def section_expected(section: ConfigSection, origin: str) -> ConfigProblem:
     return ConfigProblem(
-        section.path, f"must be a section with keys below it: {', '.join(section.members)}.", origin=origin
+        section.path, f"must be a section with these keys: {', '.join(section.members)}.", origin=origin
     )

@@ -1,6 +1,6 @@
-"""Fetches a node's configuration from a configuration URL: selects the URL (flag, file, standard input, environment),
-verifies the server by the system's CAs or the CA pinned in the URL, and downloads the bundle with limits on size and
-time. Messages never show more of the URL than its origin, because the URL is a secret.
+"""Fetches the configuration of a node from a configuration URL: selects the URL (flag, file, standard input,
+environment), verifies the server with the system's CAs or the CA pinned in the URL, and downloads the bundle with
+limits on size and time. Messages show only the origin of the URL, because the URL is a secret.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def tls_context_for(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> ssl.SSLContext:
-    """What the request itself is verified with, the server's name included."""
+    """Returns the context that verifies the server of the request, including its name."""
     if not url.pin or url.scheme == "http":
         return configured_tls_context(sources.ca_file)
     from aks_flex_node.agent.http.certificate_probe import presented_certificates
@@ -48,34 +48,39 @@ def tls_context_for(url: ConfigUrl, sources: DownloadOptions, proxy: str | None)
     chain = presented_certificates(url.origin, sources, proxy)
     pinned = next((each for each in chain if hashlib.sha256(each).hexdigest() == url.pin), None)
     if pinned is None:
-        raise untrusted_error(url, "it does not show the CA certificate that the URL names")
-    # That it is shown proves nothing: anybody can show it. That the server's own is signed by it does.
+        raise untrusted_error(url, "it does not present the CA certificate that is pinned in the URL")
+    # Presenting the CA certificate proves nothing. The request itself verifies that it signed the server's
+    # certificate.
     return tls_context(system=False, der=pinned)
 
 
-def untrusted_error(url: ConfigUrl, why: str) -> ConfigError:
-    hint = "If you did not change the URL, somebody may stand between; ask whoever runs the service for a new URL."
-    if not url.pin:
-        hint = "If the service has a CA of its own, the URL must end in #ca=sha256:…: copy all of it, in quotes."
-    return ConfigError(
-        "config-url-untrusted", f"{url.origin} cannot be trusted, and nothing was asked of it: {why}.", hint
+def untrusted_error(url: ConfigUrl, cause: str) -> ConfigError:
+    hint = (
+        "If the URL was not changed, the connection may be intercepted. Request a new URL from the "
+        "administrator of the service."
     )
+    if not url.pin:
+        hint = (
+            "If the service has a private CA, the URL must end in `#ca=sha256:…`. Copy the complete URL and put "
+            "it in quotes."
+        )
+    return ConfigError("config-url-untrusted", f"{url.origin} is not trusted: {cause}. No request was sent.", hint)
 
 
 MAX_BUNDLE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
-BODY_SECONDS = 60.0  # for all of the body, however slowly it drips
+BODY_SECONDS = 60.0  # limit for the complete body
 EXPIRED_STATUSES = {401, 403, 404, 410}
 
 
 @dataclass(frozen=True)
 class ConfigBundle:
-    text: str = field(repr=False)  # {"config": …}: it holds secrets
-    version: str = ""  # configVersion, if it has one
+    text: str = field(repr=False)  # {"config": …}, contains secrets
+    version: str = ""  # configVersion, if present
 
 
 def fetch_config(url: ConfigUrl, sources: DownloadOptions, backoff: RetryBackoff = RetryBackoff()) -> ConfigBundle:  # noqa: B008 - frozen
-    logging.getLogger("urllib3").setLevel(logging.INFO)  # below that it logs whole paths, and ours is a secret
+    logging.getLogger("urllib3").setLevel(logging.INFO)  # debug logs contain the path, which is secret
     retrier = Retrier(sources.attempts, backoff, threading.Event())
     try:
         content = retrier.run(lambda: _attempt(url, sources))
@@ -91,8 +96,8 @@ def _attempt(url: ConfigUrl, sources: DownloadOptions) -> bytes:
     try:
         return _get(url, sources, proxy)
     except (HTTPError, OSError) as error:
-        if wrong := find_certificate_error(error):
-            raise untrusted_error(url, f"its certificate is not the right one ({wrong.verify_message})") from None
+        if verification := find_certificate_error(error):
+            raise untrusted_error(url, f"its certificate is not valid ({verification.verify_message})") from None
         raise explain_failure(error, url.origin, proxy, sources.stall_seconds) from None
 
 
@@ -100,62 +105,62 @@ def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> bytes:
     pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
     try:
-        answer = pool.request(
+        response = pool.request(
             "GET", url.address, headers=headers, preload_content=False, redirect=False, retries=False
         )
         try:
-            _check_status(answer, url)
-            return _body(answer, url)
+            _check_status(response, url)
+            return _body(response, url)
         finally:
-            answer.close()
+            response.close()
     finally:
         pool.clear()
 
 
-def _check_status(answer: BaseHTTPResponse, url: ConfigUrl) -> None:
-    status = answer.status
+def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
+    status = response.status
     if status == 200:
         return
     if status in EXPIRED_STATUSES:
         raise ConfigError(
             "config-url-expired",
-            f"{url.origin} no longer has anything at this URL (status {status}): it has expired, was used, or was "
-            "replaced.",
-            "Ask for a new one: `aks-flex-rp node join-command`, or the regenerateToken action of the API.",
+            f"The configuration URL at {url.origin} is no longer valid (status {status}): it expired, was already "
+            "used, or was replaced.",
+            "Request a new URL with `aks-flex-rp node join-command` or the regenerateToken action of the API.",
         )
     if status in RETRYABLE_STATUSES or status >= 500:
-        after = parse_retry_after(answer.headers.get("Retry-After", ""))
-        raise AttemptFailed(f"it answered with status {status}", after=after)
-    what = (
-        "sends us elsewhere, which is not followed" if status in REDIRECT_STATUSES else "does not give us the bundle"
-    )
+        after = parse_retry_after(response.headers.get("Retry-After", ""))
+        raise AttemptFailed(f"the server responded with status {status}", after=after)
+    problem = "redirects, which is not allowed" if status in REDIRECT_STATUSES else "did not return the configuration"
     raise ConfigError(
         "config-url-rejected",
-        f"{url.origin} {what} (status {status}).",
-        "Is this the URL that the service printed? A proxy or a login page in between answers like this, too.",
+        f"{url.origin} {problem} (status {status}).",
+        "Check that this is the URL that the service printed. A proxy or a sign-in page may have answered instead.",
     )
 
 
-def _body(answer: BaseHTTPResponse, url: ConfigUrl) -> bytes:
+def _body(response: BaseHTTPResponse, url: ConfigUrl) -> bytes:
     end, content = time.monotonic() + BODY_SECONDS, b""
-    while piece := answer.read1(READ_BYTES, decode_content=False):
+    while piece := response.read1(READ_BYTES, decode_content=False):
         content += piece
         if len(content) > MAX_BUNDLE_BYTES:
-            raise _invalid(url.origin, "it is larger than a megabyte")
+            raise _invalid(url.origin, "it is larger than 1 MiB")
         if time.monotonic() > end:
-            raise AttemptFailed(f"its answer took longer than {BODY_SECONDS:g} s", retryable=False)
+            raise AttemptFailed(f"the response took longer than {BODY_SECONDS:g} s", retryable=False)
     return content
 
 
 def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
-    """`{"config": {…}, "configVersion": "…"}`; what else a later service may add is not for us."""
+    """Parses `{"config": {…}, "configVersion": "…"}`. Ignores other keys, which later versions of the service may
+    add.
+    """
     try:
         data: Any = json.loads(content.decode())
     except (ValueError, RecursionError):
         raise _invalid(origin, "it is not JSON") from None
     config = data.get("config") if isinstance(data, dict) else None
     if not isinstance(config, dict):
-        raise _invalid(origin, "it has no `config` in it")
+        raise _invalid(origin, "it has no `config`")
     version = str(data.get("configVersion") or "")
     if version and not (version.isascii() and version.isdigit()):
         raise _invalid(origin, "its `configVersion` is not a number")
@@ -163,11 +168,11 @@ def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
     return ConfigBundle(json.dumps(stored, indent=1) + "\n", version)
 
 
-def _invalid(origin: str, why: str) -> ConfigError:
+def _invalid(origin: str, cause: str) -> ConfigError:
     return ConfigError(
         "config-bundle-invalid",
-        f"What {origin} delivered is not a node's configuration: {why}.",
-        "Is this the URL that the service printed? A proxy or a login page in between can answer in its place.",
+        f"The response of {origin} is not a node configuration: {cause}.",
+        "Check that this is the URL that the service printed. A proxy or a sign-in page may have answered instead.",
     )
 
 
@@ -175,8 +180,8 @@ def _unreachable(url: ConfigUrl, cause: str) -> ConfigError:
     return ConfigError(
         "config-url-unreachable",
         f"The configuration could not be fetched from {url.origin}: {cause}.",
-        "Check that this machine reaches it (`curl -v` to the server alone), then run the same command again. "
-        "A proxy is given by `--set proxy.https=http://HOST:PORT`.",
+        "Check that this machine can reach the server (run `curl -v` with its origin only), then run the same "
+        "command again. To use a proxy, add `--set proxy.https=http://HOST:PORT`.",
         retryable=True,
     )
 
@@ -193,9 +198,9 @@ def select_config_url(
     *,
     plain: bool = False,
 ) -> ConfigUrl | None:
-    """None when a file is meant instead. What the command says is stronger than the environment."""
-    given = {"--config": config, "--config-url": url, "--config-url-file": file}
-    _one_of([name for name, value in given.items() if value is not None])
+    """Returns the configuration URL, or None if a file is used. Options override the environment."""
+    options = {"--config": config, "--config-url": url, "--config-url-file": file}
+    _one_of([name for name, value in options.items() if value is not None])
     if file is not None:
         return config_urls.parse(_read_url_file(file, stdin or sys.stdin), plain=plain)
     if url is not None:
@@ -210,8 +215,8 @@ def _one_of(names: list[str]) -> None:
     if len(names) > 1:
         raise CommandUsageError(
             "config-source-conflict",
-            f"The configuration is given by {' and by '.join(names)}, and only one can be meant.",
-            "Leave all but one of them out.",
+            f"The configuration is set by {' and by '.join(names)}, but only one of them is allowed.",
+            "Remove all but one of them.",
         )
 
 
@@ -226,5 +231,5 @@ def _read_url_file(file: str, stdin: TextIO) -> str:
         raise CommandUsageError(
             "config-url-unreadable",
             f"The configuration URL cannot be read from {file}: {reason}.",
-            "Name a file that holds the URL and nothing else, or `-` for standard input.",
+            "Use a file that contains only the URL, or `-` for standard input.",
         ) from None

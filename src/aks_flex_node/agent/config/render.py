@@ -1,4 +1,4 @@
-"""What the `config` commands print: the effective settings with their origins and masked secrets, and a commented
+"""Output of the `config` commands: the effective settings with their origins and masked secrets, and a commented
 template.
 """
 
@@ -27,7 +27,7 @@ _SECRET_NAME = re.compile(r"secret|password|token|header|credential", re.IGNOREC
 
 @dataclass(frozen=True)
 class SettingRow:
-    """One line. `value` is fit for people and for JSON; None is a setting that is left out."""
+    """One setting. `value` is JSON-compatible and has no secrets. None means that the setting is not set."""
 
     key: str
     value: Any
@@ -35,7 +35,7 @@ class SettingRow:
 
 
 def setting_rows(loaded: LoadedConfig, *, given_only: bool = False) -> list[SettingRow]:
-    """A row per setting, in the order of the reference."""
+    """Returns one row for each setting, in the order of the reference."""
     found = [_row(key, loaded) for key in keys()]
     return [row for row in found if row.origin != DEFAULT] if given_only else found
 
@@ -49,7 +49,7 @@ def _row(key: ConfigKey, loaded: LoadedConfig) -> SettingRow:
 
 
 def mask_secrets(value: Any, name: str = "") -> Any:
-    """The value as JSON knows it, without anything that could be a credential."""
+    """Returns the value as JSON-compatible data without possible credentials."""
     if isinstance(value, Secret) or (name and _SECRET_NAME.search(name) and value):
         return MASK
     if isinstance(value, str):
@@ -61,7 +61,7 @@ def mask_secrets(value: Any, name: str = "") -> Any:
     return [mask_secrets(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-# What a join by bootstrap token needs, and what to put there.
+# Settings that a join with a bootstrap token needs, with placeholders.
 PLACEHOLDERS: dict[str, str] = {
     "azure.bootstrapToken.tokenFile": "/etc/aks-flex-node/bootstrap-token",
     "node.kubelet.serverURL": "<https://the-api-server:443>",
@@ -69,18 +69,18 @@ PLACEHOLDERS: dict[str, str] = {
     "kubernetes.version": "<the version of the cluster, like 1.34.4>",
 }
 TEMPLATE_HEAD = """\
-# The configuration of AKS Flex Node. Put it at /etc/aks-flex-node/config.yaml, mode 0600.
+# Configuration of AKS Flex Node. Save it as /etc/aks-flex-node/config.yaml, mode 0600.
 #
-# Fill in what stands in <angle brackets>. Everything else is commented out and shows its default, if it has one:
-# to change a setting, remove the # before it and before the sections that it is in.
+# Replace the values in <angle brackets>. All other settings are commented out and show their default, if any.
+# To change a setting, remove the # before it and before the sections that contain it.
 #
-#   aks-flex-node config validate     says all that is wrong with it
-#   aks-flex-node config show         says what is in effect, and where it came from
+#   aks-flex-node config validate     check the file and list all problems
+#   aks-flex-node config show         show the effective settings and their origins
 """
 
 
 def config_template(values: Mapping[str, str] | None = None) -> str:
-    """The text of the file; `values`, by dotted path, take the place of placeholders and of defaults."""
+    """Returns the text of a configuration file. `values`, by dotted path, replace placeholders and defaults."""
     given = {**PLACEHOLDERS, **(values or {})}
     return TEMPLATE_HEAD + "".join(f"{line}\n" for line in _lines(key_tree(), given, 0))
 
@@ -107,5 +107,5 @@ def _setting(name: str, key: ConfigKey, given: Mapping[str, str], indent: str) -
 
 
 def _text(value: object) -> str:
-    """JSON is YAML, and needs no import."""
+    """Formats a value as JSON, which is valid YAML and needs no import."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,5 +1,5 @@
-"""Values resolved from a configuration: the target cluster, the CA certificate, the kubelet's authentication,
-files. Pure.
+"""Values derived from a configuration: the target cluster, the CA certificate, the kubelet's authentication, files.
+Pure functions.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ KubeletAuth = Literal["bootstrapToken", "exec", "certificate"]
 
 
 def target_cluster(config: NodeConfig) -> ClusterName | None:
-    """Subscription, resource group and name of the cluster; None when the configuration does not name it in full."""
+    """Returns subscription, resource group and name of the cluster, or None if the configuration is incomplete."""
     return next((parts for _, parts in cluster_references(config) if all(parts)), None)
 
 
 def cluster_references(config: NodeConfig) -> list[tuple[str, ClusterName]]:
-    """Each key that names the cluster, with the subscription, resource group and name, as far as it says them."""
+    """Returns each key that names the cluster with the subscription, resource group and name that it sets."""
     azure = config.azure
     target, arc = azure.target_cluster, azure.arc.target_cluster
     found: list[tuple[str, ClusterName]] = []
@@ -35,19 +35,19 @@ def cluster_references(config: NodeConfig) -> list[tuple[str, ClusterName]]:
         found.append(("azure.targetCluster", (azure.subscription_id or "", group, target.name)))
     if arc:
         group = arc.resource_group or azure.resource_group or ""
-        subscription = "" if found else azure.subscription_id or ""  # it has been said already
+        subscription = "" if found else azure.subscription_id or ""  # already set by the target cluster
         found.append(("azure.arc.targetCluster", (subscription, group, arc.name)))
     return found
 
 
 def ca_certificate(config: NodeConfig) -> bytes | None:
-    """The cluster's CA certificate in PEM. Loading has put that of `caCertFile` in place."""
+    """Returns the CA certificate of the cluster (PEM). The loader sets it from `caCertFile`."""
     data = config.node.kubelet.ca_cert_data
     return rules.read_certificate(data) if data else None
 
 
 def join_token(config: NodeConfig) -> Secret | None:
-    """The bootstrap token. Loading has put that of `tokenFile` in place."""
+    """Returns the bootstrap token. The loader sets it from `tokenFile`."""
     return config.azure.bootstrap_token.token if config.azure.bootstrap_token else None
 
 
@@ -56,18 +56,18 @@ def log_file(config: NodeConfig) -> str:
 
 
 def kubelet_auth(config: NodeConfig) -> KubeletAuth:
-    """How the kubelet shows the API server who it is."""
+    """Returns how the kubelet authenticates to the API server."""
     azure, method = config.azure, config.node.kubelet.auth
     if method:
         return method
     if azure.bootstrap_token or config.continuous_monitoring or config.provider.url:
-        return "bootstrapToken"  # a provider that wants anything else says so
+        return "bootstrapToken"  # a provider sets `auth` if it requires another method
     identities = (azure.service_principal, azure.managed_identity, azure.workload_identity)
     return "exec" if any(identities) or config.azure.arc.enabled else "bootstrapToken"
 
 
 def kubelet_credential_file(config: NodeConfig) -> str:
-    """The file that a machine has when it has joined: what it shows the API server who it is with."""
+    """Returns the credential file of the kubelet. It exists after the machine has joined."""
     folder = config.paths.kubernetes.kubelet_dir
     own = "kubeconfig" if kubelet_auth(config) == "exec" else "pki/kubelet-client-current.pem"
     return f"{folder}/{own}"

@@ -6,7 +6,7 @@ from aks_flex_node.agent.redaction import MASK
 
 
 class Secret:
-    """Prints as three stars; only `reveal` gives it away, so every place that does can be found."""
+    """A secret that prints as `***`. Only `reveal` returns the value, so that all uses can be found."""
 
     __slots__ = ("_value",)
 

@@ -1,5 +1,5 @@
 """Configuration sources (file, environment, flags) as settings by dotted path, each with its origin, and their merge.
-Only names are checked here; values are validated once, after the merge.
+Only names are checked here. Values are validated once, after the merge.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.parser import ConfigDocument, KeyPath
 
-# These say where the configuration is; they are no settings.
+# These variables select the configuration. They are not settings.
 CONFIG_VARIABLE = "AKS_FLEX_NODE_CONFIG"
 URL_VARIABLE = "AKS_FLEX_NODE_CONFIG_URL"
 
-# Two ways to say one thing: in one place only one may be used, and a stronger place replaces either.
+# Alternative settings: one source can set only one of them, and a later source overrides both.
 ALTERNATIVES = (
     ("azure.bootstrapToken.token", "azure.bootstrapToken.tokenFile"),
     ("azure.servicePrincipal.clientSecret", "azure.servicePrincipal.clientSecretFile"),
     ("azure.servicePrincipal.clientCertificate", "azure.servicePrincipal.clientCertificateFile"),
     ("node.kubelet.caCertData", "node.kubelet.caCertFile"),
 )
-# The older key, and the one that the agent reads.
+# The deprecated key and its replacement.
 DEPRECATED_KEYS = (("azure.arc.autoRegister", "azure.arc.enabled"), ("agent.logDir", "paths.logDir"))
 
 
 @dataclass
 class ConfigSource:
-    """The settings of one place: whole values, single entries of maps, and what is wrong with the names."""
+    """The settings of one source: complete values, single map entries, and problems with names."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    absent: set[str] = field(default_factory=set)  # settings that name a file which is not there
+    absent: set[str] = field(default_factory=set)  # settings that name a missing file
 
     def put(self, key: ConfigKey, value: object, origin: str) -> None:
-        if value == "" and key.kind == "text" and key.default is None:
-            return  # left out
+        if value == "" and key.kind == "string" and key.default is None:
+            return  # not set
         if key.path in self.settings:
-            self.problems.append(ConfigProblem(key.path, "is given twice, under two of its names.", origin=origin))
+            self.problems.append(ConfigProblem(key.path, "is set twice, under two of its names.", origin=origin))
         self.settings[key.path] = (
             Secret(value) if key.kind == "secret" and isinstance(value, str) and value else value
         )
@@ -69,9 +69,9 @@ def from_document(document: ConfigDocument, name: str) -> ConfigSource:
     def origin(key_path: KeyPath) -> str:
         return f"{name}:{document.lines[key_path]}" if key_path in document.lines else name
 
-    for way in document.duplicates:
-        path = ".".join(str(each) for each in way)
-        source.problems.append(ConfigProblem(path, "is in the file twice.", origin=origin(way)))
+    for key_path in document.duplicates:
+        path = ".".join(str(each) for each in key_path)
+        source.problems.append(ConfigProblem(path, "occurs twice in the file.", origin=origin(key_path)))
     _flatten(document.data, key_tree(), (), source, origin)
     return resolve_alternatives(source)
 
@@ -86,9 +86,9 @@ def from_environment(environment: Mapping[str, str]) -> ConfigSource:
             _put_text(source, known[name], text, f"environment {name}")
         else:
             near = closest_match(name, known)
-            hint = f"Did you mean {near}?" if near else "`aks-flex-node config show` lists them."
+            hint = f"Did you mean {near}?" if near else "Run `aks-flex-node config show` to list all settings."
             source.problems.append(
-                ConfigProblem(name, f"is not a variable of the agent. {hint}", origin="environment")
+                ConfigProblem(name, f"is not an environment variable of the agent. {hint}", origin="environment")
             )
     return resolve_alternatives(source)
 
@@ -108,8 +108,10 @@ def from_flags(flags: Mapping[str, object]) -> ConfigSource:
             _put_text(source, entry, value, origin)
     for secret, file in ALTERNATIVES:
         if isinstance(source.settings.get(secret), Secret):
-            who = "where every user of this machine can read it"
-            source.warnings.append(f"{secret} was given on the command line, {who}; use {file}.")
+            source.warnings.append(
+                f"{secret} was set on the command line, which other users of this machine can "
+                f"read. Use {file} instead."
+            )
     return resolve_alternatives(source)
 
 
@@ -123,14 +125,14 @@ def _unknown_flag(path: str) -> ConfigProblem:
 
 
 def _put_text(source: ConfigSource, entry: ConfigKey | ConfigSection, value: object, origin: str) -> None:
-    """A text from outside of a file: lists, maps and sections are JSON, the rest is as it is."""
+    """Sets a value from the environment or flags. Lists, maps and sections are JSON."""
     if isinstance(entry, ConfigKey) and entry.kind not in ("list", "map"):
         source.put(entry, value, origin)
         return
     read = _read_json(value)
     if isinstance(read, str):
         example = '["a", "b"]' if isinstance(entry, ConfigKey) and entry.kind == "list" else '{"name": "value"}'
-        source.problems.append(ConfigProblem(entry.path, f"must be JSON here, like {example}.", origin=origin))
+        source.problems.append(ConfigProblem(entry.path, f"must be JSON here, for example {example}.", origin=origin))
     elif isinstance(entry, ConfigKey):
         source.put(entry, read, origin)
     elif isinstance(read, dict):
@@ -157,45 +159,45 @@ def _flatten(
         source.settings.setdefault(section.path, {})
         source.origins[section.path] = origin(key_path)
     for name, value in data.items():
-        here = (*key_path, name)
+        member_path = (*key_path, name)
         member = section.member(str(name))
         if member is None:
-            source.problems.append(unknown_key(section, str(name), origin(here)))
+            source.problems.append(unknown_key(section, str(name), origin(member_path)))
         elif value is None:
             _leave_out(member, source)
         elif isinstance(member, ConfigKey):
-            source.put(member, value, origin(here))
+            source.put(member, value, origin(member_path))
             if member.kind == "map" and isinstance(value, dict):
-                source.origins |= {f"{member.path}.{entry}": origin((*here, entry)) for entry in value}
+                source.origins |= {f"{member.path}.{entry}": origin((*member_path, entry)) for entry in value}
         elif isinstance(value, dict):
-            _flatten(value, member, here, source, origin)
+            _flatten(value, member, member_path, source, origin)
         else:
-            source.problems.append(section_expected(member, origin(here)))
+            source.problems.append(section_expected(member, origin(member_path)))
 
 
 def _leave_out(member: ConfigKey | ConfigSection, source: ConfigSource) -> None:
     if isinstance(member, ConfigSection) and member.optional:
-        source.warnings.append(f"{member.path} is empty and counts as left out; `{{}}` says that it is meant.")
+        source.warnings.append(f"{member.path} is empty and is ignored. Use `{{}}` to set an empty section.")
 
 
 def resolve_alternatives(source: ConfigSource) -> ConfigSource:
-    """What two keys of the same place say together."""
+    """Reports alternatives that are both set, and resolves deprecated keys of one source."""
     for first, second in ALTERNATIVES:
         if first in source.settings and second in source.settings:
-            reason = f"is given, and {second} too; give one of them."
+            reason = f"conflicts with {second}. Set only one of them."
             source.problems.append(ConfigProblem(first, reason, origin=source.origins[first]))
     for older, key in DEPRECATED_KEYS:
         if older not in source.settings:
             continue
         if source.settings.setdefault(key, source.settings[older]) != source.settings[older]:
-            reason = f"is the older name of {key}, which says something else; leave it out."
+            reason = f"is the deprecated name of {key}, which has another value. Remove it."
             source.problems.append(ConfigProblem(older, reason, origin=source.origins[older]))
         source.origins.setdefault(key, source.origins[older])
     return source
 
 
 def merge_sources(weaker_first: list[ConfigSource]) -> ConfigSource:
-    """One source out of several; of two that give a setting, the later one is taken."""
+    """Merges several sources. A later source overrides an earlier one."""
     merged = ConfigSource()
     for source in weaker_first:
         for pair in ALTERNATIVES:
@@ -220,12 +222,12 @@ def _forget(source: ConfigSource, paths: Iterable[str]) -> None:
 
 
 def nest(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted paths become sections again."""
+    """Converts dotted paths to nested sections."""
     nested: dict[str, Any] = {}
     for path, value in settings.items():
-        *way, name = path.split(".")
+        *parents, name = path.split(".")
         section = nested
-        for each in way:
+        for each in parents:
             section = section.setdefault(each, {})
         section[name] = section.get(name, {}) if value == {} else value
     return nested

@@ -1,4 +1,4 @@
-"""Validation of values and of combinations of settings. Pure: a NodeConfig in, problems out."""
+"""Validates values and combinations of settings. Pure functions that take a NodeConfig and return problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINK_DIRECTORIES = ("paths.binDir", "paths.sbinDir")
 
 def _certificate_and_key(text: str) -> str | None:
     whole = "-----BEGIN CERTIFICATE-----" in text and "PRIVATE KEY-----" in text
-    return None if whole else "is not a certificate and its private key in PEM (-----BEGIN ...)."
+    return None if whole else "is not a certificate with its private key in PEM format (-----BEGIN ...)."
 
 
 TEXT_RULES: dict[str, Rule] = {
@@ -68,9 +68,9 @@ TEXT_RULES: dict[str, Rule] = {
 }
 SECRET_RULES: dict[str, tuple[Rule, ...]] = {
     "azure.bootstrapToken.token": (rules.plain, kubernetes.bootstrap_token),
-    "azure.servicePrincipal.clientCertificate": (_certificate_and_key,),  # the one secret with line breaks
+    "azure.servicePrincipal.clientCertificate": (_certificate_and_key,),  # the only secret with line breaks
 }
-# Of maps: the rules for names, and the rule for values.
+# For maps: the rules for names and the rule for values.
 MAP_RULES: dict[str, tuple[tuple[Rule, ...], Rule]] = {
     "node.labels": ((kubernetes.label_key, kubernetes.own_label), kubernetes.label_value),
     "node.kubelet.kubeReserved": ((kubernetes.reservable,), kubernetes.quantity),
@@ -85,7 +85,7 @@ MAP_RULES: dict[str, tuple[tuple[Rule, ...], Rule]] = {
 
 
 def value_at(config: NodeConfig, key: ConfigKey) -> object:
-    """The value of a key; None when a section on the way is left out."""
+    """Returns the value of a key, or None if a parent section is not set."""
     value: object = config
     for attribute in key.attributes:
         value = getattr(value, attribute, None)
@@ -93,13 +93,13 @@ def value_at(config: NodeConfig, key: ConfigKey) -> object:
 
 
 def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:
-    """Each setting by itself."""
+    """Checks each setting on its own."""
     for key in keys():
         value = value_at(config, key)
         if isinstance(value, Secret):
             yield from _check_secret(key, value)
         elif isinstance(value, str):
-            yield from _told(key.path, value, (rules.placeholder, *_text_rules(key.path)))
+            yield from _violation(key.path, value, (rules.placeholder, *_text_rules(key.path)))
         elif key.path == "node.kubelet.extraConfig":
             yield from _check_free(key.path, value)
         elif isinstance(value, dict) and key.path in MAP_RULES:
@@ -110,21 +110,21 @@ def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:
 
 def _text_rules(path: str) -> tuple[Rule, ...]:
     if path == "node.kubelet.caCertData":
-        return (rules.certificate,)  # the one text with line breaks
+        return (rules.certificate,)  # the only string with line breaks
     if path.startswith("paths."):
         return (rules.link_directory if path in LINK_DIRECTORIES else rules.directory,)
     return (rules.plain, TEXT_RULES[path]) if path in TEXT_RULES else (rules.plain,)
 
 
-def _told(path: str, value: str, of: Iterable[Rule]) -> Iterator[ConfigProblem]:
-    """The first rule that the value breaks is enough; more would say the same in other words."""
+def _violation(path: str, value: str, of: Iterable[Rule]) -> Iterator[ConfigProblem]:
+    """Yields a problem for the first rule that the value violates."""
     reason = next((reason for rule in of if (reason := rule(value)) is not None), None)
     if reason is not None:
         yield ConfigProblem(path, reason, "" if path.endswith("caCertData") else format_value(value, path))
 
 
 def _check_secret(key: ConfigKey, secret: Secret) -> Iterator[ConfigProblem]:
-    """Like the check of a text, but for the value, which is not told."""
+    """Checks a secret without printing its value."""
     of = (_mask, rules.placeholder, *SECRET_RULES.get(key.path, (rules.plain,)))
     reason = next((reason for rule in of if (reason := rule(secret.reveal())) is not None), None)
     if reason is not None:
@@ -132,7 +132,7 @@ def _check_secret(key: ConfigKey, secret: Secret) -> Iterator[ConfigProblem]:
 
 
 def _mask(text: str) -> str | None:
-    return f"is {MASK}, which stands where a secret was hidden; give the secret itself." if text == MASK else None
+    return f"is {MASK}, the mask of a hidden secret. Set the secret itself." if text == MASK else None
 
 
 def _check_map(path: str, entries: Mapping[str, str]) -> Iterator[ConfigProblem]:
@@ -141,46 +141,47 @@ def _check_map(path: str, entries: Mapping[str, str]) -> Iterator[ConfigProblem]
         reason = next((reason for rule in of_name if (reason := rule(name)) is not None), None)
         if reason is not None:
             yield ConfigProblem(f"{path}.{name}", reason)
-        yield from _told(f"{path}.{name}", value, (of_value,))
+        yield from _violation(f"{path}.{name}", value, (of_value,))
 
 
 def _check_free(path: str, value: object) -> Iterator[ConfigProblem]:
-    """It is written as JSON, which knows no dates, no infinity, and nothing that contains itself."""
+    """Checks that a value can be written as JSON, which has no dates, no infinity and no cycles."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
-        yield ConfigProblem(path, "holds something that JSON does not know, such as a date: put it in quotes.")
+        yield ConfigProblem(path, "contains a value that JSON does not support, such as a date. Put it in quotes.")
 
 
 def _check_taints(config: NodeConfig) -> Iterator[ConfigProblem]:
     for index, taint in enumerate(config.node.taints):
-        yield from _told(f"node.taints[{index}].key", taint.key, (kubernetes.label_key,))
-        yield from _told(f"node.taints[{index}].value", taint.value, (kubernetes.label_value,))
+        yield from _violation(f"node.taints[{index}].key", taint.key, (kubernetes.label_key,))
+        yield from _violation(f"node.taints[{index}].value", taint.value, (kubernetes.label_value,))
     for (_, first), (index, second) in combinations(enumerate(config.node.taints), 2):
         if (first.key, first.effect) == (second.key, second.effect):
             yield ConfigProblem(
-                f"node.taints[{index}]", f"has key {second.key} and effect {second.effect}, as an earlier one."
+                f"node.taints[{index}]",
+                f"has the same key {second.key} and effect {second.effect} as an earlier taint.",
             )
 
 
 def _check_lists(config: NodeConfig) -> Iterator[ConfigProblem]:
     vpn = config.azure.vpn
     for index, entry in enumerate(vpn.dns_servers):
-        yield from _told(f"azure.vpn.dnsServers[{index}]", entry, (rules.ip,))
+        yield from _violation(f"azure.vpn.dnsServers[{index}]", entry, (rules.ip,))
     for index, entry in enumerate(vpn.dns_domains):
-        yield from _told(f"azure.vpn.dnsDomains[{index}]", entry, (kubernetes.domain,))
+        yield from _violation(f"azure.vpn.dnsDomains[{index}]", entry, (kubernetes.domain,))
     for index, entry in enumerate(config.proxy.no_proxy):
-        yield from _told(f"proxy.noProxy[{index}]", entry, (rules.no_proxy,))
+        yield from _violation(f"proxy.noProxy[{index}]", entry, (rules.no_proxy,))
     for name, mirrors in config.registry_mirrors.items():
         path = f"registryMirrors.{name}"
         if (reason := rules.registry(name)) is not None:
             yield ConfigProblem(path, reason)
         for index, mirror in enumerate(mirrors):
-            yield from _told(f"{path}[{index}]", mirror, (rules.url,))
+            yield from _violation(f"{path}[{index}]", mirror, (rules.url,))
 
 
 def check_combinations(config: NodeConfig) -> Iterator[ConfigProblem]:
-    """What settings say together."""
+    """Checks combinations of settings."""
     yield from _check_thresholds(config)
     yield from _check_sign_in(config)
     yield from _check_cluster(config)
@@ -195,24 +196,24 @@ def _check_thresholds(config: NodeConfig) -> Iterator[ConfigProblem]:
 
 
 def _check_sign_in(config: NodeConfig) -> Iterator[ConfigProblem]:
-    """A bootstrap token may stand beside any of them: it is for Kubernetes, they are for Azure."""
+    """Checks that only one Azure identity is set. A bootstrap token is independent: it is for Kubernetes."""
     azure = config.azure
-    ways = {
+    identities = {
         "azure.servicePrincipal": azure.service_principal,
         "azure.managedIdentity": azure.managed_identity,
         "azure.workloadIdentity": azure.workload_identity,
     }
-    given = [path for path, value in ways.items() if value is not None]
-    for path in given[1:]:
-        yield ConfigProblem(path, f"is given, and {given[0]} too; sign in to Azure one way.")
+    configured = [path for path, value in identities.items() if value is not None]
+    for path in configured[1:]:
+        yield ConfigProblem(path, f"conflicts with {configured[0]}. Set only one Azure identity.")
     if azure.arc.enabled and azure.managed_identity is not None:
-        reason = "is for Azure's own VMs, and azure.arc for machines elsewhere; take one of them."
+        reason = "is only for Azure VMs, and azure.arc only for other machines. Set only one of them."
         yield ConfigProblem("azure.managedIdentity", reason)
     if azure.arc.enabled and azure.workload_identity is not None:
-        yield ConfigProblem("azure.workloadIdentity", "is given, and azure.arc too; take one of them.")
+        yield ConfigProblem("azure.workloadIdentity", "conflicts with azure.arc. Set only one of them.")
     principal = azure.service_principal
     if principal and principal.client_secret and principal.client_certificate:
-        reason = "is given, and azure.servicePrincipal.clientSecret too; one of them is enough."
+        reason = "conflicts with azure.servicePrincipal.clientSecret. Set only one of them."
         yield ConfigProblem("azure.servicePrincipal.clientCertificate", reason)
 
 
@@ -222,12 +223,13 @@ def _check_cluster(config: NodeConfig) -> Iterator[ConfigProblem]:
         for what, one, two in zip(names, first, second, strict=True):
             if one and two and one.lower() != two.lower():
                 yield ConfigProblem(
-                    path, f"says {what} {two}, and the cluster's is {one} elsewhere; make them the same."
+                    path,
+                    f"has the {what} {two}, but another setting has {one} for the same cluster. Set the same value.",
                 )
 
 
 def _check_directories(config: NodeConfig) -> Iterator[ConfigProblem]:
-    """State that programs of Kubernetes mount things in must not lie inside of what the agent removes."""
+    """Checks that directories with mounts of Kubernetes are not inside of directories that the agent removes."""
     paths = config.paths
     ours = {
         "paths.configDir": paths.config_dir,
@@ -244,6 +246,6 @@ def _check_directories(config: NodeConfig) -> Iterator[ConfigProblem]:
         if rules.overlap(one, two) and (second in theirs or one == two):
             yield ConfigProblem(
                 second,
-                f"overlaps with {first}, {one}; give them directories apart from each other.",
+                f"overlaps with {first} ({one}). Use separate directories.",
                 format_value(two),
             )

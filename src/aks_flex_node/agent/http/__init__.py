@@ -1,4 +1,4 @@
 """HTTP for the agent: TLS, proxies, redirects, errors.
 
-On aks_flex_node.retry; below artifacts, config and identity.
+Uses aks_flex_node.retry. Used by artifacts, config and identity.
 """

@@ -1,5 +1,5 @@
-"""Reads the certificate chain that a server presents, without sending it a request: the TLS handshake is done
-unverified and the connection is closed at once. Import this module late: urllib3 is slow to import.
+"""Reads the certificate chain of a server without sending a request: performs an unverified TLS handshake and closes
+the connection immediately. Import this module late: urllib3 is slow to import.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 class CertificatesReceived(Exception):  # noqa: N818 - it is what is asked for
     def __init__(self, chain: tuple[bytes, ...]) -> None:
-        super().__init__("the server has shown its certificates")
+        super().__init__("received the certificates of the server")
         self.chain = chain
 
 
 class CertificateProbeConnection(HTTPSConnection):
-    """A connection that is over before anything can be sent."""
+    """Closes the connection after the handshake, before anything is sent."""
 
     def connect(self) -> NoReturn:
         try:
@@ -38,7 +38,7 @@ class CertificateProbePool(HTTPSConnectionPool):
 
 
 def presented_certificates(origin: str, sources: DownloadOptions, proxy: str | None) -> tuple[bytes, ...]:
-    """All certificates that the server presents, in DER, its own first; none when they cannot be had."""
+    """Returns the certificates that the server presents, in DER, leaf first, or an empty tuple if there are none."""
     pool = make_pool(sources, proxy, unverified_tls_context())
     pool.pool_classes_by_scheme = {**pool.pool_classes_by_scheme, "https": CertificateProbePool}
     try:
@@ -51,7 +51,7 @@ def presented_certificates(origin: str, sources: DownloadOptions, proxy: str | N
 
 
 def certificate_chain(link: Any) -> tuple[bytes, ...]:
-    """Python has had a public way to it since 3.13; the same was there before under a private name."""
+    """Returns the unverified chain of a TLS socket. The method is public since Python 3.13 and private before."""
     if hasattr(link, "get_unverified_chain"):
         return tuple(link.get_unverified_chain())
     inner: Any = getattr(link, "_sslobj", None)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 5
 REDIRECT_STATUSES = {301, 302, 303, 307, 308}
-RETRYABLE_STATUSES = {408, 425, 429}  # of the client errors, those that time heals
+RETRYABLE_STATUSES = {408, 425, 429}  # client errors that can be temporary
 
 
 class HttpResponse:
-    """An answer with a good status, whose body is still to come."""
+    """A successful response whose body has not been read yet."""
 
     def __init__(self, raw: BaseHTTPResponse, url: str, proxy: str | None, stall: float) -> None:
         self._raw, self._url, self._proxy, self._stall = raw, url, proxy, stall
@@ -36,7 +36,7 @@ class HttpResponse:
         self.headers: Mapping[str, str] = raw.headers
 
     def read(self, size: int) -> bytes:
-        """Up to so many bytes; none at the end."""
+        """Reads up to `size` bytes. Returns no bytes at the end."""
         from urllib3.exceptions import HTTPError
 
         try:
@@ -45,23 +45,23 @@ class HttpResponse:
             raise explain_failure(error, self._url, self._proxy, self._stall) from error
 
     def release(self) -> None:
-        """The body was read to its end: the connection may serve another request."""
+        """Returns the connection to the pool after the body was read."""
         self._raw.release_conn()
 
     def close(self) -> None:
         self._raw.close()
 
     def abort(self) -> None:
-        """Wake up whoever reads this answer, from another thread."""
+        """Interrupts a read in another thread."""
         connection = getattr(self._raw, "connection", None)
         link = getattr(connection, "sock", None)
         with suppress(OSError):
             if isinstance(link, socket.socket):
-                socket.socket.shutdown(link, socket.SHUT_RDWR)  # an SSLSocket's own would disturb its reader
+                socket.socket.shutdown(link, socket.SHUT_RDWR)  # SSLSocket.shutdown would disturb the reading thread
 
 
 class HttpClient:
-    """The ways out, one pool of connections for each."""
+    """HTTP client with one connection pool for each proxy."""
 
     def __init__(self, sources: DownloadOptions) -> None:
         self._sources = sources
@@ -71,45 +71,45 @@ class HttpClient:
         self._closed = False
 
     def get(self, location: DownloadUrl, headers: Mapping[str, str] | None = None) -> HttpResponse:
-        """Ask for a place. Whatever may be better next time is `Interrupted`; the rest is an error."""
+        """Sends a GET request and follows redirects. Raises AttemptFailed if a retry can succeed."""
         url, sent = location.url, {**basic_auth_header(location.url), **(headers or {})}
         for _ in range(MAX_REDIRECTS + 1):
-            response = self._ask(url, {"Accept-Encoding": "identity", **sent})
+            response = self._request(url, {"Accept-Encoding": "identity", **sent})
             target = redirect_target(url, response.status, response.headers)
             if target is None:
-                return self._judge(response, location)
+                return self._check_status(response, location)
             self.discard(response)
             sent = redirected_headers(sent, url, target)
             url = check_redirect(url, target, location)
         raise ArtifactError(
             "redirect-refused",
             f"{location} redirects more than {MAX_REDIRECTS} times.",
-            "Open the URL in a browser to see where it leads, and correct it in the configuration.",
+            "Open the URL in a browser to check its target, and correct it in the configuration.",
         )
 
     def discard(self, response: HttpResponse) -> None:
-        """The answer is no longer needed."""
+        """Closes a response that is not needed."""
         with self._lock:
             self._open.discard(response)
         response.close()
 
     def release(self, response: HttpResponse) -> None:
-        """The answer was read to its end."""
+        """Releases a response that was read completely."""
         with self._lock:
             self._open.discard(response)
         response.release()
 
     def close(self) -> None:
-        """End all that is under way, from another thread."""
+        """Aborts all requests in progress. Can be called from another thread."""
         with self._lock:
             self._closed = True
-            under_way, pools = list(self._open), list(self._pools.values())
-        for response in under_way:
+            active, pools = list(self._open), list(self._pools.values())
+        for response in active:
             response.abort()
         for pool in pools:
             pool.clear()
 
-    def _ask(self, url: str, headers: Mapping[str, str]) -> HttpResponse:
+    def _request(self, url: str, headers: Mapping[str, str]) -> HttpResponse:
         from urllib3.exceptions import HTTPError
 
         proxy, stall = self._sources.proxy_for(url), self._sources.stall_seconds
@@ -127,19 +127,19 @@ class HttpClient:
             response.abort()
         return response
 
-    def _judge(self, response: HttpResponse, location: DownloadUrl) -> HttpResponse:
+    def _check_status(self, response: HttpResponse, location: DownloadUrl) -> HttpResponse:
         if response.status in {200, 206, 416}:
             return response
         status, after = response.status, response.headers.get("Retry-After", "")
         self.discard(response)
         if status in RETRYABLE_STATUSES or status >= 500:
-            raise AttemptFailed(f"the server answered with status {status}", after=parse_retry_after(after))
+            raise AttemptFailed(f"the server responded with status {status}", after=parse_retry_after(after))
         if status in {404, 410}:
             raise not_found_error(location, status)
         raise ArtifactError(
             "artifact-request-rejected",
-            f"{location} was refused with status {status}.",
-            "Does the mirror or the proxy ask for a login? Open the URL with `curl -v` from this machine.",
+            f"The request for {location} was rejected with status {status}.",
+            "Check whether the mirror or the proxy requires a login: run `curl -v` with the URL on this machine.",
         )
 
     def _pool(self, proxy: str | None) -> PoolManager:
@@ -150,7 +150,7 @@ class HttpClient:
 
 
 def parse_retry_after(text: str) -> float | None:
-    """Seconds until a Retry-After, which is a number or a date."""
+    """Parses a Retry-After header (a number or a date) to seconds from now."""
     if text.isascii() and text.isdigit():
         return float(text)
     date = parse_http_date(text)
@@ -158,7 +158,7 @@ def parse_retry_after(text: str) -> float | None:
 
 
 def parse_http_date(text: str) -> float | None:
-    """Seconds since 1970 of a date in a header; None when it is none."""
+    """Parses the date of a header to a Unix time. Returns None if it is not a date."""
     from email.utils import parsedate_to_datetime
 
     try:
@@ -168,40 +168,40 @@ def parse_http_date(text: str) -> float | None:
 
 
 def redirect_target(url: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """The full URL that a response redirects to; None when it does not redirect."""
+    """Returns the absolute URL of a redirect, or None if the response is not a redirect."""
     target = headers.get("Location")
     return urljoin(url, target) if status in REDIRECT_STATUSES and target else None
 
 
 def is_redirect_allowed(url: str, target: str) -> bool:
-    """Whether a redirect may be followed: never from TLS to what is not protected, and by HTTP alone."""
+    """Returns whether a redirect is allowed: to https, or from http to http."""
     scheme = urlsplit(target).scheme
     return scheme == "https" or (scheme == "http" and urlsplit(url).scheme == "http")
 
 
 def redirected_headers(headers: Mapping[str, str], url: str, target: str) -> dict[str, str]:
-    """The headers that are sent after a redirect: credentials stay with the host that they are for."""
+    """Returns the headers to send after a redirect: credentials are sent only to the same host."""
     if urlsplit(url).hostname == urlsplit(target).hostname:
         return dict(headers)
     return {name: value for name, value in headers.items() if name.lower() != "authorization"}
 
 
 def check_redirect(url: str, target: str, location: DownloadUrl) -> str:
-    """Where a redirect leads, if it may."""
+    """Returns the target of a redirect, or raises ArtifactError if it is not allowed."""
     if is_redirect_allowed(url, target):
         return target
     raise ArtifactError(
         "redirect-refused",
-        f"{location} redirects from TLS to {redact_url(target)}, which is not protected.",
-        "Use a URL or a mirror that stays with https.",
+        f"{location} redirects from https to {redact_url(target)}, which is not encrypted.",
+        "Use a URL or a mirror whose redirects use https.",
     )
 
 
 def not_found_error(location: DownloadUrl, status: int) -> ArtifactError:
     hint = "Check the version and the URL in the configuration: this version may not exist for this architecture."
     if location.url != location.publisher_url:
-        hint = f"Put the file on the mirror, or correct the version or `artifacts.baseURL`. {hint}"
-    return ArtifactError("artifact-not-found", f"There is no {location} (status {status}).", hint)
+        hint = f"Copy the file to the mirror, or correct the version or `artifacts.baseURL`. {hint}"
+    return ArtifactError("artifact-not-found", f"{location} was not found (status {status}).", hint)
 
 
 def basic_auth_header(url: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""Connections of the agent, on urllib3: whom TLS trusts, pools of connections with their proxies and timeouts, and
-the translation of connection errors into sentences that an operator understands.
+"""Connections of the agent, on urllib3: TLS trust, connection pools with proxies and timeouts, and the translation of
+connection errors into messages for operators.
 
-Every connection of the agent is made here, so that this page says whom it trusts. urllib3 is imported on first use.
+All connections of the agent are created here, so that TLS trust is defined in one module. urllib3 is imported on
+first use.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def tls_context(
     der: bytes | None = None,
     partial_chain: bool = False,
 ) -> ssl.SSLContext:
-    """Verify servers, their names included, by the system's CAs (`system`) and by those given; by nobody else.
+    """Returns a context that verifies servers and their names with the system's CAs (`system`) and the passed CAs
+    only.
 
-    `partial_chain`: an intermediate CA that is given is trusted without its root, as a kubelet does.
-    Raises OSError or ValueError when the CAs that are given cannot be read.
+    `partial_chain`: a passed intermediate CA is trusted without its root, as the kubelet does. Raises OSError or
+    ValueError if the passed CAs cannot be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if system:
@@ -51,19 +53,20 @@ def tls_context(
 
 
 def configured_tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """Trusts the system's CAs and the CA file of the configuration (`artifacts.caFile`), if it names one."""
+    """Trusts the system's CAs and the configured CA file (`artifacts.caFile`), if set."""
     try:
         return tls_context(system=True, ca_file=ca_file)
     except OSError as error:
         raise ArtifactError(
             "ca-file-invalid",
             f"The CA file {ca_file} cannot be used: {error}.",
-            "`artifacts.caFile` names a file of PEM certificates; see `openssl x509 -in FILE -noout -subject`.",
+            "Set `artifacts.caFile` to a file of PEM certificates. Check it with `openssl x509 -in FILE -noout "
+            "-subject`.",
         ) from error
 
 
 def unverified_tls_context() -> ssl.SSLContext:
-    """Verifies nothing. Only to look at a server's certificates: a request must never be sent with it."""
+    """Returns a context that verifies nothing. Only for reading certificates, never for requests."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -72,10 +75,10 @@ def unverified_tls_context() -> ssl.SSLContext:
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """The only CA that is trusted, and the client certificate that is shown (with its key, in one file), if any.
+    """The only trusted CA, and an optional client certificate (with its key in the same file).
 
-    Each new connection reads both files, so that a certificate that was rotated is used without a restart. An HTTPS
-    proxy on the way is verified by the same CA.
+    Each new connection reads both files, so that a rotated certificate is used without a restart. An HTTPS proxy is
+    verified with the same CA.
     """
 
     ca_file: str
@@ -85,7 +88,7 @@ class TlsFiles:
 def make_pool(
     options: DownloadOptions, proxy: str | None, trust: ssl.SSLContext | TlsFiles | None = None
 ) -> PoolManager:
-    """A pool of connections to servers that `trust` vouches for; by default as the configuration says."""
+    """Returns a connection pool that trusts `trust`, or the configured CAs by default."""
     from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
 
     if trust is None:
@@ -97,7 +100,7 @@ def make_pool(
     }
     if proxy is None:
         return PoolManager(**settings)
-    # The login is sent as a header, so that no exception ever holds a URL with it.
+    # The login is sent as a header, so that exceptions never contain a URL with credentials.
     login = url_credentials(proxy)
     headers = make_headers(proxy_basic_auth=login) if login else None
     return ProxyManager(redact_url(proxy), proxy_headers=headers, **settings)
@@ -114,13 +117,15 @@ def _trust_settings(trust: ssl.SSLContext | TlsFiles) -> dict[str, Any]:
 
 
 def url_credentials(url: str) -> str:
-    """`user:password` of a URL, or nothing. A user alone has an empty password, as in RFC 7617."""
+    """Returns `user:password` of a URL, or an empty string. A user without a password has an empty one, as in RFC
+    7617.
+    """
     login, _, _ = urlsplit(url).netloc.rpartition("@")
     return unquote(login if ":" in login or not login else f"{login}:")
 
 
 def explain_failure(error: HTTPError | OSError, url: str, proxy: str | None, stall: float) -> AttemptFailed:
-    """The first cause, down the chain of exceptions, that says something to a person."""
+    """Returns the innermost cause in the exception chain that has a message for operators."""
     from urllib3.exceptions import ProxyError
 
     chain = list(exception_chain(error))
@@ -134,9 +139,11 @@ def explain_failure(error: HTTPError | OSError, url: str, proxy: str | None, sta
 
 
 def translate_error(error: BaseException, who: str, stall: float) -> AttemptFailed | None:
-    """One exception's meaning, if it has one."""
+    """Returns the message for one exception, or None if it has no known meaning."""
     if "Tunnel connection failed" in str(error):
-        return AttemptFailed(f"{who} refused to connect us ({error})", retryable="failed: 4" not in str(error))
+        return AttemptFailed(
+            f"{who} rejected the tunnel connection ({error})", retryable="failed: 4" not in str(error)
+        )
     for kinds, sentence, retryable in error_meanings():
         if isinstance(error, kinds):
             return AttemptFailed(
@@ -152,32 +159,32 @@ ExceptionTypes: TypeAlias = tuple[type[BaseException], ...]
 
 
 def error_meanings() -> Iterator[tuple[ExceptionTypes, str, bool]]:
-    """Kinds of exceptions, what each says in plain words, and whether trying again may help."""
+    """Yields exception types, the message for each, and whether a retry can succeed."""
     from urllib3 import exceptions as urllib3
 
     untrusted = "the TLS certificate of {who} is not trusted ({error.verify_message})"
     yield (ssl.SSLCertVerificationError,), untrusted, False
-    yield (urllib3.NameResolutionError, socket.gaierror), "the name {name} cannot be looked up (DNS)", True
-    yield (urllib3.ConnectTimeoutError,), "{who} did not answer in time (timed out while connecting)", True
-    yield (urllib3.ReadTimeoutError, TimeoutError), "{who} went silent for {stall:g} s (timed out)", True
+    yield (urllib3.NameResolutionError, socket.gaierror), "the DNS name {name} cannot be resolved", True
+    yield (urllib3.ConnectTimeoutError,), "timed out while connecting to {who}", True
+    yield (urllib3.ReadTimeoutError, TimeoutError), "{who} sent no data for {stall:g} s (timed out)", True
     yield (ConnectionRefusedError,), "{who} refused the connection", True
     cut = (urllib3.IncompleteRead, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
-    yield cut, "the connection to {who} was cut", True
+    yield cut, "the connection to {who} was interrupted", True
     yield (ssl.SSLError,), "TLS with {who} failed ({error.reason})", True
 
 
 def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, what it was raised from or during, and the exceptions it holds, outermost first."""
+    """Yields an exception, its causes and the exceptions in its arguments, outermost first."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
         yield error
-        held = next((each for each in error.args if isinstance(each, BaseException)), None)
-        error = getattr(error, "original_error", None) or error.__cause__ or held or error.__context__
+        inner = next((each for each in error.args if isinstance(each, BaseException)), None)
+        error = getattr(error, "original_error", None) or error.__cause__ or inner or error.__context__
 
 
 def find_certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    """Why the server's certificate was refused, if that is the cause of a failure."""
+    """Returns the certificate verification error in the exception chain, if any."""
     return next((each for each in exception_chain(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
 
 

@@ -14,7 +14,7 @@ from aks_flex_node.errors import ArtifactError
 
 @dataclass(frozen=True)
 class DownloadOptions:
-    """What the configuration says about it."""
+    """The download and proxy settings of the configuration."""
 
     base_url: str | None = None
     bundle: str | None = None
@@ -28,7 +28,7 @@ class DownloadOptions:
     connect_seconds: float = 15.0  # at most; never longer than `stall_seconds`
 
     def resolve(self, url: str) -> DownloadUrl:
-        """Where a publisher's URL is really asked for."""
+        """Returns the URL to request for a publisher's URL: on the mirror if one is configured."""
         parts = parse_http_url(url)
         if self.base_url is None:
             return DownloadUrl(url, url)
@@ -38,7 +38,7 @@ class DownloadOptions:
         return DownloadUrl(f"{self.base_url.rstrip('/')}/{host}{parts.path}{query}", url)
 
     def proxy_for(self, url: str) -> str | None:
-        """The proxy that leads to a URL, if one does."""
+        """Returns the proxy for a URL, or None."""
         parts = urlsplit(url)
         proxy = self.https_proxy if parts.scheme == "https" else self.http_proxy
         if not proxy or bypasses_proxy(parts.hostname or "", parts.port, self.no_proxy):
@@ -48,7 +48,7 @@ class DownloadOptions:
 
 @dataclass(frozen=True)
 class DownloadUrl:
-    """A URL that is asked, and the publisher's URL that it stands for."""
+    """The URL to request and the publisher's URL that it replaces."""
 
     url: str
     publisher_url: str
@@ -56,42 +56,42 @@ class DownloadUrl:
     def __str__(self) -> str:
         if self.url == self.publisher_url:
             return redact_url(self.url)
-        return f"{redact_url(self.url)} (the mirror of {redact_url(self.publisher_url)})"
+        return f"{redact_url(self.url)} (mirror of {redact_url(self.publisher_url)})"
 
 
 def redact_url(url: str) -> str:
-    """A URL as it may be shown: without a user, a password or a query, which may hold a signature."""
+    """Removes user, password and query, which can contain a signature, so that the URL can be logged."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return "(an invalid URL)"
+        return "(invalid URL)"
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def parse_http_url(url: str) -> SplitResult:
-    """The parts of a URL that can be fetched."""
+    """Parses an http or https URL. Raises ArtifactError for any other."""
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        sound = False
-    if not sound:
+        valid = False
+    if not valid:
         raise ArtifactError(
             "artifact-url-invalid",
-            f"{redact_url(url)!r} is not a URL that can be fetched.",
-            "Write `https://host/path`; the URL templates and `artifacts.baseURL` are in the configuration.",
+            f"{redact_url(url)!r} is not a valid http or https URL.",
+            "Use the form `https://host/path` in the URL templates and in `artifacts.baseURL`.",
         )
     return parts
 
 
 def url_identity(url: str) -> str:
-    """A URL as it may be written down: without secrets, and still different from every other URL."""
+    """Returns a URL without secrets, but with a digest so that it remains unique."""
     shown = redact_url(url)
     return shown if shown == url else f"{shown}#{sha256(url.encode()).hexdigest()[:16]}"
 
 
 def bypasses_proxy(host: str, port: int | None, no_proxy: tuple[str, ...]) -> bool:
-    """Whether a host is reached without a proxy: by its name, a domain it is in, or a network its address is in."""
+    """Returns whether a host matches an entry of noProxy: name, parent domain or network."""
     return any(no_proxy_matches(entry.strip().lower(), host.lower(), port) for entry in no_proxy if entry.strip())
 
 
@@ -101,8 +101,8 @@ def no_proxy_matches(entry: str, host: str, port: int | None) -> bool:
     address = parse_ip_address(host)
     if address is not None:
         return address in (parse_ip_network(entry) or ())
-    name, _, asked_port = entry.partition(":")
-    if asked_port and asked_port != str(port):
+    name, _, entry_port = entry.partition(":")
+    if entry_port and entry_port != str(port):
         return False
     name = name.removeprefix("*").strip(".")
     return host == name or host.endswith(f".{name}")

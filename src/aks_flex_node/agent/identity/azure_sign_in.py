@@ -1,6 +1,6 @@
-"""Selects the Azure credential of the node or of its operator from the configuration, and signs in: to a token, or
-to a resource manager client. Azure's libraries are imported by the calls, so a long-running process must not
-make them.
+"""Selects the Azure credential of the node or of its operator from the configuration, and signs in to get a token or
+an Azure Resource Manager client. The functions import the Azure libraries, so long-running processes must not call
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IdentityKind = Literal["arc", "servicePrincipal", "managedIdentity", "workloadId
 
 
 def identity_kind(config: NodeConfig) -> IdentityKind | None:
-    """How this node signs in to Azure; None when its configuration has no way."""
+    """Returns how this node signs in to Azure, or None if the configuration has no Azure identity."""
     azure = config.azure
     if azure.arc.enabled:
         return "arc"
@@ -46,24 +46,25 @@ def identity_kind(config: NodeConfig) -> IdentityKind | None:
 
 
 def require_identity(config: NodeConfig) -> None:
-    """Raise when nobody could sign in with this configuration."""
+    """Raises ConfigError if the configuration has no usable Azure identity."""
     found = identity_kind(config)
     if found is None:
         raise ConfigError(
             "azure-identity-missing",
-            "The configuration names no Azure identity, so the agent cannot sign in.",
-            "Set azure.servicePrincipal, azure.managedIdentity or azure.arc.enabled; or continuousMonitoring: false.",
+            "The configuration has no Azure identity, so the agent cannot sign in.",
+            "Set `azure.servicePrincipal`, `azure.managedIdentity` or `azure.arc.enabled`, or set "
+            "`continuousMonitoring` to false.",
         )
     require_complete_identity(config.azure, found)
 
 
 def require_complete_identity(azure: Azure, found: IdentityKind) -> None:
-    """Raise when that identity is only half given."""
+    """Raises ConfigError if a setting of the identity is missing."""
     if missing := _missing_field(azure, found):
         raise ConfigError(
             "azure-identity-incomplete",
             f"azure.{found} has no {missing}, so the agent cannot sign in.",
-            "Join again with a URL from the provider, which carries it, or set it in the configuration.",
+            "Join again with a configuration URL from the provider, or set the value in the configuration.",
         )
 
 
@@ -78,7 +79,7 @@ def _missing_field(azure: Azure, found: IdentityKind) -> str:
 
 
 def node_credential(config: NodeConfig, ca_file: str | None) -> TokenCredential:
-    """Who this node is to Azure."""
+    """Returns the credential of this node."""
     require_identity(config)
     azure, found = config.azure, identity_kind(config)
     if found == "arc":
@@ -98,19 +99,19 @@ def node_credential(config: NodeConfig, ca_file: str | None) -> TokenCredential:
 def operator_credential(
     config: NodeConfig, ca_file: str | None, environment: Mapping[str, str] = os.environ
 ) -> TokenCredential:
-    """Who works on Azure for this node: the principal that is configured, else the person at the keyboard, else
-    the machine itself.
+    """Returns the credential for changes in Azure: the configured service principal, else the user of the Azure CLI,
+    else the machine's identity.
     """
     azure = config.azure
     if azure.service_principal:
         require_complete_identity(azure, "servicePrincipal")
         return _principal(azure.service_principal, azure.tenant_id or "", _authority(config, ca_file))
-    given = read_certificate(azure.ca_cert_data) if azure.ca_cert_data else None
-    person = CliCredential(
-        CliUser.at(environment), _authority(config, ca_file), azure.tenant_id or "", private_ca=given or b""
+    private_ca = read_certificate(azure.ca_cert_data) if azure.ca_cert_data else None
+    cli_user = CliCredential(
+        CliUser.at(environment), _authority(config, ca_file), azure.tenant_id or "", private_ca=private_ca or b""
     )
     has_own = identity_kind(config) in {"managedIdentity", "arc"}
-    return FirstWorkingCredential([person, *([node_credential(config, ca_file)] if has_own else [])])
+    return FirstWorkingCredential([cli_user, *([node_credential(config, ca_file)] if has_own else [])])
 
 
 def _authority(config: NodeConfig, ca_file: str | None) -> TokenAuthority:
@@ -127,7 +128,7 @@ def _principal(principal: ServicePrincipal, tenant: str, authority: TokenAuthori
     return credentials.service_principal(tenant, principal.client_id, secret, authority)
 
 
-# What it has to say of a sign-in that failed is in the error, which is told once.
+# Sign-in failures are reported once, in the error.
 logging.getLogger("azure").setLevel(logging.CRITICAL)
 SYSTEM_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -135,11 +136,11 @@ SYSTEM_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 @dataclass(frozen=True)
 class AzureToken:
     value: str = field(repr=False)
-    expires: float  # unix time
+    expires: float  # Unix time
 
 
 def sign_in(config: NodeConfig, scope: str, *, operator: bool = False) -> AzureToken:
-    """A token of the node's own identity, or of its operator's."""
+    """Gets a token for the node's identity or for its operator."""
     from azure.core import exceptions as azure
 
     with ca_bundle(config) as file:
@@ -157,7 +158,7 @@ def sign_in(config: NodeConfig, scope: str, *, operator: bool = False) -> AzureT
 
 @contextlib.contextmanager
 def open_arm(config: NodeConfig, *, operator: bool = False) -> Iterator[ArmClient]:
-    """Azure's resource manager, as this node or as its operator."""
+    """Opens an Azure Resource Manager client as this node or as its operator."""
     with ca_bundle(config) as file:
         credential = operator_credential(config, file) if operator else node_credential(config, file)
         endpoint = resource_manager(config)
@@ -168,11 +169,11 @@ def open_arm(config: NodeConfig, *, operator: bool = False) -> Iterator[ArmClien
 
 @contextlib.contextmanager
 def ca_bundle(config: NodeConfig) -> Iterator[str | None]:
-    """A file of the authorities to believe: a private cloud's, else the system's, else those that Python brings."""
+    """Yields a CA file: the configured CA, else the system's, else None for the CAs bundled with Python."""
     if not config.azure.ca_cert_data:
         yield str(SYSTEM_CA_BUNDLE) if SYSTEM_CA_BUNDLE.exists() else None
         return
-    # In memory: a child that is killed leaves nothing behind.
+    # In memory, so that a killed child process leaves no file.
     with os.fdopen(os.memfd_create("authorities"), "wb") as file:
         file.write(read_certificate(config.azure.ca_cert_data) or b"")
         file.flush()
@@ -183,7 +184,8 @@ def sign_in_unreachable_error(config: NodeConfig, cause: str) -> FlexError:
     reason = cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
     return FlexError(
         "sign-in-unreachable",
-        f"{authority_host(config)} cannot be asked for a token: {reason}.",
-        "Check the network, the proxy (proxy.https) and the clock of this machine; the agent tries again by itself.",
+        f"Could not get a token from {authority_host(config)}: {reason}.",
+        "Check the network, the proxy (`proxy.https`) and the clock of this machine. The agent retries "
+        "automatically.",
         retryable=True,
     )

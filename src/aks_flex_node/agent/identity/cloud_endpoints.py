@@ -1,6 +1,4 @@
-"""Endpoints of the Azure cloud that a configuration names: resource manager, token authority, proxies to reach
-them.
-"""
+"""Endpoints of the configured Azure cloud: Azure Resource Manager, token authority, and the proxies to reach them."""
 
 from __future__ import annotations
 
@@ -14,10 +12,8 @@ from aks_flex_node.errors import ConfigError, FlexError
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
-AKS_SERVER_APP_ID = (
-    "6dae42f8-4368-4678-94ff-3960e28e3630"  # AKS's server application: what a token for a cluster is for
-)
-CLOUD_ENDPOINTS = {  # resource manager, and where tokens come from
+AKS_SERVER_APP_ID = "6dae42f8-4368-4678-94ff-3960e28e3630"  # AKS server application: the audience of cluster tokens
+CLOUD_ENDPOINTS = {  # Azure Resource Manager, token authority
     "azurepubliccloud": ("https://management.azure.com", "https://login.microsoftonline.com"),
     "azurechinacloud": ("https://management.chinacloudapi.cn", "https://login.chinacloudapi.cn"),
     "azureusgovernment": ("https://management.usgovcloudapi.net", "https://login.microsoftonline.us"),
@@ -31,7 +27,7 @@ def resource_manager(config: NodeConfig) -> str:
 
 
 def authority_host(config: NodeConfig) -> str:
-    """Where tokens come from. A private cloud that gives only its resource manager is asked for it, once."""
+    """Returns the token authority. If a private cloud configures only its resource manager, queries that once."""
     azure = config.azure
     if azure.authority_host:
         return azure.authority_host
@@ -44,13 +40,13 @@ def authority_host(config: NodeConfig) -> str:
 
 
 def check_cloud(config: NodeConfig) -> None:
-    """Raise when it cannot be known where this Azure is. Asks nobody."""
+    """Raises ConfigError if the endpoints of the cloud are unknown. Makes no requests."""
     if config.azure.resource_manager is None:
         _cloud(config)
 
 
 def proxy_options(config: NodeConfig) -> DownloadOptions:
-    """The proxies that lead to Azure and to the provider."""
+    """Returns the proxies for Azure and the provider."""
     return DownloadOptions(
         http_proxy=config.proxy.http,
         https_proxy=config.proxy.https,
@@ -65,37 +61,37 @@ def _cloud(config: NodeConfig) -> tuple[str, str]:
     if known is None:
         raise ConfigError(
             "cloud-unknown",
-            f"azure.cloud is {config.azure.cloud}, and where that is, is not known.",
-            f"Use one of {', '.join(CLOUD_ENDPOINTS)}, or set azure.resourceManager and azure.authorityHost.",
+            f"The endpoints of azure.cloud {config.azure.cloud} are not known.",
+            f"Use one of {', '.join(CLOUD_ENDPOINTS)}, or set `azure.resourceManager` and `azure.authorityHost`.",
         )
     return known
 
 
 @functools.cache
 def _discover_authority(manager: str, authorities: str | None, sources: DownloadOptions) -> str:
-    """What a cloud says of itself; errors are not kept."""
+    """Queries the metadata endpoint of a cloud. Errors are not cached."""
     from urllib3.exceptions import HTTPError
 
     from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls_context
 
     proxy = sources.proxy_for(manager)
-    given = read_certificate(authorities) if authorities else None
+    private_ca = read_certificate(authorities) if authorities else None
     try:
-        with make_pool(sources, proxy, tls_context(system=given is None, pem=given)) as pool:
-            answer = pool.request(
+        with make_pool(sources, proxy, tls_context(system=private_ca is None, pem=private_ca)) as pool:
+            response = pool.request(
                 "GET", manager + METADATA_PATH, timeout=METADATA_SECONDS, retries=False, redirect=False
             )
-            login = str(answer.json()["authentication"]["loginEndpoint"]) if answer.status == 200 else ""
-            cause = f"its answer has status {answer.status}"
+            login = str(response.json()["authentication"]["loginEndpoint"]) if response.status == 200 else ""
+            cause = f"its response has status {response.status}"
     except (HTTPError, OSError) as error:
         login, cause = "", explain_failure(error, manager, proxy, METADATA_SECONDS).cause
     except (ValueError, KeyError, TypeError):
-        login, cause = "", "its answer is not a description of a cloud"
+        login, cause = "", "its response is not a cloud description"
     if login.startswith("https://"):
         return login.rstrip("/")
     raise FlexError(
         "cloud-endpoints-missing",
-        f"{manager} does not say where its tokens come from: {cause}.",
-        "Set azure.authorityHost, or check azure.resourceManager, azure.caCertData and the network.",
+        f"Could not get the token authority from {manager}: {cause}.",
+        "Set `azure.authorityHost`, or check `azure.resourceManager`, `azure.caCertData` and the network.",
         retryable=True,
     )

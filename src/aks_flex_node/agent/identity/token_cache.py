@@ -1,5 +1,5 @@
-"""Token cache of the kubelet's exec credential plugin: a token that is fresh is read from a file, and nothing slow is
-imported for that.
+"""Token cache of the kubelet's exec credential plugin: reads a fresh token from a file without importing slow
+modules.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-IDENTITY_FILE = "identity.json"  # in the kubelet's directory: who the node is to Azure, with its secrets
-TOKEN_CACHE_FILE = "azure-token.json"  # noqa: S105 - a file name: the token that was last got with it
-REFRESH_MARGIN_SECONDS = 300.0  # seconds before its end at which a token is replaced
+IDENTITY_FILE = "identity.json"  # in the kubelet's directory: the Azure identity of the node, with its secrets
+TOKEN_CACHE_FILE = "azure-token.json"  # noqa: S105 - a file name: the token that was last issued with it
+REFRESH_MARGIN_SECONDS = 300.0  # before its expiry, when a token is replaced
 
 
 @dataclass(frozen=True)
 class CachedToken:
-    """A token, for whom it was made out, and its life."""
+    """A token with its lifetime and a digest of its identity."""
 
     value: str = field(repr=False)
     issued_at: float
-    expires_at: float  # unix times
-    identity_digest: str = ""  # a fingerprint of the identity that it is of
+    expires_at: float  # Unix times
+    identity_digest: str = ""  # SHA-256 of the identity file that the token was issued for
 
     def is_fresh(self, now: float) -> bool:
-        """Whether it lasts a while; one of a short life is replaced after half of it."""
+        """Returns whether the token need not be replaced yet. Short-lived tokens are replaced after half their
+        lifetime.
+        """
         left = self.expires_at - now
         return self.issued_at <= now and left > min(REFRESH_MARGIN_SECONDS, (self.expires_at - self.issued_at) / 2)
 
@@ -41,7 +43,7 @@ class CachedToken:
         return now < self.expires_at
 
     def exec_credential(self) -> dict[str, object]:
-        """As a kubelet reads it (client.authentication.k8s.io)."""
+        """Returns the token as an ExecCredential (client.authentication.k8s.io)."""
         until = format_utc(self.expires_at)
         return {
             "apiVersion": "client.authentication.k8s.io/v1",
@@ -53,29 +55,31 @@ class CachedToken:
 def get_cached_token(
     identity: Path, sign_in: Callable[[str], tuple[str, float]], now: Callable[[], float] = time.time
 ) -> CachedToken:
-    """A token that lasts a while. `sign_in` gets one with the text of the identity: its value, and when it ends.
+    """Returns a fresh token from the cache or from `sign_in`, which takes the identity text and returns the token and
+    its expiry.
 
-    Who cannot get a new one uses the old one as long as it is any good: whoever signs us in may be away for a while.
+    If the sign-in fails, the cached token is used until it expires, because the authority can be temporarily
+    unavailable.
     """
     text = identity.read_text()
-    mark, file = hashlib.sha256(text.encode()).hexdigest(), identity.with_name(TOKEN_CACHE_FILE)
+    digest, file = hashlib.sha256(text.encode()).hexdigest(), identity.with_name(TOKEN_CACHE_FILE)
     known = read_cache(file)
-    if known and known.identity_digest == mark and known.is_fresh(now()):
+    if known and known.identity_digest == digest and known.is_fresh(now()):
         return known
     begun = now()
     try:
         value, ends = sign_in(text)
     except Exception:
-        if known and known.identity_digest == mark and known.is_valid(now()):
+        if known and known.identity_digest == digest and known.is_valid(now()):
             return known
         raise
-    got = CachedToken(value, begun, ends, mark)
-    write_cache(file, got)
-    return got
+    issued = CachedToken(value, begun, ends, digest)
+    write_cache(file, issued)
+    return issued
 
 
 def read_cache(file: Path) -> CachedToken | None:
-    """What was kept; nothing when it cannot be read."""
+    """Returns the cached token, or None if the file cannot be read."""
     try:
         known = json.loads(file.read_text())
         return CachedToken(
@@ -86,7 +90,7 @@ def read_cache(file: Path) -> CachedToken | None:
 
 
 def write_cache(file: Path, token: CachedToken) -> None:
-    """For root's eyes from the first moment. A disk that is full keeps nobody from using what was got."""
+    """Writes the cache, readable by root only. Write failures are ignored: the token itself is still usable."""
     text = json.dumps(
         {"token": token.value, "begun": token.issued_at, "ends": token.expires_at, "identity": token.identity_digest}
     )

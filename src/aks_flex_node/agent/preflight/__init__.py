@@ -1,7 +1,7 @@
-"""Preflight checks: is this machine fit to become a node? Read-only.
+"""Preflight checks: verify that this machine can become a node. Read-only.
 
-`check` defines checks, findings and the context that checks see, `registry` lists all checks, `runner` runs them
-concurrently. The `*_checks` modules hold the checks by subject.
+`check` defines checks, findings and the context of checks. `registry` lists all checks and runs them concurrently.
+The `*_checks` modules contain the checks by subject.
 """
 
 from aks_flex_node.agent.preflight.check import Check, CheckFinding, PreflightContext, Severity, build_context

@@ -1,4 +1,4 @@
-"""Check that every missing artifact and its checksum can be fetched, or is in the offline bundle."""
+"""Check that every missing artifact and its checksum can be downloaded, or is in the offline bundle."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 REACH_SECONDS = 9.0
 SUCCESS_STATUSES = (200, 206)
 FIREWALL_HINT = (
-    "Behind a firewall set proxy.https, a mirror as artifacts.baseURL, or an offline bundle as artifacts.bundle."
+    "Behind a firewall, set `proxy.https`, a mirror (`artifacts.baseURL`) or an offline bundle (`artifacts.bundle`)."
 )
 
 REMEDIES = {
-    ProbeFailure.NAME: "See what the check dns says.",
-    ProbeFailure.UNTRUSTED: "Set artifacts.caFile to the CA of the mirror or proxy, and look at the clock.",
+    ProbeFailure.NAME: "See the result of the check dns.",
+    ProbeFailure.UNTRUSTED: "Set `artifacts.caFile` to the CA of the mirror or proxy, and check the clock.",
     ProbeFailure.SILENCE: FIREWALL_HINT,
 }
 
@@ -49,24 +49,26 @@ def check_artifacts(context: PreflightContext) -> Iterator[CheckFinding]:
     elif needed:
         yield from _reachable(context, needed)
     else:
-        yield ok("all are on this machine")
+        yield ok("all artifacts are on this machine")
 
 
 def missing_artifacts(context: PreflightContext) -> list[Artifact]:
-    """What is neither installed nor fetched already; each file once, whoever needs something of it."""
+    """Returns the artifacts that are neither installed nor in the cache, without duplicates."""
     programs = [program for spec in context.specs for program in spec.programs]
-    wanted = [program for program in programs if not context.exists(f"{program.path}/.manifest.json")]
-    needed = {artifact.url: artifact for program in wanted for artifact in program.artifacts}
-    here = cached_files(context)
-    return [artifact for artifact in needed.values() if not _fetched(artifact, here)]
+    not_installed = [program for program in programs if not context.exists(f"{program.path}/.manifest.json")]
+    needed = {artifact.url: artifact for program in not_installed for artifact in program.artifacts}
+    cached = cached_files(context)
+    return [artifact for artifact in needed.values() if not _is_cached(artifact, cached)]
 
 
-def _fetched(artifact: Artifact, here: dict[str, set[str]]) -> bool:
-    return artifact.name in here.get(url_identity(artifact.url), ()) or artifact.name in here.get(artifact.digest, ())
+def _is_cached(artifact: Artifact, cached: dict[str, set[str]]) -> bool:
+    return artifact.name in cached.get(url_identity(artifact.url), ()) or artifact.name in cached.get(
+        artifact.digest, ()
+    )
 
 
 def cached_files(context: PreflightContext) -> dict[str, set[str]]:
-    """The names of files in the cache, by the URLs they came from and by their digests."""
+    """Returns the names of cached files, by URL and by digest."""
     folder = f"{context.config.paths.data_dir}/artifacts"
     found: dict[str, set[str]] = {}
     for name in context.names(folder):
@@ -84,85 +86,91 @@ def origin_urls(origin: str) -> list[str]:
 
 
 def request_urls(context: PreflightContext) -> list[str]:
-    """The URLs that will be asked, through the mirror if there is one."""
+    """Returns the URLs to request, on the mirror if one is configured."""
     if context.config.artifacts.bundle:
         return []
     return [context_options(context).resolve(artifact.url).url for artifact in missing_artifacts(context)]
 
 
 def context_options(context: PreflightContext) -> DownloadOptions:
-    """How files get here: through a mirror, by a proxy, or straight."""
+    """Returns the mirror, proxy and CA settings of downloads."""
     return artifact_sources(context.config)
 
 
 def _reachable(context: PreflightContext, needed: list[Artifact]) -> Iterator[CheckFinding]:
-    end, troubles = time.monotonic() + REACH_SECONDS, []
-    for artifact, call in run_concurrently(lambda artifact: _trouble(context, artifact), needed):
+    end, problems = time.monotonic() + REACH_SECONDS, []
+    for artifact, call in run_concurrently(lambda artifact: _download_problem(context, artifact), needed):
         try:
-            troubles.append(call.wait(end))
+            problems.append(call.wait(end))
         except CallTimeout:
-            troubles.append(
-                error(f"{artifact.name} could not be asked for within {REACH_SECONDS:g} s.", FIREWALL_HINT)
-            )
-    found = [trouble for trouble in dict.fromkeys(troubles) if trouble]  # a host that is away is told of once
-    yield from found or [ok(f"{pluralize(len(needed), 'file')} to fetch, and there")]
+            problems.append(error(f"{artifact.name} could not be checked within {REACH_SECONDS:g} s.", FIREWALL_HINT))
+    found = [problem for problem in dict.fromkeys(problems) if problem]  # report an unreachable host once
+    yield from found or [ok(f"{pluralize(len(needed), 'file')} available for download")]
 
 
-def _trouble(context: PreflightContext, artifact: Artifact) -> CheckFinding | None:
-    """What would go wrong with fetching it."""
+def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFinding | None:
+    """Returns the problem that a download of the artifact would have, if any."""
     source = context_options(context).resolve(artifact.url)
     try:
         status = ask_with_retry(context.network, ProbeRequest(source.url, first_byte=True)).status
         if status not in SUCCESS_STATUSES:
-            return _refused(source, artifact, status)
+            return _rejected(source, artifact, status)
         return None if _has_checksum(context, artifact) else _unverified(source, artifact)
-    except ProbeFailed as silence:
+    except ProbeFailed as failure:
         host = url_host(source.url)
-        return error(f"Nothing can be fetched from {host}: {silence.reason}.", REMEDIES[silence.cause])
+        return error(f"Downloads from {host} fail: {failure.reason}.", REMEDIES[failure.cause])
 
 
-def _refused(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:
+def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:
     if status in {404, 410}:
-        return error(f"There is no {location}.", f"Check {artifact.component}.version, and what the mirror has.")
+        return error(
+            f"{location} was not found.", f"Check `{artifact.component}.version` and the content of the mirror."
+        )
     if is_retryable(status):
         return warning(
-            f"{location} answers with status {status} just now.", "It will be tried again when it is fetched."
+            f"{location} currently responds with status {status}.", "The download is retried automatically."
         )
-    return error(f"{location} was refused with status {status}.", f"Try `curl -v` on it. {FIREWALL_HINT}")
+    return error(
+        f"The request for {location} was rejected with status {status}.",
+        f"Run `curl -v` with this URL. {FIREWALL_HINT}",
+    )
 
 
 def _unverified(location: DownloadUrl, artifact: Artifact) -> CheckFinding:
     return error(
-        f"There is no checksum of {location}, so nobody could tell that it is the right file.",
-        f"Put the publisher's checksum file beside it, or set {artifact.component}.sha256.",
+        f"No checksum was found for {location}, so the file cannot be verified.",
+        "Copy the publisher's checksum file to the same directory of the mirror, or set "
+        f"`{artifact.component}.sha256`.",
     )
 
 
 def _has_checksum(context: PreflightContext, artifact: Artifact) -> bool:
     if artifact.digest:
         return True
-    asked = (ProbeRequest(context_options(context).resolve(url).url, first_byte=True) for url in artifact.checksums)
-    statuses = (ask_with_retry(context.network, request).status for request in asked)
+    requests = (
+        ProbeRequest(context_options(context).resolve(url).url, first_byte=True) for url in artifact.checksums
+    )
+    statuses = (ask_with_retry(context.network, request).status for request in requests)
     return any(status in SUCCESS_STATUSES or is_retryable(status) for status in statuses)
 
 
 def _in_bundle(context: PreflightContext, bundle: str, needed: list[Artifact]) -> Iterator[CheckFinding]:
-    again = "Make it with `aks-flex-node artifacts bundle`, with the configuration of this machine."
+    remedy = "Create it with `aks-flex-node artifacts bundle` and the configuration of this machine."
     if not context.exists(bundle):
-        yield error(f"There is no bundle at {bundle}.", f"{again} Or correct artifacts.bundle.")
+        yield error(f"The bundle {bundle} was not found.", f"{remedy} Or correct `artifacts.bundle`.")
         return
     if not context.names(bundle):
-        yield ok(f"{bundle} is there; what is in the archive is checked when it is used")
+        yield ok(f"{bundle} exists; its content is verified when it is used")
         return
     manifest = read_manifest(context, bundle)
     if manifest is None:
-        yield error(f"The manifest.json of the bundle {bundle} is missing or makes no sense.", again)
+        yield error(f"The manifest.json of the bundle {bundle} is missing or invalid.", remedy)
         return
-    lacking = _lacking(context, bundle, manifest, needed)
-    if lacking:
-        yield error(f"The bundle {bundle} does not hold {', '.join(lacking)}.", again)
+    missing = _missing(context, bundle, manifest, needed)
+    if missing:
+        yield error(f"The bundle {bundle} does not contain {', '.join(missing)}.", remedy)
     else:
-        yield ok(f"{bundle} holds all that is needed")
+        yield ok(f"{bundle} contains all artifacts")
 
 
 def read_manifest(context: PreflightContext, bundle: str) -> BundleManifest | None:
@@ -172,6 +180,6 @@ def read_manifest(context: PreflightContext, bundle: str) -> BundleManifest | No
         return None
 
 
-def _lacking(context: PreflightContext, bundle: str, manifest: BundleManifest, needed: list[Artifact]) -> list[str]:
-    held = {entry.url for entry in manifest.artifacts if context.exists(f"{bundle}/{entry.file}")}
-    return [artifact.name for artifact in needed if url_identity(artifact.url) not in held]
+def _missing(context: PreflightContext, bundle: str, manifest: BundleManifest, needed: list[Artifact]) -> list[str]:
+    available = {entry.url for entry in manifest.artifacts if context.exists(f"{bundle}/{entry.file}")}
+    return [artifact.name for artifact in needed if url_identity(artifact.url) not in available]

@@ -1,4 +1,4 @@
-"""What a preflight check is, what it finds, and the frozen context that it sees: host, configuration, ledger,
+"""Defines preflight checks, their findings, and the frozen context that they read: host, configuration, ledger,
 network.
 """
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 class Severity(str, Enum):
     OK = "ok"
-    WARNING = "warning"  # the node will work, or will make it right by itself, but somebody should know
-    ERROR = "error"  # the machine would not become a node, or would break what is there
+    WARNING = "warning"  # the node will work or correct this automatically, but the operator should know
+    ERROR = "error"  # the machine would not become a node, or existing software would break
 
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing that a check found, and what to do about it."""
+    """One finding of a check, and its remedy."""
 
-    check: str  # its name; the runner fills it in
+    check: str  # name of the check, set by the runner
     severity: Severity
     message: str
     remedy: str = ""
@@ -45,12 +45,12 @@ class CheckFinding:
 
 @dataclass(frozen=True)
 class Check:
-    """A question with a name by which it can be skipped."""
+    """A preflight check. It can be skipped by its name."""
 
     name: str
     title: str
-    run: Callable[[PreflightContext], Iterable[CheckFinding]]  # nothing found means that all is well
-    remote: bool = False  # it asks others, whom a node that has joined can do without
+    run: Callable[[PreflightContext], Iterable[CheckFinding]]  # no findings mean success
+    remote: bool = False  # depends on other hosts, which a joined node does not need
 
 
 def ok(message: str) -> CheckFinding:
@@ -66,36 +66,38 @@ def error(message: str, remedy: str) -> CheckFinding:
 
 
 def as_warning(finding: CheckFinding) -> CheckFinding:
-    """The same, but not as something that is in the way."""
+    """Returns the finding as a warning if it is an error."""
     return replace(finding, severity=Severity.WARNING) if finding.severity is Severity.ERROR else finding
 
 
 UNIT_DIRECTORY = "/etc/systemd/system"
-MAX_MARKED_BYTES = 1 << 20  # no file of ours that bears a mark is larger
+MAX_MARKED_BYTES = 1 << 20  # files with the management mark are smaller
 
 
 @dataclass(frozen=True)
 class PreflightContext:
-    host: Host  # asked, never told
+    host: Host  # read-only
     config: NodeConfig
     machine: Machine
     network: NetworkProbe
-    file_system: Callable[[str], FileSystemInfo | None]  # of the file system at a path; None when nothing is there
-    now: Callable[[], float]  # this machine's clock
-    specs: tuple[Spec, ...] = ()  # all that the components want which are meant
+    file_system: Callable[[str], FileSystemInfo | None]  # file system at a path; None if the path does not exist
+    now: Callable[[], float]  # clock of this machine
+    specs: tuple[Spec, ...] = ()  # desired state of the selected components
     uid: int = 0
     owned_paths: frozenset[str] = frozenset()
-    owned_trees: frozenset[str] = frozenset()  # directories that are ours with all that is in them
+    owned_trees: frozenset[str] = frozenset()  # directories that the agent owns with all content
     owned_services: frozenset[str] = frozenset()
 
     @property
     def joined(self) -> bool:
-        """Whether this machine is our node already: then a kubelet is no stranger here."""
+        """Returns whether this machine is already a node of the agent, so that its kubelet is not a conflict."""
         return KUBELET_UNIT in self.owned_services
 
     @property
     def has_credential(self) -> bool:
-        """Whether our node has what it shows the cluster: then it can be repaired while the cluster is away."""
+        """Returns whether the node has a cluster credential, so that it can be repaired while the cluster is
+        unavailable.
+        """
         return self.joined and self.exists(kubelet_credential_file(self.config))
 
     def owns(self, path: str) -> bool:
@@ -104,7 +106,7 @@ class PreflightContext:
         )
 
     def marked(self, path: str) -> bool:
-        """Whether a file says of itself that it is ours, or a link leads to our programs."""
+        """Returns whether a file has the management mark, or a link points to the agent's programs."""
         try:
             entry = self.host.stat(path)
         except OSError:
@@ -114,7 +116,7 @@ class PreflightContext:
         return entry.size < MAX_MARKED_BYTES and MANAGED_MARK in self.text(path)
 
     def text(self, path: str) -> str:
-        """A file's text; empty when it is not there, or is not for us to read."""
+        """Returns the text of a file, or an empty string if it is missing or unreadable."""
         try:
             return (self.host.read(path) or b"").decode(errors="replace")
         except OSError:
@@ -136,13 +138,13 @@ class PreflightContext:
 def build_context(
     host: Host, config: NodeConfig, machine: Machine, ledger: Ledger, components: AbstractSet[str] | None = None
 ) -> PreflightContext:
-    """The situation of the machine we run on, for the components that are meant; for all of them by default."""
+    """Builds the context of this machine for the selected components (default: all)."""
     from aks_flex_node.agent.components.catalog import SEQUENCE
     from aks_flex_node.agent.preflight.network import SystemNetworkProbe
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
     records = [item for owned in ledger.components.values() for item in owned.paths.items()]
-    wanted = {component.name: component.desired(config, machine) for component in SEQUENCE}
+    desired = {component.name: component.desired(config, machine) for component in SEQUENCE}
     known = PreflightContext(
         host,
         config,
@@ -150,17 +152,17 @@ def build_context(
         SystemNetworkProbe(artifact_sources(config)),
         file_system_at,
         time.time,
-        tuple(spec for name, spec in wanted.items() if components is None or name in components),
+        tuple(spec for name, spec in desired.items() if components is None or name in components),
         os.geteuid(),
         frozenset(path for path, _ in records),
         frozenset(path for path, record in records if record.get("ours") or record.get("kind") == "program"),
         frozenset(name for owned in ledger.components.values() for name in owned.services),
     )
-    return with_marked(known, wanted.values())
+    return with_marked(known, desired.values())
 
 
 def with_marked(known: PreflightContext, specs: Iterable[Spec]) -> PreflightContext:
-    """The same, with what is ours though no ledger says so: units that bear our mark, and what they work on."""
+    """Adds what the agent owns without a ledger entry: units with the management mark, and their directories."""
     ours = [spec for spec in specs if any(known.marked(f"{UNIT_DIRECTORY}/{name}") for name in spec.fingerprints)]
     services = frozenset(name for spec in ours for name in spec.fingerprints)
     trees = {path for spec in ours for path in spec.owned_dirs}

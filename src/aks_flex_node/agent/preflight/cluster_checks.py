@@ -1,4 +1,4 @@
-"""Checks that ask other machines: DNS, the API server and its CA, the clock difference, the bootstrap token."""
+"""Checks that contact other hosts: DNS, the API server and its CA, the clock difference, the bootstrap token."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.secret import Secret
     from aks_flex_node.agent.preflight.check import PreflightContext
 
-TUNNEL_UNIT = "aks-flex-node-vpn.service"
+VPN_UNIT = "aks-flex-node-vpn.service"
 DNS_SECONDS = 8.0
-NOT_BEFORE = 1_735_689_600.0  # 2025: no clock that is right says less
+NOT_BEFORE = 1_735_689_600.0  # 2025: any correct clock is later
 GOOD_SKEW, MOST_SKEW = 30.0, 300.0
-MAX_VERSION_SKEW = 3  # so many minor versions may a kubelet be older than its API server
+MAX_VERSION_SKEW = 3  # minor versions that a kubelet may be older than its API server
 ACCESS_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-# Asks whether the token may do what a kubelet does first. The answer is kept nowhere.
+# Checks whether the token allows the first request of a kubelet. The cluster stores nothing.
 ACCESS_REVIEW = {
     "apiVersion": "authorization.k8s.io/v1",
     "kind": "SelfSubjectAccessReview",
@@ -47,10 +47,10 @@ ACCESS_REVIEW = {
     },
 }
 NEW_TOKEN_HINT = (
-    "Get a new one: run here the line that `aks-flex-rp node join-command` prints, "  # noqa: S105
-    "or put what `kubeadm token create` prints into the configuration."
+    "Run the command that `aks-flex-rp node join-command` prints on this machine, "  # noqa: S105
+    "or add a token from `kubeadm token create` to the configuration."
 )
-API_SERVER_HINT = "See what the check api-server says."
+API_SERVER_HINT = "See the result of the check api-server."
 
 
 def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
@@ -61,102 +61,107 @@ def check_dns(context: PreflightContext) -> Iterator[CheckFinding]:
         try:
             call.wait(end)
             found.append(name)
-        except ProbeFailed as silence:
-            yield _unknown(name, silence.reason)
+        except ProbeFailed as failure:
+            yield _unknown(name, failure.reason)
         except CallTimeout:
-            yield _unknown(name, f"the name {name} cannot be looked up: no name server answered in time")
+            yield _unknown(name, f"the DNS name {name} cannot be resolved: no DNS server responded in time")
     if len(found) == len(names):
-        yield ok(", ".join(found) or "no names to look up")
+        yield ok(", ".join(found) or "no names to resolve")
 
 
 def _unknown(name: str, reason: str) -> CheckFinding:
     return error(
         f"{reason[0].upper()}{reason[1:]}.",
-        f"Try `getent ahosts {name}`. Check the name in the configuration, and the name servers in /etc/resolv.conf.",
+        f"Run `getent ahosts {name}`. Check the name in the configuration, and the DNS servers in /etc/resolv.conf.",
     )
 
 
 def _names(context: PreflightContext) -> list[str]:
-    """Every name that this machine itself has to look up; a proxy looks up what is behind it."""
+    """Returns the names that this machine must resolve. A proxy resolves the names behind it."""
     options = artifact_checks.context_options(context)
-    server = None if _awaits_tunnel(context) else context.config.node.kubelet.server_url
+    server = None if _awaits_vpn(context) else context.config.node.kubelet.server_url
     urls = [*([server] if server else []), *artifact_checks.request_urls(context)]
     hosts = [urlsplit(options.proxy_for(url) or url).hostname or "" for url in urls]
     return [name for name in dict.fromkeys(hosts) if name and not parse_ip_address(name)]
 
 
-def _ask(context: PreflightContext, path: str, token: Secret | None = None) -> ProbeResponse:
-    """Ask the API server, and believe nobody whom the cluster's CA does not vouch for."""
+def _request(context: PreflightContext, path: str, token: Secret | None = None) -> ProbeResponse:
+    """Sends a request to the API server. Trusts only the CA of the cluster."""
     server = (context.config.node.kubelet.server_url or "").rstrip("/")
     authority = resolved.ca_certificate(context.config)
     request = ProbeRequest(f"{server}{path}", authority, token, ACCESS_REVIEW if token else None)
     return ask_with_retry(context.network, request)
 
 
-def _awaits_tunnel(context: PreflightContext) -> bool:
-    """Whether the API server is reached by a tunnel that is not there yet."""
-    return context.config.azure.vpn.enabled and context.host.unit(TUNNEL_UNIT).active != "active"
+def _awaits_vpn(context: PreflightContext) -> bool:
+    """Returns whether the API server is reached through a VPN that is not connected yet."""
+    return context.config.azure.vpn.enabled and context.host.unit(VPN_UNIT).active != "active"
 
 
-def _can_ask(context: PreflightContext) -> bool:
+def _can_request(context: PreflightContext) -> bool:
     config = context.config
     known = config.node.kubelet.server_url and resolved.ca_certificate(config)
-    return bool(known) and not _awaits_tunnel(context)
+    return bool(known) and not _awaits_vpn(context)
 
 
 def check_api_server(context: PreflightContext) -> Iterator[CheckFinding]:
     server = context.config.node.kubelet.server_url
-    if _awaits_tunnel(context):
-        yield ok(f"{server or 'it'} is asked when there is a tunnel to it")
+    if _awaits_vpn(context):
+        yield ok(f"{server or 'the API server'} is checked after the VPN is connected")
         return
-    if not _can_ask(context):
+    if not _can_request(context):
         yield warning(
-            "The configuration does not name the API server and its CA, so it was not asked.",
-            "Set node.kubelet.serverURL and node.kubelet.caCertData, unless the agent is to get them from Azure.",
+            "The configuration does not set the API server and its CA, so they were not checked.",
+            "Set `node.kubelet.serverURL` and `node.kubelet.caCertData`, unless the agent reads them from Azure.",
         )
         return
     try:
-        heard = _ask(context, "/version")
-    except ProbeFailed as silence:
-        yield _unheard(server or "", silence)
+        response = _request(context, "/version")
+    except ProbeFailed as failure:
+        yield _unreachable(server or "", failure)
         return
-    if heard.status >= 500:
-        yield error(f"{server} answers with status {heard.status}.", "Look at the cluster; then try again.")
-    elif heard.status == 404 or (heard.status == 200 and "gitVersion" not in heard.document):
-        yield error(f"{server} answers, but is not a Kubernetes API server.", "Check node.kubelet.serverURL.")
+    if response.status >= 500:
+        yield error(
+            f"{server} responds with status {response.status}.", "Check the cluster, then run the same command again."
+        )
+    elif response.status == 404 or (response.status == 200 and "gitVersion" not in response.document):
+        yield error(f"{server} responds, but is not a Kubernetes API server.", "Check `node.kubelet.serverURL`.")
     else:
-        version = str(heard.document.get("gitVersion", ""))
-        yield ok(f"{server} answers{f', {version}' if version else ''}; the cluster's CA has signed its certificate")
+        version = str(response.document.get("gitVersion", ""))
+        yield ok(
+            f"{server} responds{f', {version}' if version else ''}; its certificate is signed by the CA of the "
+            "cluster"
+        )
         yield from _skew(context.config.kubernetes.version or "", version)
 
 
-def _unheard(server: str, silence: ProbeFailed) -> CheckFinding:
+def _unreachable(server: str, failure: ProbeFailed) -> CheckFinding:
     name = urlsplit(server).hostname
-    if silence.cause is ProbeFailure.UNTRUSTED:
-        return _untrusted(name or server, silence.reason)
-    if silence.cause is ProbeFailure.NAME:
-        return error(f"The API server cannot be asked: {silence.reason}.", "See what the check dns says.")
+    if failure.cause is ProbeFailure.UNTRUSTED:
+        return _untrusted(name or server, failure.reason)
+    if failure.cause is ProbeFailure.NAME:
+        return error(f"The API server cannot be reached: {failure.reason}.", "See the result of the check dns.")
     return error(
-        f"The API server cannot be reached: {silence.reason}.",
-        f"Try `curl -kv {server}/version`. Check node.kubelet.serverURL, routes, firewalls and the proxy on the way.",
+        f"The API server cannot be reached: {failure.reason}.",
+        f"Run `curl -kv {server}/version`. Check `node.kubelet.serverURL`, routes, firewalls and the proxy.",
     )
 
 
 def _untrusted(name: str, reason: str) -> CheckFinding:
     if "mismatch" in reason:
         return error(
-            f"The certificate that {name} shows is for another name ({reason}).",
-            "Compare node.kubelet.serverURL with the server of a kubeconfig that works.",
+            f"The certificate of {name} is for another name ({reason}).",
+            "Compare `node.kubelet.serverURL` with the server in a working kubeconfig.",
         )
     if "expired" in reason or "not yet valid" in reason:
         return error(
-            f"The certificate that {name} shows is not valid now ({reason}).",
-            "Look at the clock with `date`. If it is right, the cluster's certificates have to be renewed.",
+            f"The certificate of {name} is not valid now ({reason}).",
+            "Check the clock with `date`. If it is correct, renew the certificates of the cluster.",
         )
     return error(
-        f"The certificate that {name} shows was not signed by the cluster's CA ({reason}).",
-        "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works, and"
-        " node.kubelet.serverURL with its server. A proxy that opens TLS has to leave this name alone.",
+        f"The certificate of {name} is not signed by the CA of the cluster ({reason}).",
+        "Compare `node.kubelet.caCertData` with the certificate-authority-data in a working kubeconfig, and "
+        "`node.kubelet.serverURL` with its server. A proxy that intercepts TLS must exclude this name.",
     )
 
 
@@ -167,12 +172,13 @@ def _skew(ours: str, theirs: str) -> Iterator[CheckFinding]:
     if mine > server:
         yield error(
             f"The kubelet ({ours}) would be newer than the API server ({theirs}), which Kubernetes does not support.",
-            f"Set kubernetes.version to a release of 1.{server[1]}.",
+            f"Set `kubernetes.version` to a 1.{server[1]} version.",
         )
     elif server[1] - mine[1] > MAX_VERSION_SKEW:
         yield warning(
-            f"The kubelet ({ours}) is more than {MAX_VERSION_SKEW} releases older than the API server ({theirs}).",
-            f"Set kubernetes.version to a release of 1.{server[1]}.",
+            f"The kubelet ({ours}) is more than {MAX_VERSION_SKEW} minor versions older than the API server "
+            f"({theirs}).",
+            f"Set `kubernetes.version` to a 1.{server[1]} version.",
         )
 
 
@@ -185,29 +191,29 @@ def minor(version: str) -> tuple[int, int] | None:
 
 def check_clock(context: PreflightContext) -> Iterator[CheckFinding]:
     now = context.now()
-    right = "Set it with `sudo timedatectl set-ntp true`, or by hand with `sudo date -s '2026-01-31 12:00:00'`."
+    remedy = "Set the clock with `sudo timedatectl set-ntp true`, or with `sudo date -s '2026-01-31 12:00:00'`."
     if now < NOT_BEFORE:
-        yield error(f"The clock says {_date(now)}, which is long past: no certificate is valid yet.", right)
+        yield error(f"The clock shows {_date(now)}, which is in the past: certificates are not valid yet.", remedy)
         return
     theirs = _server_time(context)
     if theirs is None:
-        yield ok(f"{_date(now)}; it could not be compared with the API server's")
+        yield ok(f"{_date(now)}; not compared with the API server")
         return
     skew = now - theirs
     message = f"The clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the API server's"
     if abs(skew) > MOST_SKEW:
-        yield error(f"{message}, so certificates and tokens will be refused.", right)
+        yield error(f"{message}, so certificates and tokens will be rejected.", remedy)
     elif abs(skew) > GOOD_SKEW:
-        yield warning(f"{message}.", right)
+        yield warning(f"{message}.", remedy)
     else:
-        yield ok(f"{_date(now)}, as at the API server")
+        yield ok(f"{_date(now)}, same as the API server")
 
 
 def _server_time(context: PreflightContext) -> float | None:
-    if not _can_ask(context):
+    if not _can_request(context):
         return None
     try:
-        return _ask(context, "/healthz").date
+        return _request(context, "/healthz").date
     except ProbeFailed:
         return None
 
@@ -219,51 +225,55 @@ def _date(seconds: float) -> str:
 def check_token(context: PreflightContext) -> Iterator[CheckFinding]:
     secret = resolved.join_token(context.config)
     if context.has_credential:
-        yield ok("not needed any more: the node has a certificate of its own")
+        yield ok("not needed: the node has a client certificate")
     elif resolved.kubelet_auth(context.config) != "bootstrapToken":
-        yield ok("none: the node shows the cluster its Azure identity")
+        yield ok("not needed: the node uses its Azure identity")
     elif secret is None:
         yield error(_no_token(context.config), NEW_TOKEN_HINT)
     elif bootstrap_token(secret.reveal()):
         shape = "6 characters, a dot and 16 characters, all of a-z and 0-9"
         yield error(
-            f"azure.bootstrapToken.token is not a bootstrap token: {shape}. It is not shown here.", NEW_TOKEN_HINT
+            f"azure.bootstrapToken.token is not a bootstrap token ({shape}). Its value is not shown.", NEW_TOKEN_HINT
         )
-    elif _awaits_tunnel(context):
-        yield ok("it is tried when there is a tunnel to the API server")
-    elif _can_ask(context):
-        yield _tried(context, secret)
+    elif _awaits_vpn(context):
+        yield ok("checked after the VPN is connected")
+    elif _can_request(context):
+        yield _check_with_server(context, secret)
     else:
-        yield warning("The bootstrap token is well-formed, but there is no API server to try it on.", API_SERVER_HINT)
+        yield warning(
+            "The bootstrap token is well-formed, but was not checked: the API server is not known.", API_SERVER_HINT
+        )
 
 
 def _no_token(config: NodeConfig) -> str:
-    named = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
-    if named:
-        return f"azure.bootstrapToken.tokenFile names {named}, which is not there."
-    return "The configuration has no bootstrap token, nor another way to join."
+    path = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
+    if path:
+        return f"azure.bootstrapToken.tokenFile is {path}, which does not exist."
+    return "The configuration has neither a bootstrap token nor another credential for the join."
 
 
-def _tried(context: PreflightContext, secret: Secret) -> CheckFinding:
+def _check_with_server(context: PreflightContext, secret: Secret) -> CheckFinding:
     try:
-        heard = _ask(context, ACCESS_REVIEW_PATH, secret)
+        response = _request(context, ACCESS_REVIEW_PATH, secret)
     except ProbeFailed:
         return warning(
-            "The bootstrap token is well-formed, but the API server could not be asked about it.", API_SERVER_HINT
+            "The bootstrap token is well-formed, but was not checked: the API server could not be reached.",
+            API_SERVER_HINT,
         )
-    if heard.status == 401:
+    if response.status == 401:
         return error(
-            "The API server does not know the bootstrap token: it expired, or is another cluster's.", NEW_TOKEN_HINT
+            "The API server rejects the bootstrap token: it expired, or belongs to another cluster.", NEW_TOKEN_HINT
         )
-    status = heard.document.get("status")
+    status = response.document.get("status")
     if isinstance(status, dict) and not status.get("allowed", False):
         return error(
-            "The API server knows the bootstrap token, but it may not ask for a node's certificate.",
-            "Bind its group to the role system:node-bootstrapper: `kubectl create clusterrolebinding flex-nodes"
-            " --clusterrole=system:node-bootstrapper --group=system:bootstrappers`.",
+            "The API server accepts the bootstrap token, but it cannot request a node certificate.",
+            "Bind its group to the role system:node-bootstrapper: `kubectl create clusterrolebinding flex-nodes "
+            "--clusterrole=system:node-bootstrapper --group=system:bootstrappers`.",
         )
-    if heard.status >= 400:
+    if response.status >= 400:
         return warning(
-            f"The API server answered status {heard.status} when asked about the bootstrap token.", API_SERVER_HINT
+            f"The API server responded with status {response.status} to the check of the bootstrap token.",
+            API_SERVER_HINT,
         )
-    return ok("the API server knows it, and it may ask for a node's certificate")
+    return ok("the API server accepts it, and it can request a node certificate")

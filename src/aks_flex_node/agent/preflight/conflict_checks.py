@@ -1,4 +1,4 @@
-"""Checks for what conflicts with a node: another kubelet or container runtime, and leftovers of an earlier node."""
+"""Checks for conflicts with a node: another kubelet or container runtime, and leftovers of an earlier node."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConflictingService:
-    """Something that does what a node of ours does."""
+    """Another service that runs containers or a kubelet."""
 
     name: str
     units: tuple[str, ...]
-    processes: tuple[str, ...]  # by the names that /proc gives them, of 15 characters at most
-    stop: str  # what to type when it runs
-    remove: str  # and to be rid of it
-    packages: tuple[str, ...] = ()  # which of these are installed is added to what to type
+    processes: tuple[str, ...]  # names in /proc, at most 15 characters
+    stop: str  # command that stops it
+    remove: str  # command that removes it
+    packages: tuple[str, ...] = ()  # the installed ones are added to the remove command
 
 
 def _packaged(name: str, units: str, processes: str, packages: str) -> ConflictingService:
@@ -68,64 +68,64 @@ PODMAN_PATHS = ("/usr/bin/podman", "/usr/local/bin/podman")
 
 def check_other_runtime(context: PreflightContext) -> Iterator[CheckFinding]:
     running = foreign_processes(context)
-    for neighbour in CONFLICTING_SERVICES:
-        found = _by_unit(context, neighbour) or _by_process(running, neighbour)
+    for service in CONFLICTING_SERVICES:
+        found = _by_unit(context, service) or _by_process(running, service)
         if found:
             yield found
     yield from _podman(context)
 
 
 def _podman(context: PreflightContext) -> Iterator[CheckFinding]:
-    """It has no service that would run all the time, and gets on with a node, but for what both call a network."""
+    """Warns about podman, which has no permanent service and is compatible with a node, except for its networks."""
     found = next((path for path in PODMAN_PATHS if context.exists(path)), None)
     if found:
         yield warning(
-            f"podman is installed here ({found}), and keeps networks of its own, of which older ones stand in"
-            f" {context.config.paths.cni.conf_dir}.",
-            "Run no containers of its own beside a node, or remove it: `sudo apt-get remove podman`.",
+            f"podman is installed ({found}). Its older versions store networks in "
+            f"{context.config.paths.cni.conf_dir}.",
+            "Do not run podman containers on a node, or remove podman: `sudo apt-get remove podman`.",
         )
 
 
-def _by_unit(context: PreflightContext, neighbour: ConflictingService) -> CheckFinding | None:
-    states = [context.host.unit(name) for name in neighbour.units if name not in context.owned_services]
-    here = [state for state in states if state.exists and not context.owns(f"/etc/systemd/system/{state.name}")]
-    active = next((state for state in here if state.running), None)
+def _by_unit(context: PreflightContext, service: ConflictingService) -> CheckFinding | None:
+    states = [context.host.unit(name) for name in service.units if name not in context.owned_services]
+    installed = [state for state in states if state.exists and not context.owns(f"/etc/systemd/system/{state.name}")]
+    active = next((state for state in installed if state.running), None)
     if active:
         return error(
-            f"{neighbour.name} runs on this machine ({active.name}), and it is not ours: the two would fight over"
-            " containers, ports and networks.",
-            f"`{neighbour.stop}` stops it, and what runs in it. {_removal(context, neighbour)}".rstrip(),
+            f"{service.name} runs on this machine ({active.name}), but was not installed by the agent. It would "
+            "conflict with the node over containers, ports and networks.",
+            f"Run `{service.stop}` to stop it and its containers. {_removal(context, service)}".rstrip(),
         )
-    if here:
+    if installed:
         return warning(
-            f"{neighbour.name} is installed here ({here[0].name}), but does not run.",
-            f"{_removal(context, neighbour)} If it stays, never start it while this machine is a node.".lstrip(),
+            f"{service.name} is installed ({installed[0].name}), but does not run.",
+            f"{_removal(context, service)} If you keep it, do not start it while this machine is a node.".lstrip(),
         )
     return None
 
 
-def _removal(context: PreflightContext, neighbour: ConflictingService) -> str:
-    """What to type to be rid of it; nothing where nobody knows how it came here."""
-    if not neighbour.packages:
-        return f"`{neighbour.remove}` removes it."
-    asked = context.host.query("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *neighbour.packages)
-    installed = [line.split()[0] for line in asked.out.splitlines() if line.endswith(" installed")]
-    return f"`{neighbour.remove} {' '.join(installed)}` removes it." if installed else ""
+def _removal(context: PreflightContext, service: ConflictingService) -> str:
+    """Returns how to remove a service, or an empty string if that is not known."""
+    if not service.packages:
+        return f"Run `{service.remove}` to remove it."
+    result = context.host.query("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", *service.packages)
+    installed = [line.split()[0] for line in result.out.splitlines() if line.endswith(" installed")]
+    return f"Run `{service.remove} {' '.join(installed)}` to remove it." if installed else ""
 
 
-def _by_process(running: dict[str, int], neighbour: ConflictingService) -> CheckFinding | None:
-    name = next((name for name in neighbour.processes if name in running), None)
+def _by_process(running: dict[str, int], service: ConflictingService) -> CheckFinding | None:
+    name = next((name for name in service.processes if name in running), None)
     if name is None:
         return None
     return error(
-        f"{neighbour.name} runs on this machine (process {running[name]}, {name}), and not as a service of ours.",
-        f"`systemctl status {running[name]}` tells what started it; stop that.",
+        f"{service.name} runs on this machine (process {running[name]}, {name}), but not as a service of the agent.",
+        f"Run `systemctl status {running[name]}` to find what started it, and stop that.",
     )
 
 
 def foreign_processes(context: PreflightContext) -> dict[str, int]:
-    """Processes of such names that our own services did not start, by name."""
-    names = {name for neighbour in CONFLICTING_SERVICES for name in neighbour.processes}
+    """Returns processes with these names that the agent's services did not start, by name."""
+    names = {name for service in CONFLICTING_SERVICES for name in service.processes}
     ours = {context.host.unit(name).pid for name in context.owned_services}
     found: dict[str, int] = {}
     for pid in filter(str.isdigit, context.names("/proc")):
@@ -136,10 +136,10 @@ def foreign_processes(context: PreflightContext) -> dict[str, int]:
 
 
 def _is_own_process(context: PreflightContext, pid: str) -> bool:
-    """What a pod of our node runs is the pod's matter; a service that cannot stay up is always another process."""
+    """Returns whether a process belongs to a service of the agent or to a pod of the node."""
     group = context.text(f"/proc/{pid}/cgroup")
-    service = any(f"/{name}" in group for name in context.owned_services)
-    return service or (context.joined and "kubepods" in group)
+    is_service = any(f"/{name}" in group for name in context.owned_services)
+    return is_service or (context.joined and "kubepods" in group)
 
 
 CREDENTIALS = ("kubelet.conf", "bootstrap-kubelet.conf", "admin.conf", "super-admin.conf")
@@ -157,8 +157,8 @@ POD_NETWORK_LINKS = (
 POD_CGROUPS = ("kubepods", "kubepods.slice")
 CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/systemd")
 RESET_HINT = (
-    "If it was a node of another cluster, run `sudo kubeadm reset -f`; if it was one of ours, `sudo aks-flex-node"
-    " reset`."
+    "If it was a node of another cluster, run `sudo kubeadm reset -f`. If it was a node of this agent, run `sudo "
+    "aks-flex-node reset`."
 )
 
 
@@ -166,7 +166,7 @@ def check_leftovers(context: PreflightContext) -> Iterator[CheckFinding]:
     yield from _credentials(context)
     yield from _kubelet_state(context)
     yield from _static_pods(context)
-    yield from _kept_data(context)
+    yield from _existing_data(context)
     yield from _replaced(context)
     if not context.joined:
         yield from _networks(context)
@@ -188,9 +188,9 @@ def _kubelet_state(context: PreflightContext) -> Iterator[CheckFinding]:
     names = [name for name in context.names(folder) if not context.owns(f"{folder}/{name}")]
     if names:
         yield error(
-            f"{folder} holds the state of an earlier kubelet ({_shorten(names)}).",
-            f"{RESET_HINT} Or, when nothing is mounted there any more (`findmnt | grep {folder}`), move it away:"
-            f" `sudo mv {folder} {folder}.old`.",
+            f"{folder} contains the state of an earlier kubelet ({_shorten(names)}).",
+            f"{RESET_HINT} Or, if nothing is mounted there (`findmnt | grep {folder}`), rename it: `sudo mv "
+            f"{folder} {folder}.old`.",
         )
 
 
@@ -199,34 +199,36 @@ def _static_pods(context: PreflightContext) -> Iterator[CheckFinding]:
     names = [name for name in context.names(folder) if not name.startswith(".")]
     if names and not context.joined:
         yield error(
-            f"{folder} holds static pods ({_shorten(names)}), which the kubelet would start.",
-            f"{RESET_HINT} Or move them away: `sudo mv {folder} {folder}.old`.",
+            f"{folder} contains static pods ({_shorten(names)}), which the kubelet would start.",
+            f"{RESET_HINT} Or rename it: `sudo mv {folder} {folder}.old`.",
         )
 
 
-def _kept_data(context: PreflightContext) -> Iterator[CheckFinding]:
+def _existing_data(context: PreflightContext) -> Iterator[CheckFinding]:
     paths = context.config.paths
     directories = {
-        paths.containerd_dir: "images and containers of an earlier containerd; reset removes them with ours",
-        paths.cni.lib_dir: "addresses that an earlier network gave to pods",
+        paths.containerd_dir: "images and containers of an earlier containerd, which `reset` will remove",
+        paths.cni.lib_dir: "addresses that an earlier pod network assigned",
         "/var/lib/etcd": "the data of a control plane",
     }
-    for folder, what in directories.items():
+    for folder, content in directories.items():
         names = context.names(folder)
         if names and not context.owns(folder):
             yield warning(
-                f"{folder} holds {what}.", f"If nobody needs it, move it away: `sudo mv {folder} {folder}.old`."
+                f"{folder} contains {content}.", f"If it is not needed, rename it: `sudo mv {folder} {folder}.old`."
             )
 
 
 def _replaced(context: PreflightContext) -> Iterator[CheckFinding]:
-    """Files that stand where ours will: they are put aside, and come back by reset."""
-    paths = [one.path for spec in context.specs for one in spec.resources if isinstance(one, File | Symlink)]
+    """Reports files that the node will replace. They are backed up, and `reset` restores them."""
+    paths = [
+        resource.path for spec in context.specs for resource in spec.resources if isinstance(resource, File | Symlink)
+    ]
     found = [path for path in paths if _is_foreign(context, path)]
     if found:
         yield warning(
-            f"The node will put files of its own in place of {_shorten(found)}; `reset` gives them back.",
-            "Nothing has to be done, unless something else needs them meanwhile.",
+            f"The node will replace {_shorten(found)}. `reset` restores the original files.",
+            "No action is needed, unless other software uses these files.",
         )
 
 
@@ -235,24 +237,25 @@ def _networks(context: PreflightContext) -> Iterator[CheckFinding]:
     files = [name for name in context.names(folder) if not context.owns(f"{folder}/{name}")]
     if files:
         yield warning(
-            f"{folder} has networks of somebody else ({_shorten(files)}), and the first of them is used for pods.",
-            f"Move them away: `sudo mkdir {folder}.old && sudo mv {folder}/* {folder}.old/`.",
+            f"{folder} contains network configurations of other software ({_shorten(files)}). Pods would use the "
+            "first of them.",
+            f"Move them: `sudo mkdir {folder}.old && sudo mv {folder}/* {folder}.old/`.",
         )
 
 
 def _kernel(context: PreflightContext) -> Iterator[CheckFinding]:
     links = [name for name in proc_link_names(context.text("/proc/net/dev")) if name in POD_NETWORK_LINKS]
     if links:
-        typed = " && ".join(f"sudo ip link delete {name}" for name in links)
-        yield warning(f"Pod networks of an earlier node are up: {', '.join(links)}.", f"`{typed}`, or reboot.")
+        command = " && ".join(f"sudo ip link delete {name}" for name in links)
+        yield warning(f"Pod networks of an earlier node exist: {', '.join(links)}.", f"Run `{command}`, or reboot.")
     paths = [f"{folder}/{name}" for folder in CGROUP_ROOTS for name in POD_CGROUPS]
     groups = [path for path in paths if context.exists(path)]
     if groups:
-        yield warning(f"There are control groups of an earlier node's pods: {groups[0]}.", "Reboot the machine.")
+        yield warning(f"Control groups of pods of an earlier node exist: {groups[0]}.", "Reboot the machine.")
 
 
 def proc_link_names(table: str) -> list[str]:
-    """The network links of /proc/net/dev, below its two lines of headings."""
+    """Returns the network links in /proc/net/dev, after its two header lines."""
     return [line.partition(":")[0].strip() for line in table.splitlines()[2:] if ":" in line]
 
 

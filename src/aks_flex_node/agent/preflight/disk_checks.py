@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 MIB, GIB = 1 << 20, 1 << 30
 MIN_INODES = 10_000
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": MIB, "Gi": GIB, "Ti": 1 << 40}
-# containerd stacks layers with overlayfs, which cannot stand on these.
+# containerd uses overlayfs for layers, which does not work on these file systems.
 UNSUPPORTED_FILE_SYSTEMS = {"overlay", "nfs", "nfs4", "cifs", "vfat", "exfat", "9p", "fuseblk", "squashfs"}
 
 
 @dataclass(frozen=True)
 class SpaceRequirement:
-    """What a directory will take."""
+    """The disk space that a directory needs."""
 
     path: str
     least: int
     good: int
-    signal: str = "nodefs"  # how the kubelet calls the file system it is on
+    signal: str = "nodefs"  # name of the file system in eviction signals
 
 
 @dataclass(frozen=True)
 class Volume:
-    """A file system, with all that is needed of it."""
+    """A file system and the requirements of the directories on it."""
 
     file_system: FileSystemInfo
     needs: tuple[SpaceRequirement, ...]
@@ -57,16 +57,16 @@ def space_requirements(config: NodeConfig) -> tuple[SpaceRequirement, ...]:
 
 
 def check_disk(context: PreflightContext) -> Iterator[CheckFinding]:
-    there = volumes(context)
-    wrong = [finding for volume in there for finding in _judge(context, volume)]
-    wrong += [*_programs_run(context), *_images_fit(context)]
-    yield from wrong
-    if not wrong:
-        yield ok(", ".join(f"{_size(volume.file_system.free)} free for {volume.title}" for volume in there))
+    found = volumes(context)
+    problems = [finding for volume in found for finding in _check_volume(context, volume)]
+    problems += [*_programs_run(context), *_images_fit(context)]
+    yield from problems
+    if not problems:
+        yield ok(", ".join(f"{_size(volume.file_system.free)} free for {volume.title}" for volume in found))
 
 
 def volumes(context: PreflightContext) -> list[Volume]:
-    """The file systems under the node's directories, each once."""
+    """Returns the file systems of the node's directories, without duplicates."""
     found: dict[int, Volume] = {}
     for need in space_requirements(context.config):
         file_system = nearest_file_system(context, need.path)
@@ -77,7 +77,7 @@ def volumes(context: PreflightContext) -> list[Volume]:
 
 
 def nearest_file_system(context: PreflightContext, path: str) -> FileSystemInfo | None:
-    """The room at a path, or at the nearest directory above it that is there."""
+    """Returns the file system at a path, or at its nearest existing parent."""
     while True:
         file_system = context.file_system(path or "/")
         if file_system or not path.strip("/"):
@@ -85,31 +85,31 @@ def nearest_file_system(context: PreflightContext, path: str) -> FileSystemInfo 
         path = path.rstrip("/").rpartition("/")[0]
 
 
-def _judge(context: PreflightContext, volume: Volume) -> Iterator[CheckFinding]:
+def _check_volume(context: PreflightContext, volume: Volume) -> Iterator[CheckFinding]:
     file_system, title = volume.file_system, volume.title
     if file_system.read_only:
         yield error(f"The file system of {title} is read-only.", "Mount it writable: `sudo mount -o remount,rw DIR`.")
         return
     least, good = (sum(getattr(need, name) for need in volume.needs) for name in ("least", "good"))
-    more = f"Make room on that file system, or put the directory elsewhere by `paths` in the configuration ({title})."
+    remedy = f"Free space on this file system, or move the directory with `paths` in the configuration ({title})."
     if file_system.free < least and not context.joined:
-        yield error(f"{_size(file_system.free)} is free for {title}; the node needs {_size(least)}.", more)
+        yield error(f"{_size(file_system.free)} is free for {title}, but the node needs {_size(least)}.", remedy)
     elif file_system.free < good and not context.joined:
-        yield warning(f"{_size(file_system.free)} is free for {title}; {_size(good)} is a good start.", more)
+        yield warning(f"{_size(file_system.free)} is free for {title}, but {_size(good)} is recommended.", remedy)
     if file_system.inodes and file_system.inodes_free < MIN_INODES:
         yield error(
-            f"Only {file_system.inodes_free} more files fit on the file system of {title}.", "Remove small files."
+            f"Only {file_system.inodes_free} inodes are free on the file system of {title}.", "Remove files from it."
         )
     for signal in eviction_signals(volume, context.config.node.kubelet.eviction_hard):
         yield warning(
-            f"The file system of {title} is so full ({_share(file_system)} free) that the node would be under disk"
-            f" pressure from the start ({signal}).",
-            "Make room on it, or change node.kubelet.evictionHard.",
+            f"The file system of {title} is almost full ({_share(file_system)} free), so the node would start under "
+            f"disk pressure ({signal}).",
+            "Free space on it, or change `node.kubelet.evictionHard`.",
         )
 
 
 def eviction_signals(volume: Volume, thresholds: Mapping[str, str]) -> list[str]:
-    """The eviction signals that would fire at once."""
+    """Returns the eviction signals that would be active immediately."""
     file_system, signals = volume.file_system, {need.signal for need in volume.needs}
     limits = {f"{signal}.available": (file_system.free, file_system.size) for signal in sorted(signals)}
     if "nodefs" in signals:
@@ -122,7 +122,7 @@ def eviction_signals(volume: Volume, thresholds: Mapping[str, str]) -> list[str]
 
 
 def threshold_bytes(text: str, whole: int) -> float:
-    """What a threshold such as `10%` or `1Gi` comes to; nothing when it says nothing."""
+    """Converts a threshold such as `10%` or `1Gi` to bytes. Returns 0 if it is not valid."""
     if found := re.fullmatch(r"([\d.]+)%", text):
         return float(found[1]) / 100 * whole
     found = re.fullmatch(r"([\d.]+)([kMGT]?i?)", text)
@@ -134,8 +134,8 @@ def _programs_run(context: PreflightContext) -> Iterator[CheckFinding]:
     file_system = nearest_file_system(context, path)
     if file_system and file_system.noexec:
         yield error(
-            f"No program can run from {path}: its file system is mounted noexec.",
-            "Remount it with `sudo mount -o remount,exec DIR`, or set paths.installDir to another place.",
+            f"Programs cannot run from {path}: its file system is mounted noexec.",
+            "Remount it with `sudo mount -o remount,exec DIR`, or set `paths.installDir` to another directory.",
         )
 
 
@@ -144,15 +144,15 @@ def _images_fit(context: PreflightContext) -> Iterator[CheckFinding]:
     kind = file_system_type(context.text("/proc/self/mountinfo"), path)
     if kind in UNSUPPORTED_FILE_SYSTEMS:
         yield error(
-            f"containerd cannot keep images at {path}: overlayfs does not work on {kind}.",
-            "Mount a file system such as ext4 or XFS there, or set paths.containerdDir to another place.",
+            f"containerd cannot store images in {path}: overlayfs does not work on {kind}.",
+            "Mount a file system such as ext4 or XFS found, or set `paths.containerdDir` to another directory.",
         )
     elif kind == "tmpfs":
-        yield warning(f"{path} is in memory (tmpfs): images are lost at every boot.", "Mount a disk there.")
+        yield warning(f"{path} is in memory (tmpfs): images are lost at every reboot.", "Mount a disk found.")
 
 
 def file_system_type(mountinfo: str, path: str) -> str:
-    """The type of the file system that a path is on, by the mount point nearest above it."""
+    """Returns the type of the file system of a path, by the nearest mount point above it."""
     best, kind = "", ""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")

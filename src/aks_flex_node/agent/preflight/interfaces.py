@@ -1,5 +1,5 @@
-"""Interfaces through which checks see the network and file systems; requests that are retried once, and calls that
-run concurrently up to one deadline.
+"""Interfaces through which checks access the network and file systems, requests that are retried once, and calls that
+run concurrently with one deadline.
 """
 
 from __future__ import annotations
@@ -17,84 +17,86 @@ if TYPE_CHECKING:
 
 
 class ProbeFailure(Enum):
-    """Why nobody was heard."""
+    """Why a probe failed."""
 
-    NAME = "name"  # it cannot be looked up
-    UNTRUSTED = "untrusted"  # it shows a certificate that nobody we trust has signed
-    SILENCE = "silence"  # refused, cut, or no answer
+    NAME = "name"  # the name cannot be resolved
+    UNTRUSTED = "untrusted"  # the certificate is not trusted
+    SILENCE = "failure"  # connection refused, interrupted or timed out
 
 
 class ProbeFailed(Exception):  # noqa: N818 - it is what a check asks for, and often expected
-    """Nobody answered, or nobody we believe."""
+    """The server did not respond, or is not trusted."""
 
     def __init__(self, cause: ProbeFailure, reason: str) -> None:
         super().__init__(reason)
         self.cause = cause
-        self.reason = reason  # the cause as a clause: "the name x cannot be looked up"
+        self.reason = reason  # a clause, for example: the DNS name x cannot be resolved
 
 
 @dataclass(frozen=True)
 class ProbeResponse:
-    """An answer to a request."""
+    """The response to a probe."""
 
     status: int
-    date: float | None = None  # the server's clock, in seconds since 1970
-    document: Mapping[str, Any] = field(default_factory=dict)  # its body, if that is a JSON object
+    date: float | None = None  # the server's clock, Unix time
+    document: Mapping[str, Any] = field(default_factory=dict)  # the body, if it is a JSON object
 
 
 @dataclass(frozen=True)
 class ProbeRequest:
-    """One question over HTTP that changes nothing at the other end."""
+    """An HTTP request that changes nothing on the server."""
 
     url: str
-    authority: bytes | None = field(default=None, repr=False)  # the only CA to trust (PEM); else the machine's own
+    authority: bytes | None = field(
+        default=None, repr=False
+    )  # the only CA to trust (PEM); None means the machine's CAs
     token: Secret | None = None
-    body: Mapping[str, Any] | None = None  # sent as JSON, by POST
-    first_byte: bool = False  # of a file: its first byte is enough
+    body: Mapping[str, Any] | None = None  # sent as JSON with POST
+    first_byte: bool = False  # request only the first byte of a file
 
 
 class NetworkProbe(Protocol):
     def resolve(self, name: str) -> tuple[str, ...]:
-        """The addresses of a name; raises Unheard when it has none."""
+        """Returns the addresses of a name. Raises ProbeFailed if it has none."""
         ...
 
     def ask(self, request: ProbeRequest) -> ProbeResponse:
-        """What the server says, whatever its status; raises Unheard when none can be asked."""
+        """Returns the response, with any status. Raises ProbeFailed if there is none."""
         ...
 
 
 @dataclass(frozen=True)
 class FileSystemInfo:
-    """A file system, as far as it matters."""
+    """Free space and mount options of a file system."""
 
     device: int
-    free: int  # bytes that root may use
+    free: int  # bytes that root can use
     size: int
     inodes_free: int = 0
-    inodes: int = 0  # none where the file system makes them as it needs them
+    inodes: int = 0  # 0 if the file system allocates inodes dynamically
     read_only: bool = False
     noexec: bool = False  # mounted noexec
 
 
 RETRYABLE_STATUSES = frozenset((408, 425, 429))
-RETRY_IF_FASTER_SECONDS = 1.0  # whoever took longer to fail would take as long again
+RETRY_IF_FASTER_SECONDS = 1.0  # a slow failure would take as long again
 PAUSE_SECONDS = 0.2
 
 
 def is_retryable(status: int) -> bool:
-    """Whether time heals it."""
+    """Returns whether a status can be temporary."""
     return status in RETRYABLE_STATUSES or status >= 500
 
 
 def ask_with_retry(network: NetworkProbe, request: ProbeRequest) -> ProbeResponse:
-    """The answer, or the second one when the first was a quick failure that may not come again."""
+    """Sends a request. Retries once after a quick failure that can be temporary."""
     start = time.monotonic()
     try:
-        heard = network.ask(request)
-        if not is_retryable(heard.status):
-            return heard
-    except ProbeFailed as silence:
-        if silence.cause is not ProbeFailure.SILENCE or time.monotonic() - start > RETRY_IF_FASTER_SECONDS:
+        response = network.ask(request)
+        if not is_retryable(response.status):
+            return response
+    except ProbeFailed as failure:
+        if failure.cause is not ProbeFailure.SILENCE or time.monotonic() - start > RETRY_IF_FASTER_SECONDS:
             raise
     time.sleep(PAUSE_SECONDS)
     return network.ask(request)
@@ -105,37 +107,37 @@ CallResult = TypeVar("CallResult")
 
 
 class CallTimeout(Exception):  # noqa: N818 - not yet wrong: it may still come
-    """An answer that has not come in time."""
+    """A call did not finish before the deadline."""
 
 
 class BackgroundCall(Generic[CallResult]):
-    """A question on its way. Its thread never keeps the program from ending."""
+    """A call in a daemon thread, which does not prevent the process from exiting."""
 
-    def __init__(self, question: Callable[[], CallResult]) -> None:
-        self._question = question
-        self._told: list[CallResult] = []
+    def __init__(self, function: Callable[[], CallResult]) -> None:
+        self._function = function
+        self._results: list[CallResult] = []
         self._raised: list[Exception] = []
         self._thread = threading.Thread(target=self._work, name="preflight", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
         try:
-            self._told.append(self._question())
-        except Exception as raised:  # whatever it is, it is told to whoever waits
-            self._raised.append(raised)
+            self._results.append(self._function())
+        except Exception as failure:  # raised again in wait()
+            self._raised.append(failure)
 
     def wait(self, end: float) -> CallResult:
-        """The answer; raises what the question raised, and Late when the clock passes the end."""
+        """Returns the result. Raises the exception of the call, or CallTimeout after the deadline."""
         self._thread.join(max(0.0, end - time.monotonic()))
         if self._raised:
             raise self._raised[0]
-        if not self._told:
+        if not self._results:
             raise CallTimeout
-        return self._told[0]
+        return self._results[0]
 
 
 def run_concurrently(
-    question: Callable[[Item], CallResult], things: Iterable[Item]
+    function: Callable[[Item], CallResult], items: Iterable[Item]
 ) -> list[tuple[Item, BackgroundCall[CallResult]]]:
-    """Ask the same of many things; the answers come in the order of the things."""
-    return [(thing, BackgroundCall(lambda thing=thing: question(thing))) for thing in things]  # type: ignore[misc]
+    """Calls a function for each item concurrently. The calls are returned in the order of the items."""
+    return [(item, BackgroundCall(lambda item=item: function(item))) for item in items]  # type: ignore[misc]

@@ -26,11 +26,17 @@ def check_kernel(context: PreflightContext) -> Iterator[CheckFinding]:
     text = context.machine.kernel
     version = kernel_version(text)
     if version is None:
-        yield warning(f"The kernel's version ({text or 'nothing'}) makes no sense.", "Look at `uname -r`.")
+        yield warning(f"The kernel version ({text or 'empty'}) is not valid.", "Check `uname -r`.")
     elif version < LEAST_KERNEL:
-        yield error(f"The kernel is {text}; Kubernetes needs 4.19 or later.", "Upgrade the system, and reboot.")
+        yield error(
+            f"The kernel version is {text}, but Kubernetes needs 4.19 or later.",
+            "Upgrade the operating system and reboot.",
+        )
     elif version < GOOD_KERNEL:
-        yield warning(f"The kernel is {text}, which Kubernetes will give up soon.", "Upgrade it to 5.4 or later.")
+        yield warning(
+            f"The kernel version is {text}, which Kubernetes will not support much longer.",
+            "Upgrade to 5.4 or later.",
+        )
     else:
         yield ok(text)
 
@@ -42,38 +48,38 @@ def kernel_version(text: str) -> tuple[int, int] | None:
 
 def check_cgroups(context: PreflightContext) -> Iterator[CheckFinding]:
     unified = context.exists(CGROUP_V2_CONTROLLERS)
-    there = set(context.text(CGROUP_V2_CONTROLLERS).split()) if unified else mounted_controllers(context)
-    if not there:
+    controllers = set(context.text(CGROUP_V2_CONTROLLERS).split()) if unified else mounted_controllers(context)
+    if not controllers:
         yield error(
-            "There are no control groups at /sys/fs/cgroup.",
-            "Boot with systemd, which mounts them; in a container, let its runtime mount them writable.",
+            "No control groups are mounted at /sys/fs/cgroup.",
+            "Boot with systemd, which mounts them. In a container, configure the runtime to mount them writable.",
         )
         return
-    if missing := [name for name in CONTROLLERS if name not in there]:
+    if missing := [name for name in CONTROLLERS if name not in controllers]:
         yield error(
-            f"Control groups lack the controller {', '.join(missing)}, without which no kubelet starts.",
-            "Add `cgroup_enable=memory cgroup_memory=1` to the kernel's command line (on a Raspberry Pi in"
-            " /boot/firmware/cmdline.txt; elsewhere see /etc/default/grub), and reboot.",
+            f"The cgroup controllers {', '.join(missing)} are missing. The kubelet does not start without them.",
+            "Add `cgroup_enable=memory cgroup_memory=1` to the kernel command line (on a Raspberry Pi in "
+            "/boot/firmware/cmdline.txt, else in /etc/default/grub), and reboot.",
         )
     elif unified:
         yield ok("version 2")
     else:
         yield warning(
-            "Control groups are version 1, which Kubernetes is giving up; from 1.35 on the kubelet runs on it only"
-            " because the agent tells it to (failCgroupV1: false).",
-            "Boot with `systemd.unified_cgroup_hierarchy=1` on the kernel's command line when you can.",
+            "The machine uses cgroup v1, which is deprecated in Kubernetes. From 1.35 on, the kubelet runs on it "
+            "only because the agent sets failCgroupV1: false.",
+            "Add `systemd.unified_cgroup_hierarchy=1` to the kernel command line and reboot.",
         )
 
 
 def mounted_controllers(context: PreflightContext) -> set[str]:
-    """The controllers of version 1: each, or several together, has a directory."""
+    """Returns the mounted cgroup v1 controllers. One directory can have several of them."""
     enabled = enabled_controllers(context.text("/proc/cgroups"))
-    found = {word for name in context.names("/sys/fs/cgroup") for word in name.split(",")}
+    found = {controller for name in context.names("/sys/fs/cgroup") for controller in name.split(",")}
     return enabled & found
 
 
 def enabled_controllers(text: str) -> set[str]:
-    """What /proc/cgroups says is on."""
+    """Parses the enabled controllers from /proc/cgroups."""
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {row[0] for row in rows if row[-1] == "1"}
 
@@ -85,11 +91,11 @@ def check_modules(context: PreflightContext) -> Iterator[CheckFinding]:
         yield ok(", ".join(MODULES))
         return
     release = context.machine.kernel
-    message = f"The running kernel {release} has no module {' and no module '.join(missing)}."
+    message = f"The running kernel {release} does not have these modules: {', '.join(missing)}."
     if not context.exists(f"/lib/modules/{release}"):
-        yield error(message, f"/lib/modules/{release} is gone: reboot into the kernel that is installed now.")
+        yield error(message, f"/lib/modules/{release} does not exist. Reboot into the installed kernel.")
     else:
-        yield error(message, f"Try `sudo apt-get install linux-modules-extra-{release}`, or another kernel.")
+        yield error(message, f"Run `sudo apt-get install linux-modules-extra-{release}`, or use another kernel.")
 
 
 def _loadable(context: PreflightContext, name: str) -> bool:
@@ -98,24 +104,24 @@ def _loadable(context: PreflightContext, name: str) -> bool:
 
 def check_capabilities(context: PreflightContext) -> Iterator[CheckFinding]:
     if context.machine.can_raise_limits:
-        yield ok("all that matter")
+        yield ok("all required capabilities")
     else:
-        yield ok("CAP_SYS_RESOURCE is missing, as in a container; containerd is set up to do without it.")
+        yield ok("CAP_SYS_RESOURCE is missing, as in a container; containerd is configured to run without it.")
 
 
 def check_swap(context: PreflightContext) -> Iterator[CheckFinding]:
     used = swap_devices(context.text("/proc/swaps"))
     if used:
         yield warning(
-            f"The machine swaps to {', '.join(used)}; the node will turn that off, and reset turns it on again.",
-            "Nothing has to be done. To do it yourself: `sudo swapoff -a`, and take it out of /etc/fstab.",
+            f"Swap is enabled ({', '.join(used)}). The node will disable it, and `reset` enables it again.",
+            "No action is needed. To disable it manually, run `sudo swapoff -a` and remove it from /etc/fstab.",
         )
     else:
         yield ok("none")
 
 
 def swap_devices(text: str) -> list[str]:
-    """The devices and files of /proc/swaps, below its heading."""
+    """Parses the devices and files from /proc/swaps, after its header line."""
     return [line.split()[0] for line in text.splitlines()[1:] if line.strip()]
 
 
@@ -124,19 +130,19 @@ SYSCTL_DIRECTORIES = (
     "/etc/sysctl.d",
     "/run/sysctl.d",
     "/usr/lib/sysctl.d",
-)  # of two files of one name the first counts
-SYSCTL_CONF = "/etc/sysctl.conf"  # `sysctl --system` reads it after all others
+)  # the first of two files with the same name applies
+SYSCTL_CONF = "/etc/sysctl.conf"  # `sysctl --system` reads it last
 
 
 def check_sysctl(context: PreflightContext) -> Iterator[CheckFinding]:
-    wrong = [found for path in _overriding_files(context) for found in _conflicting_settings(context, path)]
-    yield from wrong
-    if not wrong:
-        yield ok("none that differ from the node's")
+    conflicts = [found for path in _overriding_files(context) for found in _conflicting_settings(context, path)]
+    yield from conflicts
+    if not conflicts:
+        yield ok("no conflicting settings")
 
 
 def _overriding_files(context: PreflightContext) -> list[str]:
-    """The files that have their way over ours."""
+    """Returns the files that override the node's sysctl file."""
     found: dict[str, str] = {}
     for folder in SYSCTL_DIRECTORIES:
         for name in context.names(folder):
@@ -151,13 +157,13 @@ def _conflicting_settings(context: PreflightContext, path: str) -> Iterator[Chec
     for key, value in parse_sysctl_file(context.text(path)).items():
         if SYSCTLS.get(key, value) != value:
             yield warning(
-                f"{path} sets {key} = {value}, and the node needs {SYSCTLS[key]}.",
-                f"Take that line out of {path}, or set it to {SYSCTLS[key]}.",
+                f"{path} sets {key} = {value}, but the node needs {SYSCTLS[key]}.",
+                f"Remove this line from {path}, or set it to {SYSCTLS[key]}.",
             )
 
 
 def parse_sysctl_file(text: str) -> dict[str, str]:
-    """What a file of sysctl.d sets. The last line of a key counts, and a pattern never has its way over a key."""
+    """Parses a sysctl.d file. The last line of a key applies, and a pattern never overrides a key."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         key, equals, value = line.strip().lstrip("-").partition("=")
@@ -167,7 +173,7 @@ def parse_sysctl_file(text: str) -> dict[str, str]:
 
 
 def dotted_key(key: str) -> str:
-    """A key may be written with slashes; then dots and slashes have changed places."""
+    """Returns a key with dots as separators. In keys written with slashes, dots and slashes are swapped."""
     slash, dot = key.find("/"), key.find(".")
     if slash < 0 or 0 <= dot < slash:
         return key

@@ -1,4 +1,4 @@
-"""The network probe of the running machine: the system's resolver, and urllib3 with verified TLS.
+"""The network probe of this machine: the system's resolver, and urllib3 with verified TLS.
 
 Slow to import, so import it late and from one thread.
 """
@@ -52,7 +52,7 @@ LOOKUP_SECONDS, CONNECT_SECONDS, READ_SECONDS = 5.0, 3.0, 4.0
 PARALLEL = 8
 MAX_BODY_BYTES = 1 << 18
 NO_ANSWER = {socket.EAI_AGAIN, socket.EAI_FAIL}
-PoolKey = tuple[str | None, bytes | None]  # a proxy, and a CA
+PoolKey = tuple[str | None, bytes | None]  # a proxy and a CA
 
 
 class SystemNetworkProbe:
@@ -65,7 +65,7 @@ class SystemNetworkProbe:
         self._lookups: dict[str, tuple[BackgroundCall[tuple[str, ...]], float]] = {}
 
     def resolve(self, name: str) -> tuple[str, ...]:
-        """A name is looked up once, and whoever asks for it meanwhile gets the same answer."""
+        """Resolves a name once. Concurrent callers share the result."""
         with self._lock:
             if name not in self._lookups:
                 self._lookups[name] = (BackgroundCall(lambda: resolve_name(name)), time.monotonic() + LOOKUP_SECONDS)
@@ -73,24 +73,24 @@ class SystemNetworkProbe:
         try:
             return call.wait(end)
         except CallTimeout:
-            raise name_unknown(name, f"no name server answers within {LOOKUP_SECONDS:g} s") from None
+            raise name_unknown(name, f"no DNS server responded within {LOOKUP_SECONDS:g} s") from None
 
     def ask(self, request: ProbeRequest) -> ProbeResponse:
         url = request.url
-        sent = {**_headers(request), **({} if request.token else basic_auth_header(url))}
+        headers = {**_headers(request), **({} if request.token else basic_auth_header(url))}
         for _ in range(MAX_REDIRECTS + 1):
-            with closing(self._send(request, url, sent)) as raw:
+            with closing(self._send(request, url, headers)) as raw:
                 target = redirect_target(url, raw.status, raw.headers)
-                # A server that we speak to with credentials has no business to send us elsewhere.
+                # Requests with credentials do not follow redirects.
                 if target is None or target == url or request.authority:
                     return _read_response(raw, request)
-            sent = redirected_headers(sent, url, target)
+            headers = redirected_headers(headers, url, target)
             url = _followed(url, target)
         raise ProbeFailed(ProbeFailure.SILENCE, f"it redirects more than {MAX_REDIRECTS} times")
 
     def _send(self, request: ProbeRequest, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
         proxy = self._sources.proxy_for(url)
-        self.resolve(urlsplit(proxy or url).hostname or "")  # says more about a failure than urllib3 does
+        self.resolve(urlsplit(proxy or url).hostname or "")  # gives a clearer error than urllib3
         body = None if request.body is None else json.dumps(request.body).encode()
         method = "GET" if body is None else "POST"
         pool = self._pool(proxy, request.authority)
@@ -115,37 +115,37 @@ def resolve_name(name: str) -> tuple[str, ...]:
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as failed:
-        silent = isinstance(failed, socket.gaierror) and failed.errno in NO_ANSWER
-        raise name_unknown(name, "no name server answers" if silent else "there is no such name") from failed
+        no_answer = isinstance(failed, socket.gaierror) and failed.errno in NO_ANSWER
+        raise name_unknown(name, "no DNS server responded" if no_answer else "the name does not exist") from failed
     return tuple(dict.fromkeys(str(each[4][0]) for each in found))
 
 
-def name_unknown(name: str, why: str) -> ProbeFailed:
-    return ProbeFailed(ProbeFailure.NAME, f"the name {name} cannot be looked up: {why}")
+def name_unknown(name: str, cause: str) -> ProbeFailed:
+    return ProbeFailed(ProbeFailure.NAME, f"the DNS name {name} cannot be resolved: {cause}")
 
 
 def probe_tls_context(authority: bytes | None, ca_file: str | None) -> ssl.SSLContext:
-    """Trust this CA alone; without one, those of the machine and of the configuration."""
+    """Trusts only this CA. Without one, trusts the CAs of the machine and of the configuration."""
     try:
         if authority is not None:
             return tls_context(system=False, pem=authority, partial_chain=True)
         return tls_context(system=True, ca_file=ca_file or None)
     except (OSError, ValueError) as failed:
-        what = "node.kubelet.caCertData" if authority is not None else f"the CA file {ca_file}"
-        raise ProbeFailed(ProbeFailure.UNTRUSTED, f"{what} cannot be read: {failed}") from failed
+        source = "node.kubelet.caCertData" if authority is not None else f"the CA file {ca_file}"
+        raise ProbeFailed(ProbeFailure.UNTRUSTED, f"{source} cannot be read: {failed}") from failed
 
 
 def explain_probe_failure(failed: Exception, url: str, proxy: str | None) -> ProbeFailed:
-    """Why a request failed, in plain words."""
+    """Classifies the failure of a request."""
     chain = list(exception_chain(failed))
     for each in chain:
         if isinstance(each, ssl.SSLCertVerificationError):
             return ProbeFailed(ProbeFailure.UNTRUSTED, each.verify_message or "it cannot be verified")
-        # A new connection that fails in another way is, to urllib3, a kind of time that ran out.
+        # In urllib3, NewConnectionError is a subclass of ConnectTimeoutError.
         if isinstance(each, ConnectTimeoutError) and not isinstance(each, NewConnectionError):
             who = f"the proxy {url_host(proxy)}" if proxy else url_host(url)
             return ProbeFailed(
-                ProbeFailure.SILENCE, f"{who} does not answer: no connection within {CONNECT_SECONDS:g} s"
+                ProbeFailure.SILENCE, f"{who} does not respond: no connection within {CONNECT_SECONDS:g} s"
             )
     known = failed if isinstance(failed, HTTPError | OSError) else OSError(str(failed))
     reason = explain_failure(known, url, proxy, READ_SECONDS).cause
@@ -167,7 +167,7 @@ def _headers(request: ProbeRequest) -> dict[str, str]:
 
 def _followed(url: str, target: str) -> str:
     if not is_redirect_allowed(url, target):
-        raise ProbeFailed(ProbeFailure.SILENCE, "it redirects from TLS to what is not protected")
+        raise ProbeFailed(ProbeFailure.SILENCE, "it redirects from https to an unencrypted URL")
     return target
 
 

@@ -22,12 +22,12 @@ LOCAL = "127.0.0.1"
 
 @dataclass(frozen=True)
 class NodePort:
-    """A port of ours."""
+    """A port that the node needs."""
 
     number: int
     who: str
     address: str = LOCAL
-    remedy: str = ""  # how to move it
+    remedy: str = ""  # how to change the port
     needed: bool = True
 
 
@@ -40,7 +40,7 @@ class PortListener:
 
 @dataclass(frozen=True)
 class PortOwner:
-    """The process that holds a port."""
+    """The process that uses a port."""
 
     pid: int
     name: str
@@ -50,54 +50,57 @@ class PortOwner:
 
 
 def node_ports(config: NodeConfig) -> Iterator[NodePort]:
-    """The ports that the node's services will take."""
+    """Yields the ports that the node's services use."""
     extra = config.node.kubelet.extra_config
     yield NodePort(_number(extra.get("port"), 10250), "the kubelet", EVERYWHERE[0])
-    yield NodePort(_number(extra.get("healthzPort"), 10248), "the kubelet's own health")
+    yield NodePort(_number(extra.get("healthzPort"), 10248), "the kubelet's health endpoint")
     address, _, number = config.containerd.metrics_address.rpartition(":")
     if number.isdigit():
-        moved = "Or set containerd.metricsAddress to another port, or to nothing."
+        moved = "Or set `containerd.metricsAddress` to another port, or to an empty string."
         yield NodePort(int(number), "containerd's metrics", address.strip("[]") or EVERYWHERE[0], moved)
     if config.npd.enabled:
-        yield NodePort(20256, "node-problem-detector's health", needed=False)
+        yield NodePort(20256, "node-problem-detector's health endpoint", needed=False)
         yield NodePort(20257, "node-problem-detector's metrics", needed=False)
     yield NodePort(10249, "kube-proxy's metrics, if the cluster runs it here", EVERYWHERE[0], needed=False)
-    yield NodePort(10256, "kube-proxy's health, if the cluster runs it here", EVERYWHERE[0], needed=False)
+    yield NodePort(10256, "kube-proxy's health endpoint, if the cluster runs it here", EVERYWHERE[0], needed=False)
 
 
-def _number(given: object, otherwise: int) -> int:
-    return given if isinstance(given, int) else otherwise
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) else default
 
 
 def check_ports(context: PreflightContext) -> Iterator[CheckFinding]:
-    there = [*listeners(context.text("/proc/net/tcp")), *listeners(context.text("/proc/net/tcp6"))]
+    listening = [*listeners(context.text("/proc/net/tcp")), *listeners(context.text("/proc/net/tcp6"))]
     mine = list(node_ports(context.config))
-    wrong = [finding for port in mine for finding in _judge(context, port, there)]
-    yield from wrong
-    if not wrong:
+    problems = [finding for port in mine for finding in _check_port(context, port, listening)]
+    yield from problems
+    if not problems:
         numbers = ", ".join(str(port.number) for port in mine)
-        yield ok(f"{numbers} are free, or held by this node" if context.joined else f"{numbers} are free")
+        yield ok(f"{numbers} are free or used by this node" if context.joined else f"{numbers} are free")
 
 
-def _judge(context: PreflightContext, port: NodePort, there: list[PortListener]) -> Iterator[CheckFinding]:
-    taken = next((listener for listener in there if conflicts(port, listener)), None)
-    holder = find_owner(context, taken.inode) if taken else None
-    if taken and not _ours(context, port, holder):
-        yield _taken(port, holder)
+def _check_port(context: PreflightContext, port: NodePort, listening: list[PortListener]) -> Iterator[CheckFinding]:
+    taken = next((listener for listener in listening if conflicts(port, listener)), None)
+    owner = find_owner(context, taken.inode) if taken else None
+    if taken and not _ours(context, port, owner):
+        yield _taken(port, owner)
 
 
-def _taken(port: NodePort, holder: PortOwner | None) -> CheckFinding:
-    message = f"Port {port.number} is taken by {holder or 'another process'}; it is for {port.who}."
-    find = f"`sudo ss -ltnp 'sport = :{port.number}'` shows who holds it; stop that, or give it another port."
+def _taken(port: NodePort, owner: PortOwner | None) -> CheckFinding:
+    message = f"Port {port.number} is used by {owner or 'another process'}, but {port.who} needs it."
+    find = (
+        f"Run `sudo ss -ltnp 'sport = :{port.number}'` to show the process. Stop it, or configure another port "
+        "for it."
+    )
     return (error if port.needed else warning)(message, f"{find} {port.remedy}".rstrip())
 
 
-def _ours(context: PreflightContext, port: NodePort, holder: PortOwner | None) -> bool:
-    """Whether it is one of our services, or in a node that works one of the cluster's pods, that listens there."""
-    if context.joined and (holder is None or not port.needed):
+def _ours(context: PreflightContext, port: NodePort, owner: PortOwner | None) -> bool:
+    """Returns whether the port is used by a service of the agent or, on a joined node, by a pod of the cluster."""
+    if context.joined and (owner is None or not port.needed):
         return True
     pids = {context.host.unit(name).pid for name in context.owned_services}
-    return holder is not None and holder.pid in pids
+    return owner is not None and owner.pid in pids
 
 
 def conflicts(port: NodePort, listener: PortListener) -> bool:
@@ -107,7 +110,7 @@ def conflicts(port: NodePort, listener: PortListener) -> bool:
 
 
 def listeners(table: str) -> list[PortListener]:
-    """Who listens, out of /proc/net/tcp or tcp6."""
+    """Parses the listening sockets from /proc/net/tcp or tcp6."""
     rows = [line.split() for line in table.splitlines()[1:]]
     return [
         PortListener(parse_proc_address(row[1].split(":")[0]), int(row[1].split(":")[1], 16), row[9])
@@ -117,7 +120,7 @@ def listeners(table: str) -> list[PortListener]:
 
 
 def parse_proc_address(text: str) -> str:
-    """The kernel writes an address as numbers of 32 bits in the machine's own order."""
+    """Parses an address of /proc/net, which is written as 32-bit numbers in host byte order."""
     packed = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
     address = ipaddress.ip_address(packed)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -125,7 +128,7 @@ def parse_proc_address(text: str) -> str:
 
 
 def find_owner(context: PreflightContext, inode: str) -> PortOwner | None:
-    """The process that has this socket, as far as we may see."""
+    """Returns the process that owns a socket, if it is visible."""
     for pid in filter(str.isdigit, context.names("/proc")):
         for handle in context.names(f"/proc/{pid}/fd"):
             if link_target(context, f"/proc/{pid}/fd/{handle}") == f"socket:[{inode}]":

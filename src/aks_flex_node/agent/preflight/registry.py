@@ -1,4 +1,4 @@
-"""All preflight checks, and the runner that runs them side by side with a time limit each."""
+"""All preflight checks, and the runner that runs them concurrently with a time limit."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ CHECKS: tuple[Check, ...] = (
     Check("root", "runs as root", host_checks.check_root),
     Check("os", "operating system", host_checks.check_operating_system),
     Check("architecture", "processor architecture", host_checks.check_architecture),
-    Check("systemd", "systemd is in charge", host_checks.check_systemd),
+    Check("systemd", "systemd is the init system", host_checks.check_systemd),
     Check("hostname", "name of the node", host_checks.check_hostname),
     Check("memory", "memory", host_checks.check_memory),
-    Check("cpu", "processors", host_checks.check_cpu),
-    Check("disk", "room on disks", disk_checks.check_disk),
-    Check("kernel", "version of the kernel", kernel_checks.check_kernel),
+    Check("cpu", "CPUs", host_checks.check_cpu),
+    Check("disk", "disk space", disk_checks.check_disk),
+    Check("kernel", "kernel version", kernel_checks.check_kernel),
     Check("cgroups", "control groups", kernel_checks.check_cgroups),
     Check("modules", "kernel modules", kernel_checks.check_modules),
-    Check("sysctl", "kernel settings of others", kernel_checks.check_sysctl),
+    Check("sysctl", "conflicting kernel settings", kernel_checks.check_sysctl),
     Check("capabilities", "capabilities", kernel_checks.check_capabilities),
     Check("swap", "swap", kernel_checks.check_swap),
-    Check("programs", "needed programs", host_checks.check_programs),
+    Check("programs", "required programs", host_checks.check_programs),
     Check("ports", "ports are free", port_checks.check_ports),
     Check("other-runtime", "no other kubelet or container runtime", conflict_checks.check_other_runtime),
-    Check("leftovers", "nothing left of an earlier node", conflict_checks.check_leftovers),
-    Check("dns", "names can be looked up", cluster_checks.check_dns, remote=True),
+    Check("leftovers", "no leftovers of an earlier node", conflict_checks.check_leftovers),
+    Check("dns", "DNS names can be resolved", cluster_checks.check_dns, remote=True),
     Check("api-server", "the API server and its CA", cluster_checks.check_api_server, remote=True),
-    Check("clock", "the clock is right", cluster_checks.check_clock, remote=True),
+    Check("clock", "the clock is correct", cluster_checks.check_clock, remote=True),
     Check("token", "the bootstrap token", cluster_checks.check_token, remote=True),
-    Check("artifacts", "programs can be fetched", artifact_checks.check_artifacts, remote=True),
+    Check("artifacts", "artifacts can be downloaded", artifact_checks.check_artifacts, remote=True),
 )
 NAMES = tuple(check.name for check in CHECKS)
 
 
-CHECK_SECONDS = 10.0  # what a check may take
+CHECK_SECONDS = 10.0  # time limit of all checks
 
 
 def run_checks(
@@ -65,42 +65,42 @@ def run_checks(
     seconds: float = CHECK_SECONDS,
     watch: Callable[[Check], None] = lambda _: None,
 ) -> list[CheckFinding]:
-    """What all checks find, in their own order; `watch` is told of each check whose findings are in."""
+    """Runs the checks and returns their findings in order. Calls `watch` after each check."""
     checks = checks or all_checks()
     refuse_unknown(skip, [check.name for check in checks])
-    chosen = [check for check in checks if check.name not in skip]
+    selected = [check for check in checks if check.name not in skip]
     end = time.monotonic() + seconds
     findings: list[CheckFinding] = []
-    for check, call in run_concurrently(lambda check: list(check.run(context)), chosen):
+    for check, call in run_concurrently(lambda check: list(check.run(context)), selected):
         found = [replace(finding, check=check.name) for finding in _collect(check, call, end, seconds)]
-        # A node must be repaired while the cluster, or all the world, is away.
+        # A joined node must be repairable while the cluster or the network is unavailable.
         findings += map(as_warning, found) if check.remote and context.has_credential else found
         watch(check)
     return findings
 
 
 def all_checks() -> tuple[Check, ...]:
-    # What they import must be here before threads start: two that import at once can lock each other out.
+    # Import everything before threads start: concurrent imports can deadlock.
 
     return CHECKS
 
 
-def refuse_unknown(given: Iterable[str], names: Sequence[str]) -> None:
-    for name in sorted(given):
+def refuse_unknown(skip: Iterable[str], names: Sequence[str]) -> None:
+    for name in sorted(skip):
         if name not in names:
             near = difflib.get_close_matches(name, names, 1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
-            raise CommandUsageError("check-unknown", f"There is no check {name!r}.", hint)
+            hint = f"Did you mean {near[0]}?" if near else f"Checks: {', '.join(names)}."
+            raise CommandUsageError("check-unknown", f"The check {name!r} does not exist.", hint)
 
 
 def _collect(
     check: Check, call: BackgroundCall[list[CheckFinding]], end: float, seconds: float
 ) -> list[CheckFinding]:
-    skipping = f"Go on without this check by --skip {check.name}, if you are sure."
+    hint = f"If you are sure, skip this check with `--skip {check.name}`."
     try:
         return call.wait(end) or [ok(check.title)]
     except CallTimeout:
-        return [error(f"The check {check.name} did not end within {seconds:g} s.", skipping)]
-    except Exception as raised:  # a mistake in one check must not hide what the others found
-        what = f"{type(raised).__name__}: {raised}".rstrip(": ")
-        return [error(f"The check {check.name} could not be made ({what}).", skipping)]
+        return [error(f"The check {check.name} did not finish within {seconds:g} s.", hint)]
+    except Exception as raised:  # a failing check must not hide the findings of the others
+        cause = f"{type(raised).__name__}: {raised}".rstrip(": ")
+        return [error(f"The check {check.name} failed ({cause}).", hint)]

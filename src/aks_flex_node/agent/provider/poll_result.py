@@ -1,4 +1,4 @@
-"""Classifies the provider's answers. Pure and strict: an answer that is not plainly the provider's counts as none."""
+"""Classifies the responses of the provider. A response that is not clearly from the provider is not trusted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 PARENT_NOT_FOUND_CODES = {"ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound"}
-MAX_MESSAGE_LENGTH = 500  # characters of what somebody else says
+MAX_MESSAGE_LENGTH = 500  # limit for texts from the remote side
 
 
 class ProviderState(Enum):
-    """How it stands between this node and the provider: each is shown by `status` and has a section in the docs."""
+    """State of the connection between this node and the provider, shown by `status`."""
 
     STARTING = "Starting"
     CONNECTED = "Connected"
@@ -32,7 +32,7 @@ class ProviderState(Enum):
     BAD_CONFIGURATION = "ConfigurationInvalid"
     NO_CLUSTER = "ClusterNotFound"
     DELETED = "Deleted"
-    AGENT_FAILING = "AgentError"  # it was us
+    AGENT_FAILING = "AgentError"  # an internal error of the agent
 
     def __str__(self) -> str:
         return self.value
@@ -42,10 +42,10 @@ class ProviderState(Enum):
 class PollResult:
     state: ProviderState
     message: str = ""
-    changed: bool = False  # there is news
+    changed: bool = False  # a new configuration version is available
     version: str = ""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    retry_after: float | None = None  # seconds that the provider asks us to wait
+    retry_after: float | None = None  # the provider's Retry-After, in seconds
 
     @property
     def is_ok(self) -> bool:
@@ -53,25 +53,25 @@ class PollResult:
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same question may get another answer in a moment."""
+        """Returns whether a retry without any change can succeed."""
         return self.state in {ProviderState.UNREACHABLE, ProviderState.THROTTLED, ProviderState.FAILING}
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes) -> PollResult:
-    """The meaning of an answer to a poll."""
+    """Classifies the response to a poll."""
     if status == 304:
         return PollResult(ProviderState.CONNECTED)
     if status == 200:
         return _parse_config(body)
     code, message = parse_arm_error(body)
     if not code:
-        return _not_the_provider(f"status {status}, and not in the words of a resource provider")
+        return _not_the_provider(f"status {status} without an ARM error body")
     after = parse_retry_after(headers.get("Retry-After", ""))
     return PollResult(_error_state(status, code), f"{code}: {message} (status {status})", retry_after=after)
 
 
 def _error_state(status: int, code: str) -> ProviderState:
-    """Only the word for "this resource does not exist" means that it was deleted."""
+    """Only the code ResourceNotFound means that the node was deleted."""
     if status == 404 and code == "ResourceNotFound":
         return ProviderState.DELETED
     if status == 404 and code in PARENT_NOT_FOUND_CODES:
@@ -84,25 +84,26 @@ def _parse_config(body: bytes) -> PollResult:
     document = parse_object(body)
     properties = document.get("properties")
     if not isinstance(properties, dict):
-        return _not_the_provider("an answer that is no flexNodeConfig")
+        return _not_the_provider("not a flexNodeConfig")
     version, config = str(properties.get("configVersion") or ""), properties.get("config")
     if not (version.isascii() and version.isdigit() and isinstance(config, dict) and config):
-        return _not_the_provider("a flexNodeConfig without a configuration or its version")
+        return _not_the_provider("a flexNodeConfig without a configuration or a version")
     return PollResult(ProviderState.CONNECTED, changed=True, version=version, config=config)
 
 
 def _not_the_provider(what: str) -> PollResult:
     return PollResult(
-        ProviderState.UNEXPECTED_RESPONSE, f"The answer was {what}: a proxy or a login page may answer in its place."
+        ProviderState.UNEXPECTED_RESPONSE,
+        f"Unexpected response from the provider: {what}. A proxy or a sign-in page may have answered instead.",
     )
 
 
 def parse_arm_error(body: bytes) -> tuple[str, str]:
-    """Code and message of ARM's error; empty when it is none."""
+    """Returns code and message of an ARM error, or empty strings if the body is not an ARM error."""
     error = parse_object(body).get("error")
     if not isinstance(error, dict) or not isinstance(error.get("code"), str):
         return "", ""
-    return error["code"][:MAX_MESSAGE_LENGTH], str(error.get("message") or "no reason was given")[:MAX_MESSAGE_LENGTH]
+    return error["code"][:MAX_MESSAGE_LENGTH], str(error.get("message") or "no message")[:MAX_MESSAGE_LENGTH]
 
 
 def parse_object(body: bytes) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Requests of this node to the resource provider: long polls, actions, and the announcement before a join by Azure
-identity.
+"""HTTP client of this node for the resource provider: long polls, actions, and the announcement that precedes a join
+with an Azure identity.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 MAX_RESPONSE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
-GRACE_SECONDS = 20.0  # seconds that an answer may come later than it should
-CONNECT_SECONDS = 10.0  # seconds, to each address that the provider has
+GRACE_SECONDS = 20.0  # extra time for a late response
+CONNECT_SECONDS = 10.0  # for each address of the provider
 
 
 class ProviderRequestError(Exception):
-    """There is no answer of the provider; the verdict says why."""
+    """The provider did not respond or rejected the request. `result` has the cause."""
 
     def __init__(self, result: PollResult) -> None:
         super().__init__(result.message)
@@ -58,24 +58,30 @@ class ProviderClient:
     _pool: PoolManager | None = None
 
     def poll(self, version: str, wait: int) -> PollResult:
-        """Ask whether there is anything newer than a version; the provider may take some time to say no."""
+        """Polls for a configuration newer than `version`. The provider can wait up to `wait` seconds before it
+        answers.
+        """
         headers = {"If-None-Match": f'"{version}"'} if version else {}
         if wait and version:
             headers["Prefer"] = f"wait={wait}"
         try:
             return classify(*self._request("GET", "", headers, None, wait + self.grace))
-        except ProviderRequestError as without:
-            return without.result
+        except ProviderRequestError as failure:
+            return failure.result
 
     def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
-        """Do one of the actions that a node may; Unanswered when the provider does not, or says no."""
+        """Runs an action of the node resource. Raises ProviderRequestError if it fails."""
         status, headers, content = self._request("POST", action, {}, body if body is not None else {}, self.grace)
         document = parse_object(content)
         if status == 200 and document and not parse_arm_error(content)[0]:
             return document
         result = classify(status, headers, content)
         raise ProviderRequestError(
-            result if not result.is_ok else PollResult(ProviderState.UNEXPECTED_RESPONSE, "An odd answer.")
+            result
+            if not result.is_ok
+            else PollResult(
+                ProviderState.UNEXPECTED_RESPONSE, f"Unexpected response from the provider (HTTP {status})."
+            )
         )
 
     def close(self) -> None:
@@ -85,12 +91,12 @@ class ProviderClient:
     def _request(
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        status, answered, content = self._send(method, action, headers, body, seconds)
+        status, response_headers, content = self._send(method, action, headers, body, seconds)
         if status == 401:
-            # It may have ended early: by a clock that was set, or because somebody revoked it.
+            # The token can be invalid before its expiry: the clock was changed, or the token was revoked.
             self.tokens.invalidate()
-            status, answered, content = self._send(method, action, headers, body, seconds)
-        return status, answered, content
+            status, response_headers, content = self._send(method, action, headers, body, seconds)
+        return status, response_headers, content
 
     def _send(
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
@@ -98,7 +104,7 @@ class ProviderClient:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        sent = {
+        request_headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "Authorization": f"Bearer {self._token()}",
@@ -107,24 +113,28 @@ class ProviderClient:
         }
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
-            sent["Content-Type"] = "application/json"
+            request_headers["Content-Type"] = "application/json"
         limit = Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds)
         url = self.endpoint.url(action)
         try:
-            answer = self._pool_manager().request(
+            response = self._pool_manager().request(
                 method,
                 url,
                 body=data,
-                headers=sent,
+                headers=request_headers,
                 timeout=limit,
                 preload_content=False,
                 redirect=False,
                 retries=False,
             )
             try:
-                return answer.status, answer.headers, _read_body(answer, seconds)  # in any letters, so no dict
+                return (
+                    response.status,
+                    response.headers,
+                    _read_body(response, seconds),
+                )  # headers are case-insensitive
             finally:
-                answer.release_conn()
+                response.release_conn()
         except (HTTPError, OSError) as error:
             raise ProviderRequestError(self._unreachable(error, seconds)) from None
 
@@ -137,8 +147,8 @@ class ProviderClient:
     def _pool_manager(self) -> PoolManager:
         if self._pool is None:
             logging.getLogger("urllib3").setLevel(logging.ERROR)
-            sources, given = proxy_options(self.config), self.endpoint.trust
-            trust = tls_context(system=given is None, pem=given)
+            sources, private_ca = proxy_options(self.config), self.endpoint.trust
+            trust = tls_context(system=private_ca is None, pem=private_ca)
             self._pool = make_pool(sources, sources.proxy_for(self.endpoint.origin), trust)
         return self._pool
 
@@ -147,29 +157,33 @@ class ProviderClient:
         cause = explain_failure(error, self.endpoint.origin, proxy, seconds).cause
         untrusted = find_certificate_error(error) is not None
         self.close()
-        return PollResult(ProviderState.UNTRUSTED if untrusted else ProviderState.UNREACHABLE, f"No answer: {cause}.")
+        return PollResult(
+            ProviderState.UNTRUSTED if untrusted else ProviderState.UNREACHABLE, f"Provider unreachable: {cause}."
+        )
 
 
-def _read_body(answer: BaseHTTPResponse, seconds: float) -> bytes:
-    """The body, within a bound of size and one of time, however slowly it drips."""
+def _read_body(response: BaseHTTPResponse, seconds: float) -> bytes:
+    """Reads the body. Limits both its size and the total time."""
     end, content = time.monotonic() + seconds, b""
-    while piece := answer.read1(READ_BYTES, decode_content=False):
+    while piece := response.read1(READ_BYTES, decode_content=False):
         content += piece
         if len(content) > MAX_RESPONSE_BYTES or time.monotonic() > end:
-            answer.close()
+            response.close()
             raise ProviderRequestError(
-                PollResult(ProviderState.UNEXPECTED_RESPONSE, "The answer does not come to an end.")
+                PollResult(
+                    ProviderState.UNEXPECTED_RESPONSE, "The response of the provider is too large or too slow."
+                )
             )
     return content
 
 
 @dataclass(frozen=True)
 class ProviderEndpoint:
-    """The resource of one node, at one provider."""
+    """The resource of one node at the provider."""
 
     origin: str
-    path: str  # of the resource
-    trust: bytes | None = None  # CA certificates (PEM) that vouch for it; the system's when left out
+    path: str  # path of the resource
+    trust: bytes | None = None  # CA certificates (PEM) of the provider; None means the system's CAs
 
     def url(self, action: str = "") -> str:
         tail = f"/{action}" if action else ""
@@ -177,27 +191,29 @@ class ProviderEndpoint:
 
 
 def provider_endpoint(config: NodeConfig, node: str) -> ProviderEndpoint:
-    """Where this node's configuration is."""
+    """Returns the endpoint of this node's configuration."""
     found = target_cluster(config)
     if found is None:
         raise ConfigError(
             "cluster-id-missing",
-            "The configuration does not say which AKS cluster this node belongs to, so it cannot be followed.",
-            "Set azure.targetCluster.resourceId, or continuousMonitoring: false.",
+            "The node cannot be managed: the configuration does not name its AKS cluster.",
+            "Set `azure.targetCluster.resourceId`, or set `continuousMonitoring` to false.",
         )
     subscription, group, name = (quote(part, safe="") for part in found)
     path = (
         f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.ContainerService"
         f"/managedClusters/{name}/flexNodeConfig/{quote(node, safe='')}"
     )
-    given = config.provider.ca_cert_data or (None if config.provider.url else config.azure.ca_cert_data)
+    private_ca = config.provider.ca_cert_data or (None if config.provider.url else config.azure.ca_cert_data)
     return ProviderEndpoint(
-        config.provider.url or resource_manager(config), path, read_certificate(given) if given else None
+        config.provider.url or resource_manager(config), path, read_certificate(private_ca) if private_ca else None
     )
 
 
 def provider_scope(config: NodeConfig) -> str:
-    """What a token for the provider is asked for. An audience that ends with a slash keeps it, as Entra wants it."""
+    """Returns the OAuth scope of tokens for the provider. A trailing slash of the audience is significant for Entra
+    ID.
+    """
     return f"{config.provider.audience or resource_manager(config)}/.default"
 
 
@@ -205,5 +221,5 @@ ANNOUNCEMENT: dict[str, Any] = {"joinState": "ConfigFetched"}
 
 
 def announce_node(provider: ProviderClient) -> None:
-    """Raises Unanswered when the provider does not answer, or does not know us."""
+    """Announces the node to the provider. Raises ProviderRequestError if that fails."""
     provider.post_action("reportStatus", ANNOUNCEMENT)

@@ -1,1 +1,3 @@
-"""The way to a cluster's private network: a point-to-site VPN gateway in Azure, and a real OpenVPN client here."""
+"""Point-to-site VPN to the private network of a cluster: the VPN gateway in Azure and the OpenVPN client on this
+machine.
+"""

@@ -1,6 +1,7 @@
-"""Client certificates by which the VPN gateway knows this machine.
+"""Client certificates that identify this machine to the VPN gateway.
 
-Each has a root of its own whose private key is never written to disk; renewal creates a new pair.
+Each certificate has its own root, whose private key is never written to disk. Renewal creates a new root and
+certificate.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 VALIDITY_DAYS = 365
-BACKDATED = datetime.timedelta(days=1)  # clocks of machines and gateways are often late
-KEY_BITS = 2048  # what Azure's gateways take
+BACKDATED = datetime.timedelta(days=1)  # tolerates clocks that are behind
+KEY_BITS = 2048  # supported by Azure VPN gateways
 
 
 @dataclass(frozen=True)
 class ClientCertificate:
-    name: str  # of the root on the gateway
-    root: str  # its public data: DER in base64, on one line
-    pem: bytes = field(repr=False)  # the client's key and certificate, then the root's certificate
+    name: str  # name of the root certificate on the gateway
+    root: str  # the root certificate: DER in base64, on one line
+    pem: bytes = field(repr=False)  # the client certificate, the root certificate and the client's private key
 
 
 def make_client_certificate(node: str, days: int = VALIDITY_DAYS) -> ClientCertificate:
@@ -54,19 +55,19 @@ def make_client_certificate(node: str, days: int = VALIDITY_DAYS) -> ClientCerti
     )
     plain = serialization.Encoding.PEM
     key = client_key.private_bytes(plain, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    # The client's certificate comes first: it is the one whose end matters.
+    # The client certificate must be first: its expiry is the one that is read.
     pem = client.public_bytes(plain) + root.public_bytes(plain) + key
     return ClientCertificate(f"aks-flex-node-{_safe_name(node)[:40]}-{stamp}", root_data(pem), pem)
 
 
 def root_data(pem: bytes) -> str:
-    """The root of a pair, as the gateway takes it; nothing when the file is damaged."""
+    """Returns the root certificate in the form of the gateway, or an empty string if the file is damaged."""
     found = PEM.findall(pem)
     return b"".join(found[1].split()).decode("ascii") if len(found) == 2 else ""
 
 
 def same_certificate(one: str, other: str) -> bool:
-    """Whether two texts hold the same certificate, however they are broken into lines."""
+    """Returns whether two base64 texts contain the same certificate, regardless of line breaks."""
     try:
         return base64.b64decode("".join(one.split())) == base64.b64decode("".join(other.split()))
     except ValueError:
@@ -74,7 +75,7 @@ def same_certificate(one: str, other: str) -> bool:
 
 
 def _safe_name(node: str) -> str:
-    """Of the characters that Azure takes in a name."""
+    """Replaces characters that Azure does not allow in a name."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", node)[:64] or "node"
 
 

@@ -1,5 +1,5 @@
-"""The VPN client profile that Azure generates: downloaded, unpacked and reduced to the OpenVPN options that are
-safe to use; and the resource manager client, as the operator, that requests it.
+"""The VPN client profile that Azure generates: downloads and unpacks it, and reduces it to the OpenVPN options that
+are safe to use. Also opens the Azure Resource Manager client of the operator that requests it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ BLOCK = re.compile(r"(?:-----(?:BEGIN|END) [A-Za-z0-9 ]+-----|[A-Za-z0-9+/=]*|#.
 PROTOCOLS = {"tcp": "tcp-client", "tcp-client": "tcp-client", "tcp4": "tcp4-client", "udp": "udp", "udp4": "udp4"}
 ALLOWED_OPTIONS = ("cipher", "data-ciphers", "auth", "tls-version-min", "key-direction")
 ALLOWED_BLOCKS = ("ca", "tls-auth", "tls-crypt")
-OWN_OPTIONS = frozenset(  # what we say ourselves
+OWN_OPTIONS = frozenset(  # options that the agent sets itself
     "client dev dev-type resolv-retry nobind persist-key persist-tun tls-timeout verb mute log log-append port pull "
     "tls-client remote-cert-tls cert key keepalive ping ping-restart status remote-random connect-retry float".split()
 )
-# By these, a client can be made to run something, or to read and write what it should not.
+# Options that can make a client run programs, or read and write other files.
 DANGEROUS = frozenset(
     """
     up down up-restart up-delay down-pre route-up route-pre-down ipchange script-security plugin tls-verify
@@ -54,26 +54,28 @@ DANGEROUS = frozenset(
 class ClientProfile:
     remotes: tuple[tuple[str, int], ...]
     protocol: str
-    server_name: tuple[str, str]  # what its certificate must say, and how that is compared
-    options: dict[str, str]  # ciphers and the like
-    blocks: dict[str, str] = field(repr=False)  # certificates and the key that all of its clients share
+    server_name: tuple[str, str]  # expected name in the certificate, and how it is compared
+    options: dict[str, str]  # for example ciphers
+    blocks: dict[str, str] = field(repr=False)  # certificates and the key that all clients share
     name_servers: tuple[str, ...] = ()
-    dropped: tuple[str, ...] = ()  # directives that we do not know
+    dropped: tuple[str, ...] = ()  # unknown directives
 
 
 def unpack_profile(archive: bytes) -> str:
-    """The OpenVPN profile in Azure's archive."""
+    """Returns the OpenVPN profile from Azure's archive."""
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as files:
-            names = {one.filename.replace("\\", "/").lower(): one for one in files.infolist()}
+            names = {entry.filename.replace("\\", "/").lower(): entry for entry in files.infolist()}
             found = names.get(MEMBER)
             if found is None:
-                raise profile_unfit_error("it holds no OpenVPN profile; is OpenVPN among the gateway's protocols?")
+                raise profile_unfit_error(
+                    "it contains no OpenVPN profile. Check that OpenVPN is one of the gateway's protocols"
+                )
             if found.file_size > MAX_PROFILE_BYTES:
                 raise profile_unfit_error(f"its OpenVPN profile has {found.file_size} bytes")
             return files.read(found).decode()
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, UnicodeDecodeError, EOFError) as error:
-        raise profile_unfit_error(f"it is not a whole archive ({error})") from error
+        raise profile_unfit_error(f"it is not a valid archive ({error})") from error
 
 
 def parse_profile(text: str) -> ClientProfile:
@@ -81,13 +83,11 @@ def parse_profile(text: str) -> ClientProfile:
     read = _Reader()
     for directive, arguments in plain:
         if directive in DANGEROUS:
-            raise profile_unfit_error(
-                f"it has the directive {directive!r}, by which a gateway has nothing to say here"
-            )
+            raise profile_unfit_error(f"it has the directive {directive!r}, which is not allowed")
         if not read.take(directive, arguments) and directive not in OWN_OPTIONS:
             read.dropped.append(directive)
     if not (read.remotes and read.server[0] and "ca" in blocks):
-        raise profile_unfit_error("it does not say where the gateway is, or how to know it")
+        raise profile_unfit_error("it does not contain the gateway's address, its name or its CA")
     endpoints = tuple((host, port or read.port) for host, port in read.remotes)
     return ClientProfile(
         endpoints, read.protocol, read.server, read.options, blocks, tuple(read.servers), tuple(read.dropped)
@@ -95,7 +95,7 @@ def parse_profile(text: str) -> ClientProfile:
 
 
 class _Reader:
-    """Takes from a profile what is known, in the shape that it must have."""
+    """Collects the supported directives of a profile and validates their values."""
 
     def __init__(self) -> None:
         self.remotes: list[tuple[str, int]] = []
@@ -125,7 +125,7 @@ class _Reader:
 
 
 def _split(text: str) -> tuple[list[tuple[str, list[str]]], dict[str, str]]:
-    """Directives with their words, and the blocks that are kept."""
+    """Returns the directives with their arguments, and the allowed blocks."""
     plain: list[tuple[str, list[str]]] = []
     blocks: dict[str, str] = {}
     lines = iter(text.splitlines())
@@ -146,13 +146,13 @@ def _split(text: str) -> tuple[list[tuple[str, list[str]]], dict[str, str]]:
 
 
 def _block(name: str, lines: Iterator[str]) -> str:
-    """What is in a block up to its end. Anything that is no certificate and no key is refused where it is kept."""
+    """Returns the content of a block. Rejects an allowed block with anything but certificates and keys."""
     content: list[str] = []
     for line in lines:
         if line.strip() == f"</{name}>":
             return "\n".join(content) + "\n"
         if name in ALLOWED_BLOCKS and not BLOCK.fullmatch(line.strip()):
-            raise profile_unfit_error(f"its block {name!r} holds something else than a certificate or a key")
+            raise profile_unfit_error(f"its block {name!r} contains data other than certificates and keys")
         if line.strip() and not line.strip().startswith("#"):
             content.append(line.strip())
     raise profile_unfit_error(f"its block {name!r} has no end")
@@ -160,47 +160,48 @@ def _block(name: str, lines: Iterator[str]) -> str:
 
 def _named(host: str) -> str:
     if not NAME.fullmatch(host):
-        raise profile_unfit_error(f"{host!r} is no name of a gateway")
+        raise profile_unfit_error(f"{host!r} is not a valid gateway name")
     return host
 
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
-        raise profile_unfit_error(f"{text!r} is no port")
+        raise profile_unfit_error(f"{text!r} is not a valid port")
     return int(text)
 
 
 def _protocol(name: str) -> str:
     if name.lower() not in PROTOCOLS:
-        raise profile_unfit_error(f"{name!r} is no protocol that we know")
+        raise profile_unfit_error(f"the protocol {name!r} is not supported")
     return PROTOCOLS[name.lower()]
 
 
 def _kind(text: str) -> str:
     if text not in {"name", "name-prefix", "subject"}:
-        raise profile_unfit_error(f"{text!r} is no way to compare the name of a gateway")
+        raise profile_unfit_error(f"the name comparison {text!r} is not supported")
     return text
 
 
 def _word(name: str, value: str) -> str:
     if not WORD.fullmatch(value):
-        raise profile_unfit_error(f"{name} is {value!r}")
+        raise profile_unfit_error(f"the value {value!r} of {name} is not valid")
     return value
 
 
-def profile_unfit_error(why: str) -> FlexError:
+def profile_unfit_error(cause: str) -> FlexError:
     return FlexError(
         "vpn-profile-unsupported",
-        f"The profile that Azure made for the VPN cannot be used: {why}.",
-        "Run the same command again. If it stays so, look at it: `az network vnet-gateway vpn-client generate`.",
+        f"The VPN profile that Azure generated cannot be used: {cause}.",
+        "Run the same command again. If it fails again, check the profile with `az network vnet-gateway vpn-client "
+        "generate`.",
     )
 
 
 def download_link(body: Any) -> str:
-    """Where the profile can be fetched, as the operation's result says it."""
+    """Returns the download URL of the profile from the result of the operation."""
     url = body.get("properties", {}).get("output", "") if isinstance(body, dict) else body
     if not (isinstance(url, str) and url.startswith("https://")):
-        raise profile_unfit_error("Azure does not say where it can be fetched")
+        raise profile_unfit_error("Azure returned no download URL")
     return url
 
 
@@ -210,7 +211,7 @@ DOWNLOAD_SECONDS = 60.0
 
 @contextlib.contextmanager
 def operator_client(config: NodeConfig) -> Iterator[OperationSender]:
-    """As the operator, who may make gateways."""
+    """Opens an Azure Resource Manager client as the operator, who can create gateways."""
     from aks_flex_node.agent.identity.azure_sign_in import open_arm
 
     with open_arm(config, operator=True) as client:
@@ -218,7 +219,7 @@ def operator_client(config: NodeConfig) -> Iterator[OperationSender]:
 
 
 def download_profile(config: NodeConfig, url: str) -> bytes:
-    """What a link of Azure's leads to. The link itself opens the archive to whoever has it, so it is told nobody."""
+    """Downloads the profile. The URL grants access to the archive, so messages never contain its query."""
     from urllib3.exceptions import HTTPError
 
     sources = proxy_options(config)
@@ -227,23 +228,23 @@ def download_profile(config: NodeConfig, url: str) -> bytes:
     private_cloud = read_certificate(config.azure.ca_cert_data) if config.azure.ca_cert_data else None
     try:
         with make_pool(sources, proxy, tls_context(system=True, pem=private_cloud)) as pool:
-            answer = pool.request(
+            response = pool.request(
                 "GET", url, timeout=DOWNLOAD_SECONDS, retries=False, redirect=False, preload_content=False
             )
-            content = answer.read(MAX_ARCHIVE_BYTES + 1)
+            content = response.read(MAX_ARCHIVE_BYTES + 1)
     except (HTTPError, OSError) as error:
         raise _unreachable(explain_failure(error, address, proxy, DOWNLOAD_SECONDS).cause) from None
-    if answer.status != 200:
-        raise _unreachable(f"the answer has status {answer.status}")
+    if response.status != 200:
+        raise _unreachable(f"the response has status {response.status}")
     if len(content) > MAX_ARCHIVE_BYTES:
-        raise profile_unfit_error(f"it has more than {MAX_ARCHIVE_BYTES >> 20} MB")
+        raise profile_unfit_error(f"it is larger than {MAX_ARCHIVE_BYTES >> 20} MiB")
     return bytes(content)
 
 
-def _unreachable(why: str) -> FlexError:
+def _unreachable(cause: str) -> FlexError:
     return FlexError(
         "vpn-profile-unreachable",
-        f"The profile that Azure made for the VPN cannot be fetched: {why}.",
-        "Check that this machine reaches Azure's storage (*.blob.core.windows.net), then run the same command again.",
+        f"The VPN profile that Azure generated cannot be downloaded: {cause}.",
+        "Check that this machine can reach Azure storage (*.blob.core.windows.net), then run the same command again.",
         retryable=True,
     )

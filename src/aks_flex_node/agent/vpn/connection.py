@@ -1,6 +1,6 @@
 """Connects the machine to the cluster's network: finds the network, provisions the gateway, installs the profile,
-starts OpenVPN and checks that the API server answers. Each step first observes, so an interrupted run is
-finished by the next.
+starts OpenVPN and checks that the API server is reachable. Each step first checks what exists, so the next run
+completes an interrupted one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.vpn.virtual_network import VirtualNetwork
 
 UP_SECONDS = 120.0
-RECONNECT_SECONDS = 20.0  # for a tunnel that was there and is on its way back
+RECONNECT_SECONDS = 20.0  # for an existing tunnel that is reconnecting
 RESOLVED = "/run/systemd/resolve/stub-resolv.conf"
 INSTALL_COMMAND = (
     "env",
@@ -49,7 +49,9 @@ INSTALL_COMMAND = (
 
 
 class VpnConnection:
-    """`make`: a gateway where there is none; `adopt`: one that differs; `renew`: the certificate, now."""
+    """Sets up the VPN. `make` creates a missing gateway, `adopt` changes a gateway that differs, and `renew` renews
+    the certificate now.
+    """
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class VpnConnection:
         self.book = VpnRecordStore(self.host, self.config)
 
     def run(self) -> None:
-        """Do what is missing, and prove that the API server answers through the tunnel."""
+        """Completes the VPN setup and verifies that the API server is reachable through the tunnel."""
         if not self.config.azure.vpn.enabled:
             return
         if not self._is_settled():
@@ -79,16 +81,16 @@ class VpnConnection:
                 self._prepare()
                 with self.world.operator_client(self.config) as sender:
                     self._establish(sender)
-            self.engine.events.emit("vpn-connected", f"The VPN by {self.book.current.gateway} is up")
+            self.engine.events.emit("vpn-connected", f"The VPN through {self.book.current.gateway} is connected")
         self._record_phase(Phase.VPN_CONNECTED)
         self._update_machine_address()
 
     def is_renewal_due(self) -> bool:
-        """Whether the certificate should be renewed; asks nobody."""
+        """Returns whether the certificate should be renewed. Makes no requests."""
         return local_state.is_renewal_due(self.host, self.config, self.world.now())
 
     def _is_settled(self) -> bool:
-        """Whether all is done, by a look at this machine alone."""
+        """Returns whether the VPN is completely set up, from local state only."""
         record = self.book.current
         return (
             not (self.renew or self.is_renewal_due())
@@ -100,7 +102,7 @@ class VpnConnection:
         )
 
     def _prepare(self) -> None:
-        """OpenVPN, and a place for its configuration; its unit waits until there is one."""
+        """Installs OpenVPN and its unit. The unit starts when its configuration exists."""
         if self.host.stat(PROGRAM) is None:
             self.note("installing OpenVPN")
             with contextlib.suppress(MachineError):
@@ -108,8 +110,8 @@ class VpnConnection:
         if self.host.stat(PROGRAM) is None:
             raise MachineError(
                 "openvpn-not-found",
-                f"This machine has no OpenVPN ({PROGRAM}), and it could not be installed.",
-                "Install it: `apt-get install --no-install-recommends openvpn`, then run the same command again.",
+                f"OpenVPN ({PROGRAM}) is missing and could not be installed.",
+                "Run `apt-get install --no-install-recommends openvpn`, then run the same command again.",
             )
         self.engine.apply(COMPONENT)
 
@@ -129,15 +131,16 @@ class VpnConnection:
         reaching.check()
         gateway.remove_own_roots(tuple(each for each in self.book.current.roots if each != pair.name))
         disconnect.remove_from_former_gateways(self.book, sender, self.world, self.note)
-        self.world.waiter.wait_until_up(RECONNECT_SECONDS)  # a gateway that is changed may begin anew
+        self.world.waiter.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
         self._remove_old_certificates(pair)
         self.book.update(settings=local_state.settings_fingerprint(self.config))
 
     def _check(self, network: VirtualNetwork) -> VirtualNetwork:
-        """Nothing is made when addresses would be used twice. A network that somebody joined with the one that is
-        meant is no reason to stay outside: what of it is here, too, is left where it is."""
+        """Rejects overlapping address ranges before anything is created. Ranges of peered networks that this machine
+        also uses are not routed through the VPN.
+        """
         pool = virtual_network.parse_range("azure.vpn.p2sGatewayCIDR", self.config.azure.vpn.p2s_gateway_cidr)
-        ours = frozenset({vpn.LINK, "flex0", "cni0"})  # the tunnel itself, and pods of this node
+        ours = frozenset({vpn.LINK, "flex0", "cni0"})  # the tunnel and the pod networks of this node
         here = virtual_network.host_ranges(
             self.host.query("ip", "-j", "addr").out, self.host.query("ip", "-j", "route").out, ours
         )
@@ -147,7 +150,7 @@ class VpnConnection:
             if each in network.own_ranges or not virtual_network.is_taken(each, here)
         )
         if left := [each for each in network.address_ranges if each not in reachable]:
-            self.note(f"not through the VPN, because this machine has these addresses, too: {', '.join(left)}")
+            self.note(f"not routed through the VPN, because this machine uses these addresses: {', '.join(left)}")
         network = replace(network, address_ranges=reachable)
         virtual_network.check_overlaps(
             pool, network.routed_ranges, virtual_network.cluster_ranges(network.cluster), here
@@ -157,13 +160,13 @@ class VpnConnection:
     def _gateway(self, sender: OperationSender, network: VirtualNetwork) -> VpnGateway:
         kind = "Microsoft.Network/virtualNetworkGateways"
         path = f"{network.group}/providers/{kind}/{self.config.azure.vpn.gateway_name}"
-        # Azure writes ids now in one case and now in another: what is written down stays as it is.
+        # The case of Azure IDs varies, so a recorded ID is reused unchanged.
         known = [self.book.current.gateway, *(each for each, _ in self.book.current.former)]
         id_ = next((each for each in known if each.lower() == path.lower()), path)
         return VpnGateway(id_, sender, self.book, self.world.operation_timeout, self.note)
 
     def _switch_gateway(self, gateway: str, network: str) -> None:
-        """A machine that is to use another gateway is forgotten by the one before, once the other one works."""
+        """Records another gateway. The machine is removed from the former gateway after the new one works."""
         before = self.book.current
         if before.gateway in {"", gateway}:
             return self.book.update(network=network, gateway=gateway)
@@ -173,7 +176,7 @@ class VpnConnection:
         return self.book.update(network=network, gateway=gateway, roots=roots, former=former)
 
     def _certificate(self) -> ClientCertificate:
-        """Ours if it lasts a while, else one that was made and not yet used, else a new one."""
+        """Returns the current certificate if it is fresh, else an unused one of an earlier run, else a new one."""
         active = self.book.current.active
         stems = (
             each.removesuffix(".pem") for each in self.host.list_dir(vpn_dir(self.config)) if each.endswith(".pem")
@@ -199,7 +202,7 @@ class VpnConnection:
             client_profile.unpack_profile(self.world.download(self.config, client_profile.download_link(made)))
         )
         if profile.dropped:
-            self.note(f"left out of the VPN profile: {', '.join(profile.dropped)}")
+            self.note(f"ignored in the VPN profile: {', '.join(profile.dropped)}")
         return profile
 
     def _configuration(self, profile: ClientProfile, pair: ClientCertificate, network: VirtualNetwork) -> bytes:
@@ -209,11 +212,11 @@ class VpnConnection:
         self.book.update(name_servers=servers, server=f"{host}:{port}")
         script = self._up_script(servers, settings.dns_domains or (host,))
         direct = [host] if parse_ip_address(host) else []
-        ways = [*network.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
-        return openvpn.client_configuration(profile, certificate_file(self.config, pair.name), ways, script)
+        routes = [*network.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
+        return openvpn.client_configuration(profile, certificate_file(self.config, pair.name), routes, script)
 
     def _up_script(self, servers: tuple[str, ...], domains: tuple[str, ...]) -> str:
-        """Only systemd-resolved can ask different servers for different names."""
+        """Writes the script that configures DNS. Only systemd-resolved supports DNS servers for specific domains."""
         path = f"{vpn_dir(self.config)}/up"
         if not servers or self.host.stat(RESOLVED) is None:
             return ""
@@ -221,7 +224,7 @@ class VpnConnection:
         return path
 
     def _remove_up_script(self, text: bytes) -> None:
-        """One that is not used any more; not before the tunnel is up, because the one before may need it again."""
+        """Removes an unused up script. Called after the tunnel is up, because a rollback may need the script."""
         path = f"{vpn_dir(self.config)}/up"
         if self.host.stat(path) is not None and path.encode() not in text:
             self.host.apply(Remove(path))
@@ -231,10 +234,10 @@ class VpnConnection:
             self.host.apply(WriteFile(path, content, mode, secret=True))
 
     def _connect(self, pair: ClientCertificate, text: bytes) -> None:
-        """Bring the tunnel up with this configuration; where it does not come, the one before is put back."""
+        """Starts the tunnel with this configuration. Restores the previous configuration if it does not connect."""
         before = self.host.read(client_file(self.config))
         self._start(text)
-        self.note("waiting for the tunnel")
+        self.note("waiting for the VPN tunnel")
         if not self.world.waiter.wait_until_up(UP_SECONDS):
             error = diagnose(openvpn.read_log(self.host))
             if before and before != text and self.book.current.active:
@@ -243,13 +246,13 @@ class VpnConnection:
         self.book.update(active=pair.name)
 
     def _start(self, text: bytes) -> None:
-        mark = hashlib.sha256(text).hexdigest()
-        ran = self.host.unit(NAME).running
+        digest = hashlib.sha256(text).hexdigest()
+        was_running = self.host.unit(NAME).running
         self._write(client_file(self.config), text, 0o600)
         self.engine.apply(COMPONENT)
-        if ran and self.book.current.started != mark:
+        if was_running and self.book.current.started != digest:
             self.host.apply(RestartUnit(NAME))
-        self.book.update(started=mark)
+        self.book.update(started=digest)
 
     def _remove_old_certificates(self, pair: ClientCertificate) -> None:
         for each in self.host.list_dir(vpn_dir(self.config)):
@@ -257,15 +260,15 @@ class VpnConnection:
                 self.host.apply(Remove(f"{vpn_dir(self.config)}/{each}"))
 
     def _update_machine_address(self) -> None:
-        """From now on, this machine may reach the API server from another address of its own."""
+        """Updates the machine's address, because the API server may now be reached from another one."""
         self.engine.machine = local_state.with_stable_address(self.host, self.config, self.engine.machine)
 
     def remove_from_azure(self) -> list[str]:
-        """Take what is ours in Azure away; what is left to type by hand, when Azure cannot be asked."""
+        """Removes this machine from the gateways in Azure. Returns the commands for what could not be removed."""
         return disconnect.remove_from_gateways(self.book, self.config, self.world, self.note)
 
     def reset_phase(self) -> None:
-        """The VPN is gone: this machine stands where it began. What Arc knows of it, Arc is asked for."""
+        """Resets the phase after the VPN was removed. The Arc phase is determined from Arc."""
         state = node_state.read(self.host, self._state_file)
         if state.phase in VPN_PHASES:
             node_state.write(self.host, self._state_file, state.with_phase(Phase.NOT_STARTED))
@@ -280,7 +283,9 @@ class VpnConnection:
             raise
 
     def _record_phase(self, phase: Phase, **changes: str) -> None:
-        """How far the machine has come. A node that renews its certificate is a node before and after."""
+        """Records the phase before the join. The phase of a joined node does not change when it renews its
+        certificate.
+        """
         state = node_state.read(self.host, self._state_file)
         if state.phase in PRE_JOIN_PHASES and (changes or state.phase is not phase):
             node_state.write(self.host, self._state_file, state.with_phase(phase, **changes))

@@ -1,5 +1,5 @@
-"""What the VPN code asks besides files and systemd, replaceable in tests: Azure, the running client, DNS, clocks;
-and the reachability of the API server through the tunnel, its name in /etc/hosts included.
+"""External dependencies of the VPN code, replaceable in tests: Azure, the running client, DNS, clocks. Also checks
+the reachability of the API server through the tunnel and manages its name in /etc/hosts.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ DNS_SECONDS = 2.0
 
 
 def with_hosts_entry(hosts: bytes, name: str, address: str) -> bytes:
-    """The content of /etc/hosts with our line first, so that it is the one that counts, and all else as it was."""
+    """Returns /etc/hosts with the managed line first, so that it takes precedence. Other lines are unchanged."""
     return f"{address} {name} {HOSTS_MARK}\n".encode() + without_managed_lines(hosts)
 
 
 def query_address(server: str, name: str) -> str:
-    """The address that a name server gives; nothing when it gives none, or does not answer."""
+    """Resolves a name with a DNS server. Returns an empty string on failure."""
     number = secrets.randbelow(1 << 16)
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.settimeout(DNS_SECONDS)
@@ -61,10 +61,12 @@ def encode_query(number: int, name: str) -> bytes:
 
 
 def decode_answer(number: int, packet: bytes) -> str:
-    """The first address in an answer; aliases are passed over, because their addresses come with them."""
+    """Returns the first address in a DNS response. Aliases are skipped, because the response contains their
+    addresses.
+    """
     try:
-        answered, flags, questions, answers = struct.unpack_from(">4H", packet)
-        if answered != number or flags & 0x800F != 0x8000:
+        identifier, flags, questions, answers = struct.unpack_from(">4H", packet)
+        if identifier != number or flags & 0x800F != 0x8000:
             return ""
         at = 12
         for _ in range(questions):
@@ -90,7 +92,7 @@ def _after_name(packet: bytes, at: int) -> int:
 
 
 def accepts_connections(name: str, port: int) -> bool:
-    """Whether somebody takes connections there."""
+    """Returns whether the host accepts TCP connections on the port."""
     try:
         socket.create_connection((name, port), 5).close()
     except OSError:
@@ -131,18 +133,16 @@ class ApiServerReachability:
     network: VirtualNetwork
 
     def update_hosts(self, sender: OperationSender, servers: Sequence[str]) -> None:
-        """Let the API server's name mean its private address, where nothing else on this machine does that."""
+        """Maps the API server's name to its private address in /etc/hosts, if DNS on this machine does not."""
         name, _ = virtual_network.api_server_address(self.config, self.network.cluster)
         if parse_ip_address(name) or self.host.stat(f"{vpn_dir(self.config)}/up"):
-            return self._write(
-                without_managed_lines
-            )  # a line of an earlier run would be believed before anybody is asked
+            return self._write(without_managed_lines)  # a line of an earlier run would take precedence over DNS
         address = self._resolve(name, servers) or virtual_network.private_zone_address(
             sender, self.config, self.network.cluster, name
         )
         if not address:
-            return None  # what was found before may still be true
-        # An address that is not behind the tunnel is a public one, and found without us.
+            return None  # the existing entry may still be correct
+        # An address outside of the routed networks is public, so DNS resolves it.
         if any(one.network.overlaps(IPv4Range(address)) for one in self.network.routed_ranges):
             return self._write(lambda hosts: with_hosts_entry(hosts, name, address))
         return self._write(without_managed_lines)
@@ -154,14 +154,14 @@ class ApiServerReachability:
             self.host.apply(EditFile(HOSTS, content, entry.mode if entry else 0o644))
 
     def _resolve(self, name: str, servers: Sequence[str]) -> str:
-        """By the name servers behind the tunnel, which may take a moment to be reached."""
+        """Resolves a name with the DNS servers behind the tunnel. Waits until they are reachable."""
         found: list[str] = []
 
-        def ask() -> bool:
+        def try_resolve() -> bool:
             found.extend(filter(None, (self.environment.resolve(server, name) for server in servers)))
             return bool(found) or not servers
 
-        self.environment.waiter.wait_until(ask, NAME_SECONDS)
+        self.environment.waiter.wait_until(try_resolve, NAME_SECONDS)
         return found[0] if found else ""
 
     def check(self) -> None:
@@ -171,8 +171,9 @@ class ApiServerReachability:
         ):
             raise ClusterError(
                 "vpn-api-server-unreachable",
-                f"The tunnel is up, and {name}:{port} does not answer through it.",
-                "Check by `getent hosts` that the name has its private address here (else set azure.vpn.dnsServers), "
-                "and that no network security group in Azure stands between the VPN and the API server.",
+                f"The VPN is connected, but {name}:{port} is not reachable through it.",
+                f"Check with `getent hosts {name}` that the name resolves to its private address (else set "
+                "`azure.vpn.dnsServers`), and that no network security group in Azure blocks traffic from the VPN "
+                "to the API server.",
                 retryable=True,
             )

@@ -19,30 +19,33 @@ if TYPE_CHECKING:
 
     Note = Callable[[str], None]
 
-DISCONNECT_SECONDS = 600.0  # a machine that is to be given back does not wait for an hour
+DISCONNECT_SECONDS = 600.0  # removing a machine does not wait for an hour
 
 
 def remove_from_gateways(
     book: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note
 ) -> list[str]:
-    """Take our root certificates off the gateways; the commands that do it, where it could not be done."""
+    """Removes this machine's root certificates from the gateways. Returns the commands for those that failed."""
     record, left = book.current, list[str]()
     for gateway, names in _gateways_with_roots(record).items():
-        note("taking this machine's certificate off the VPN gateway")
+        note("removing this machine's certificate from the VPN gateway")
         try:
             with environment.operator_client(config) as sender:
                 open_gateway(gateway, book, sender, environment, note).remove_roots(names)
         except FlexError as error:
-            note(f"the VPN gateway still knows this machine: {error.message}")
+            note(f"could not remove this machine's certificate from the VPN gateway: {error.message}")
             left += [manual_command(gateway, each) for each in names]
     if record.made:
-        note(f"what was made for the VPN stays, and Azure goes on charging for it: {', '.join(record.made)}")
+        note(
+            "these resources of the VPN are not deleted, and Azure continues to charge for them: "
+            f"{', '.join(record.made)}"
+        )
     book.remove()
     return left
 
 
 def _gateways_with_roots(record: VpnRecord) -> dict[str, tuple[str, ...]]:
-    """Gateways that know this machine, or may, with the names by which they do."""
+    """Returns the gateways that have, or may have, root certificates of this machine, with their names."""
     known = [*record.former, *((record.gateway, each) for each in record.roots)]
     return {gateway: tuple(each for one, each in known if one == gateway) for gateway, _ in known if gateway}
 
@@ -50,13 +53,17 @@ def _gateways_with_roots(record: VpnRecord) -> dict[str, tuple[str, ...]]:
 def remove_from_former_gateways(
     book: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
 ) -> None:
-    """Gateways that this machine used before it had another forget it. Whoever may not change them any more goes on
-    nevertheless, and it is tried once more when the machine leaves."""
+    """Removes this machine from gateways that it used before. Failures are reported, and retried when the machine is
+    removed.
+    """
     for gateway, name in book.current.former:
         try:
             open_gateway(gateway, book, sender, environment, note).remove_roots((name,))
         except FlexError as error:
-            note(f"{gateway} still knows this machine: {error.message} To mend it: {manual_command(gateway, name)}")
+            note(
+                f"could not remove this machine's certificate from {gateway}: {error.message} Run: "
+                f"{manual_command(gateway, name)}"
+            )
             continue
         book.update(former=tuple(each for each in book.current.former if each != (gateway, name)))
 
@@ -73,13 +80,14 @@ def open_gateway(
 
 
 def remove_gateway(book: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note) -> None:
-    """Take away what was made for the VPN, when it was made from here and nobody else uses it."""
+    """Deletes the VPN resources that this machine created, if no other machine uses them."""
     record = book.current
     if not record.made:
         raise ConfigError(
             "vpn-gateway-not-owned",
-            f"The VPN gateway {record.gateway or 'of this machine'} was not made from here, so it stays.",
-            "Remove it where it was made, or with `az network vnet-gateway delete`.",
+            f"The VPN gateway {record.gateway or 'of this machine'} was not created by this machine, so it is not "
+            "deleted.",
+            "Delete it on the machine that created it, or with `az network vnet-gateway delete`.",
         )
     with environment.operator_client(config) as sender:
         gateway = VpnGateway(record.gateway, sender, book, environment.operation_timeout, note)
@@ -95,13 +103,13 @@ def remove_gateway(book: VpnRecordStore, config: NodeConfig, environment: VpnEnv
 
 
 def _refuse_used(gateway: VpnGateway, ours: tuple[str, ...]) -> None:
-    """Nothing else of what is made for a VPN knows machines."""
+    """Raises ConfigError if other machines have root certificates on the gateway."""
     others = [
         each["name"] for each in gateway_spec.root_certificates(gateway.read() or {}) if each["name"] not in ours
     ]
     if others:
         raise ConfigError(
             "vpn-gateway-in-use",
-            f"The VPN gateway {gateway.id} knows other machines, too: {', '.join(others)}. It stays.",
-            "Remove the VPN of those machines first, then run the same command again.",
+            f"The VPN gateway {gateway.id} is used by other machines: {', '.join(others)}. It was not deleted.",
+            "Remove the VPN of these machines first, then run the same command again.",
         )

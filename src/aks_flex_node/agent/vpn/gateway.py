@@ -1,6 +1,6 @@
-"""The VPN gateway in Azure: found or created, and told to trust this machine's root certificate.
+"""The VPN gateway in Azure: finds or creates it, and adds this machine's root certificate.
 
-What others configured on it stays as it is.
+Settings of other users of the gateway are not changed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from aks_flex_node.azure.operations import NoteProgress, OperationSender, OperationTimeout
 
 Document = dict[str, Any]
-MAX_ROOT_CERTIFICATES = 20  # that Azure takes
-ATTEMPTS = 10  # at a change that somebody else was quicker with
+MAX_ROOT_CERTIFICATES = 20  # limit of Azure
+ATTEMPTS = 10  # when another client changes the gateway at the same time
 CONFLICT_PAUSE_SECONDS = 2.0
 
 
@@ -36,15 +36,15 @@ class VpnGateway:
     id: str
     sender: OperationSender
     records: VpnRecordStore
-    patience: OperationTimeout
+    timeout: OperationTimeout
     note: NoteProgress
 
     def read(self) -> Document | None:
-        """What there is, once Azure is not at work on it."""
+        """Returns the gateway after any Azure operation on it has finished, or None if it does not exist."""
         return self.wait_until_settled(self.id, "the VPN gateway")
 
     def add_root_certificate(self, pair: ClientCertificate) -> None:
-        """Have this machine's root certificate on the gateway, beside those of others."""
+        """Adds this machine's root certificate to the gateway."""
 
         def add(document: Document) -> bool:
             roots = gateway_spec.root_certificates(document)
@@ -63,7 +63,7 @@ class VpnGateway:
         self.change(add, "this machine's root certificate")
 
     def remove_own_roots(self, names: tuple[str, ...]) -> None:
-        """Take root certificates of ours off the gateway that we use."""
+        """Removes root certificates of this machine from its current gateway."""
         self.remove_roots(names)
         self.records.update(roots=tuple(each for each in self.records.current.roots if each not in names))
 
@@ -78,7 +78,7 @@ class VpnGateway:
             self.change(drop, "root certificates that are no longer used")
 
     def change(self, edit: Callable[[Document], bool], what: str) -> None:
-        """Change what is there now, and nothing that somebody else changed meanwhile: then it is read once more."""
+        """Edits the gateway. Uses its ETag and retries if another client changed it in the meantime."""
         for _ in range(ATTEMPTS):
             found = self.read()
             if found is None:
@@ -91,28 +91,28 @@ class VpnGateway:
             except AzureCallError as error:
                 if not is_busy(error):
                     raise
-                self.patience.sleep(CONFLICT_PAUSE_SECONDS)
+                self.timeout.sleep(CONFLICT_PAUSE_SECONDS)
                 continue
             return
         raise FlexError(
             "vpn-gateway-busy",
-            f"Others keep changing the VPN gateway {self.id}, so {what} could not be changed on it.",
+            f"Could not change {what} on the VPN gateway {self.id}, because other clients keep changing it.",
             "Run the same command again in a few minutes.",
             retryable=True,
         )
 
     def put(self, resource: str, document: Document, what: str, etag: str = "") -> Document:
-        """Make or change something, and wait for it. Where Azure is at work is kept until it is done."""
+        """Creates or changes a resource and waits for the operation, which is recorded until it has finished."""
         body = {key: value for key, value in document.items() if key != "etag"}
         reply = self.sender.send("PUT", resource, NETWORK_API, body, etag)
-        return self._finished(started_operation(reply, what, resource, NETWORK_API, self.patience.now()))
+        return self._finished(started_operation(reply, what, resource, NETWORK_API, self.timeout.now()))
 
     def remove(self, resource: str, what: str) -> None:
-        """Take something away, and wait until it is gone."""
+        """Deletes a resource and waits until it is deleted."""
         try:
             reply = self.sender.send("DELETE", resource, NETWORK_API)
             self._finished(
-                started_operation(reply, f"the removal of {what}", resource, NETWORK_API, self.patience.now())
+                started_operation(reply, f"the removal of {what}", resource, NETWORK_API, self.timeout.now())
             )
         except AzureCallError as error:
             if error.status != 404:
@@ -123,23 +123,23 @@ class VpnGateway:
     def _finished(self, operation: AzureOperation) -> Document:
         self.records.update(operation=operation)
         try:
-            done = wait_for_operation(self.sender, operation, self.patience, self.note)
+            done = wait_for_operation(self.sender, operation, self.timeout, self.note)
         except AzureCallError as error:
             if not error.retryable:
-                self.records.update(operation=None)  # it has ended: there is nothing to wait for any more
+                self.records.update(operation=None)  # the operation has ended
             raise
         self.records.update(operation=None)
         return done if isinstance(done, dict) else {}
 
     def wait_until_settled(self, resource: str, what: str) -> Document | None:
-        """A resource, once Azure is not at work on it; None when there is none."""
+        """Returns a resource after any Azure operation on it has finished, or None if it does not exist."""
         found, recorded = self.get(resource), self.records.current.operation
         ours = recorded if recorded and recorded.resource == resource else None
         if found is None or provisioning_state(found).lower() in {"succeeded", "failed", "canceled"}:
             if ours:
-                self.records.update(operation=None)  # it ended when nobody looked
+                self.records.update(operation=None)  # ended while the agent was not running
             return found
-        return self._finished(ours or AzureOperation(what, resource, NETWORK_API, began=self.patience.now()))
+        return self._finished(ours or AzureOperation(what, resource, NETWORK_API, began=self.timeout.now()))
 
     def get(self, resource: str) -> Document | None:
         try:
@@ -153,7 +153,7 @@ class VpnGateway:
 
 @dataclass(frozen=True)
 class GatewayProvisioner:
-    """Brings a gateway about, or finds that the one that is there will do."""
+    """Creates a gateway, or checks that an existing one is suitable."""
 
     gateway: VpnGateway
     config: NodeConfig
@@ -177,7 +177,7 @@ class GatewayProvisioner:
         subnet, address = self._subnet(), self._address()
         body = gateway_spec.gateway_document(self.config, self.network.location, subnet, address, pair)
         self.gateway.records.update(roots=tuple(dict.fromkeys((*self.gateway.records.current.roots, pair.name))))
-        self._create_if_missing(self.gateway.id, body, "the VPN gateway, which takes Azure 30 to 45 min")
+        self._create_if_missing(self.gateway.id, body, "the VPN gateway, which takes 30 to 45 min in Azure")
 
     def _subnet(self) -> str:
         path = f"{self.network.id}/subnets/{GATEWAY_SUBNET}"
@@ -197,9 +197,9 @@ class GatewayProvisioner:
         return path
 
     def _create_if_missing(self, resource: str, body: Document, what: str) -> None:
-        """Make something that is not there; first it is written down that it may have come from us.
+        """Creates a resource if it does not exist. Before that, records that the agent may have created it.
 
-        What somebody else made is used as it is, also where Azure says that it failed.
+        An existing resource of another owner is used as it is, even if its provisioning failed.
         """
         for left in reversed(range(ATTEMPTS)):
             found, ours = (
@@ -214,24 +214,24 @@ class GatewayProvisioner:
             except AzureCallError as error:
                 if not (left and is_busy(error)):
                     raise
-                self.gateway.patience.sleep(
+                self.gateway.timeout.sleep(
                     CONFLICT_PAUSE_SECONDS
-                )  # another machine makes the same, or something beside it
+                )  # another client is creating the same or a related resource
                 continue
             return
 
     def _recreate(self, found: Document, pair: ClientCertificate) -> None:
-        """A gateway whose making failed is made once more when it is ours; another one is not ours to mend."""
+        """Recreates a gateway whose provisioning failed, if this machine created it."""
         if self.gateway.id not in self.gateway.records.current.made:
             raise ConfigError(
                 "vpn-gateway-failed",
                 f"The VPN gateway {self.gateway.id} is in state {provisioning_state(found)}.",
-                "Mend it first: `az network vnet-gateway update` repeats its last change.",
+                "Repair it first: `az network vnet-gateway update` repeats its last change.",
             )
         body = gateway_spec.gateway_document(
             self.config, self.network.location, self._subnet(), self._address(), pair
         )
-        self.gateway.put(self.gateway.id, body, "the VPN gateway, once more", str(found.get("etag", "")))
+        self.gateway.put(self.gateway.id, body, "the VPN gateway again", str(found.get("etag", "")))
 
     def _adopt(self, differences: list[str], *, allowed: bool) -> None:
         if not allowed:
@@ -241,16 +241,16 @@ class GatewayProvisioner:
 
 
 def is_busy(error: AzureCallError) -> bool:
-    """Whether somebody else was quicker, or is at work there: then it is looked at once more."""
+    """Returns whether another operation is in progress or changed the resource, so that a retry can succeed."""
     return error.status in {409, 412} or error.code in {"AnotherOperationInProgress", "RetryableError"}
 
 
 def gateway_full_error(gateway: str) -> FlexError:
     return ConfigError(
         "vpn-gateway-full",
-        f"The VPN gateway {gateway} has {MAX_ROOT_CERTIFICATES} root certificates, which is the most that Azure "
-        "takes.",
-        "Remove those of machines that are gone: `az network vnet-gateway root-cert list` and `… delete`.",
+        f"The VPN gateway {gateway} has {MAX_ROOT_CERTIFICATES} root certificates, which is the limit of Azure.",
+        "Remove the certificates of unused machines with `az network vnet-gateway root-cert list` and `az network "
+        "vnet-gateway root-cert delete`.",
     )
 
 
@@ -258,25 +258,25 @@ def gateway_other_name_error(network: str, other: str) -> FlexError:
     name = other.rpartition("/")[2]
     return ConfigError(
         "vpn-gateway-name-mismatch",
-        f"{network} has a VPN gateway already, and it is called {name}.",
-        f"A network can have one. To use it, set azure.vpn.gatewayName: {name}.",
+        f"{network} already has a VPN gateway with the name {name}.",
+        f"A network can have only one. To use it, set `azure.vpn.gatewayName` to {name}.",
     )
 
 
 def gateway_missing_error(gateway: str) -> FlexError:
     return ConfigError(
         "vpn-gateway-not-found",
-        f"There is no VPN gateway {gateway}.",
-        "Name one that exists with azure.vpn.gatewayName, or have it made (30 to 45 min, and Azure charges for it "
-        "by the hour): `aks-flex-node bootstrap-vpn --auto-provision`.",
+        f"The VPN gateway {gateway} was not found.",
+        "Set `azure.vpn.gatewayName` to an existing gateway, or run `aks-flex-node bootstrap-vpn --auto-provision` "
+        "to create it. This takes 30 to 45 min, and Azure charges for the gateway by the hour.",
     )
 
 
 def gateway_differs_error(gateway: str, differences: list[str]) -> FlexError:
     return ConfigError(
         "vpn-gateway-settings-mismatch",
-        f"The VPN gateway {gateway} has other settings than this configuration: {'; '.join(differences)}. "
+        f"The settings of the VPN gateway {gateway} differ from this configuration: {'; '.join(differences)}. "
         "Nothing was changed.",
-        "Change the configuration, or have the gateway changed, which may cut off those who use it: "
-        "`aks-flex-node bootstrap-vpn --adopt`.",
+        "Change the configuration, or run `aks-flex-node bootstrap-vpn --adopt` to change the gateway. This may "
+        "disconnect other users.",
     )

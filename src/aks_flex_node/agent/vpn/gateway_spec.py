@@ -1,4 +1,4 @@
-"""The desired VPN gateway as ARM documents, and the differences of an existing gateway from it. Pure."""
+"""The desired VPN gateway as ARM documents, and the differences of an existing gateway from it. Pure functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROTOCOL, AUTHENTICATION = "OpenVPN", "Certificate"
 def gateway_document(
     config: NodeConfig, location: str, subnet: str, address: str, pair: ClientCertificate
 ) -> Document:
-    """A new one, which knows this machine from the start."""
+    """Returns the document of a new gateway with this machine's root certificate."""
     sku = config.azure.vpn.gateway_sku
     configuration = {
         "name": "default",
@@ -61,68 +61,70 @@ def public_address_document(config: NodeConfig, location: str) -> Document:
 
 
 def subnet_range(config: NodeConfig, network: VirtualNetwork) -> str:
-    """As configured, else a free part of the network."""
-    given = config.azure.vpn.gateway_subnet_cidr
+    """Returns the configured address range of the gateway's subnet, else a free range of the network."""
+    configured = config.azure.vpn.gateway_subnet_cidr
     taken = [each for prefixes in network.subnets.values() for each in prefixes]
-    if given is None:
+    if configured is None:
         free = virtual_network.free_subnet(network.own_ranges, taken)
         if free is None:
             raise _subnet_unfit_error(
-                f"{network.id} has no free /{virtual_network.GATEWAY_BITS} for a gateway's subnet"
+                f"{network.id} has no free /{virtual_network.GATEWAY_BITS} for the gateway's subnet"
             )
         return str(free)
-    wanted = virtual_network.parse_range("azure.vpn.gatewaySubnetCIDR", given)
-    inside = any(wanted.subnet_of(one.network) for one in virtual_network.used_ranges("", network.own_ranges))
-    if not inside or any(one.network.overlaps(wanted) for one in virtual_network.used_ranges("", taken)):
-        why = "overlaps another subnet of" if inside else "lies outside of"
-        raise _subnet_unfit_error(f"azure.vpn.gatewaySubnetCIDR is {wanted}, which {why} {network.id}")
-    return str(wanted)
+    requested = virtual_network.parse_range("azure.vpn.gatewaySubnetCIDR", configured)
+    inside = any(requested.subnet_of(one.network) for one in virtual_network.used_ranges("", network.own_ranges))
+    if not inside or any(one.network.overlaps(requested) for one in virtual_network.used_ranges("", taken)):
+        problem = "overlaps another subnet of" if inside else "is outside of"
+        raise _subnet_unfit_error(f"azure.vpn.gatewaySubnetCIDR is {requested}, which {problem} {network.id}")
+    return str(requested)
 
 
 def _subnet_unfit_error(what: str) -> ConfigError:
     return ConfigError(
         "vpn-subnet-invalid",
         f"{what}.",
-        "Give the network more addresses (`az network vnet update --add addressSpace.addressPrefixes …`), or set "
-        "azure.vpn.gatewaySubnetCIDR to a free part of it.",
+        "Add addresses to the network (`az network vnet update --add addressSpace.addressPrefixes …`), or set "
+        "`azure.vpn.gatewaySubnetCIDR` to a free range.",
     )
 
 
 def differences(found: Document, config: NodeConfig) -> list[str]:
-    """What of an existing gateway is not as this configuration has it; nothing when it will do as it is."""
+    """Returns how an existing gateway differs from the configuration. An empty list means that it is suitable."""
     properties, settings = found.get("properties") or {}, config.azure.vpn
     if properties.get("gatewayType") != "Vpn" or properties.get("vpnType") != "RouteBased":
         kind = f"{properties.get('gatewayType')}, {properties.get('vpnType')}"
-        return [f"it is {kind}, and not Vpn, RouteBased (which cannot be changed: name another gateway)"]
+        return [f"it is {kind} instead of Vpn, RouteBased (which cannot be changed: use another gateway)"]
     clients = properties.get("vpnClientConfiguration") or {}
     pools = (clients.get("vpnClientAddressPool") or {}).get("addressPrefixes") or []
     pairs = [
-        ("addresses for clients", pools, [settings.p2s_gateway_cidr]),
+        ("client address pools", pools, [settings.p2s_gateway_cidr]),
         ("protocols", clients.get("vpnClientProtocols") or [], [PROTOCOL]),
         ("authentication", clients.get("vpnAuthenticationTypes") or [], [AUTHENTICATION]),
     ]
-    found_words = [
-        f"{what} are {', '.join(map(str, there)) or 'none'} instead of {', '.join(here)}"
-        for what, there, here in pairs
-        if not set(here) <= set(map(str, there))
+    found_differences = [
+        f"{what} are {', '.join(map(str, existing)) or 'none'} instead of {', '.join(required)}"
+        for what, existing, required in pairs
+        if not set(required) <= set(map(str, existing))
     ]
     size = str((properties.get("sku") or {}).get("name", ""))
-    # Its size is of interest only to whoever says something about it.
+    # The SKU matters only if the configuration sets it.
     if settings.has_own_sku and size.lower() != settings.gateway_sku.lower():
-        found_words.append(f"size is {size} instead of {settings.gateway_sku}")
-    return found_words
+        found_differences.append(f"the SKU is {size} instead of {settings.gateway_sku}")
+    return found_differences
 
 
 def adopt(found: Document, config: NodeConfig) -> bool:
-    """Change a gateway's document so that nothing differs; what others have in it stays. Whether that is a change."""
+    """Changes a gateway document to match the configuration, and preserves other settings. Returns whether it
+    changed.
+    """
     if not differences(found, config):
         return False
     properties = found["properties"]
     if properties.get("gatewayType") != "Vpn" or properties.get("vpnType") != "RouteBased":
         raise ConfigError(
             "vpn-gateway-unsupported",
-            f"The VPN gateway {found.get('id')} is no route-based VPN gateway, and Azure cannot make it one.",
-            "Name another with azure.vpn.gatewayName, or another network with azure.vpn.virtualNetworkId.",
+            f"The VPN gateway {found.get('id')} is not a route-based VPN gateway, which Azure cannot change.",
+            "Set `azure.vpn.gatewayName` to another gateway, or `azure.vpn.virtualNetworkId` to another network.",
         )
     clients = properties.setdefault("vpnClientConfiguration", None) or {}
     types = clients.get("vpnAuthenticationTypes") or []

@@ -1,4 +1,4 @@
-"""What this machine knows of its VPN without asking Azure: the record of what was created for it, its status, and
+"""Local state of the VPN, read without requests to Azure: the record of what was created for it, its status, and
 whether its client certificate is due for renewal.
 """
 
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VpnRecord:
-    settings: str = ""  # a fingerprint of the settings that it was made with
-    network: str = ""  # ids in Azure
+    settings: str = ""  # fingerprint of the settings that the VPN was set up with
+    network: str = ""  # ARM IDs
     gateway: str = ""
-    made: tuple[str, ...] = ()  # what was not there before us, or may have come from us
-    roots: tuple[str, ...] = ()  # names of root certificates of ours that are, or may be, on the gateway
-    former: tuple[tuple[str, str], ...] = ()  # gateways before this one, each with such a name
-    active: str = ""  # the one of them that this machine shows itself by
-    operation: AzureOperation | None = None  # that Azure was last seen at
-    started: str = ""  # a hash of the configuration that the client runs with
-    server: str = ""  # name and port of the API server
+    made: tuple[str, ...] = ()  # resources that the agent created, or may have created
+    roots: tuple[str, ...] = ()  # names of root certificates of this machine that are, or may be, on the gateway
+    former: tuple[tuple[str, str], ...] = ()  # former gateways, each with the name of a root certificate
+    active: str = ""  # name of the root certificate in use
+    operation: AzureOperation | None = None  # last known operation in Azure
+    started: str = ""  # SHA-256 of the configuration that the client runs with
+    server: str = ""  # host and port of the API server
     name_servers: tuple[str, ...] = ()
 
 
 def read_record(host: Host, config: NodeConfig) -> VpnRecord:
-    """One that is lost or damaged knows of nothing; what it was about is found again by name."""
+    """Reads the record. A missing or damaged record counts as empty: the resources are found again by name."""
     try:
         document = json.loads(host.read(record_file(config)) or b"{}")
         known = {key: value for key, value in document.items() if key in VpnRecord.__dataclass_fields__}
@@ -61,13 +61,13 @@ def read_record(host: Host, config: NodeConfig) -> VpnRecord:
 
 
 def _operation(document: dict[str, Any] | None) -> AzureOperation | None:
-    """Another release may have written more of it than we know."""
+    """Ignores fields of other releases."""
     known = {key: value for key, value in (document or {}).items() if key in AzureOperation.__dataclass_fields__}
     return AzureOperation(**known) if known else None
 
 
 class VpnRecordStore:
-    """The record, kept on the disk whenever it changes."""
+    """The record, written to disk on every change."""
 
     def __init__(self, host: Host, config: NodeConfig) -> None:
         self._host = host
@@ -85,13 +85,13 @@ class VpnRecordStore:
         self._host.apply(WriteFile(path, (json.dumps(asdict(changed), indent=1) + "\n").encode(), 0o600))
 
     def remove(self) -> None:
-        """Nothing in Azure is ours any more, or somebody was told what is."""
+        """Removes the record after everything in Azure was removed or reported."""
         self.current = VpnRecord()
         if self._host.stat(record_file(self._config)) is not None:
             self._host.apply(Remove(record_file(self._config)))
 
     def add_created(self, resource: str) -> None:
-        """To be called before something is made, when it is not there yet."""
+        """Records a resource before it is created."""
         if resource not in self.current.made:
             self.update(made=(*self.current.made, resource))
 
@@ -100,9 +100,9 @@ DAY_SECONDS = 86400.0
 
 
 def status(
-    host: Host, config: NodeConfig, look: Callable[[], TunnelState | None] = openvpn.read_state
+    host: Host, config: NodeConfig, read_tunnel: Callable[[], TunnelState | None] = openvpn.read_state
 ) -> dict[str, Any]:
-    """`status` is disabled, NotConfigured, Connecting, Connected, Disconnected or unknown."""
+    """Returns the VPN status: disabled, NotConfigured, Connecting, Connected, Disconnected or unknown."""
     if not config.azure.vpn.enabled:
         return {"status": "disabled"}
     if not host.live:
@@ -110,7 +110,7 @@ def status(
     record, unit = read_record(host, config), host.unit(NAME)
     if host.stat(client_file(config)) is None:
         return {"status": "NotConfigured", "gateway": record.gateway or None}
-    tunnel = look() if unit.running else None
+    tunnel = read_tunnel() if unit.running else None
     return {
         "status": _status(running=unit.running, tunnel=tunnel),
         "service": unit.active,
@@ -139,7 +139,7 @@ def certificate_status(host: Host, config: NodeConfig, record: VpnRecord) -> dic
 
 
 def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:
-    """Whether the client's certificate should be renewed."""
+    """Returns whether the client certificate should be renewed."""
     record = read_record(host, config)
     if not (config.azure.vpn.enabled and record.active):
         return False
@@ -147,19 +147,19 @@ def is_renewal_due(host: Host, config: NodeConfig, now: float) -> bool:
 
 
 def is_certificate_fresh(pem: bytes, config: NodeConfig, now: float) -> bool:
-    """Whether a certificate is valid, and for a while; one that was made by a clock that was wrong may not be."""
+    """Returns whether a certificate is valid and not due for renewal. After a clock change it may be invalid."""
     validity, moment = certificates.validity(pem), datetime.fromtimestamp(now, timezone.utc)
     margin = timedelta(days=min(config.azure.vpn.renew_days, VALIDITY_DAYS // 2))
     return validity is not None and validity[0] <= moment and validity[1] - moment >= margin
 
 
 def is_settings_changed(host: Host, config: NodeConfig) -> bool:
-    """Whether the configuration means another tunnel than the one that was made, or none was made yet."""
+    """Returns whether the VPN settings have changed since the setup, or the VPN was not set up yet."""
     return config.azure.vpn.enabled and read_record(host, config).settings != settings_fingerprint(config)
 
 
 def settings_fingerprint(config: NodeConfig) -> str:
-    """Changes when another gateway or another network is meant; not when a release brings another setting."""
+    """Returns a digest that changes with the gateway or the network, but not when a release adds a setting."""
     ignored = ("auto_provision", "adopt", "renew_days")
     settings = {name: value for name, value in non_default_values(config.azure.vpn).items() if name not in ignored}
     inputs = [settings, resolved.target_cluster(config), config.node.kubelet.server_url]
@@ -167,12 +167,13 @@ def settings_fingerprint(config: NodeConfig) -> str:
 
 
 def with_stable_address(host: Host, config: NodeConfig, machine: Machine) -> Machine:
-    """The machine with the address by which the cluster knows it: while there is no tunnel, packets for the cluster
-    would go elsewhere and from another address, and it is still the node that it was."""
+    """Returns the machine with the address by which the cluster knows it. Without the tunnel, packets to the cluster
+    would have another source address.
+    """
     if not config.azure.vpn.enabled or config.node.ip:
         return machine
-    there = host.query("ip", "link", "show", "dev", LINK).ok
-    found = address_towards(host, config.node.kubelet.server_url) if there else recorded_address(host, config)
+    has_link = host.query("ip", "link", "show", "dev", LINK).ok
+    found = address_towards(host, config.node.kubelet.server_url) if has_link else recorded_address(host, config)
     return replace(machine, address=found or machine.address)
 
 
@@ -181,7 +182,7 @@ def recorded_address(host: Host, config: NodeConfig) -> str:
 
 
 def certificate_expiry(host: Host, config: NodeConfig, record: VpnRecord) -> datetime | None:
-    """When the client's certificate ends; None when there is none."""
+    """Returns the expiry of the client certificate, or None if has_link is none."""
     return certificates.expiry(host.read(certificate_file(config, record.active)) or b"") if record.active else None
 
 

@@ -1,5 +1,5 @@
-"""The OpenVPN client on this machine: its configuration, its state through the management socket, and the
-diagnosis of a tunnel that does not come up.
+"""The OpenVPN client on this machine: its configuration, its state through the management socket, and the diagnosis
+of a tunnel that does not connect.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ STATE_LINE = re.compile(r"^(\d+),([A-Z_]+),([^,]*),([^,]*),([^,]*)", re.MULTILIN
 
 @dataclass(frozen=True)
 class TunnelState:
-    """What the client says of itself."""
+    """The state that the client reports."""
 
     state: str  # CONNECTED, WAIT, RECONNECTING …
-    since: float  # unix time
-    address: str = ""  # that the gateway gave us
+    since: float  # Unix time
+    address: str = ""  # assigned by the gateway
     gateway: str = ""
 
     @property
@@ -45,7 +45,7 @@ class TunnelState:
 
 
 def read_state(path: str = MANAGEMENT) -> TunnelState | None:
-    """Ask the client; None when none runs."""
+    """Reads the state of the client. Returns None if it does not run."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
         line.settimeout(MANAGEMENT_SECONDS)
         line.connect(path)
@@ -60,23 +60,23 @@ def read_state(path: str = MANAGEMENT) -> TunnelState | None:
 
 
 def parse_state(text: str) -> TunnelState | None:
-    """What the client's management interface says to `state`."""
+    """Parses the response of the management interface to `state`."""
     found = STATE_LINE.search(text.replace("\r", ""))
     return TunnelState(found[2], float(found[1]), found[4], found[5]) if found else None
 
 
 @dataclass(frozen=True)
 class TunnelWaiter:
-    """How long to wait, and how to look."""
+    """Waits for the tunnel."""
 
     read_state: Callable[[], TunnelState | None] = read_state
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     tick: float = 0.5
 
-    def wait_until(self, true: Callable[[], bool], seconds: float) -> bool:
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         end = self.clock() + seconds
-        while not true():
+        while not condition():
             if self.clock() > end:
                 return False
             self.sleep(self.tick)
@@ -91,14 +91,14 @@ class TunnelWaiter:
 
 
 def read_log(host: Host) -> str:
-    """What the client said since it was last started."""
+    """Returns the log of the client since its last start."""
     invocation = host.unit(NAME).invocation
     which = (f"_SYSTEMD_INVOCATION_ID={invocation}",) if invocation else ("-u", NAME)
     return host.query("journalctl", *which, "-n", "100", "-o", "cat", "--no-pager").out
 
 
-AZURE_DNS = "168.63.129.16/32"  # answers only inside of a network, and never to VPN clients
-# A server has no say in where other packets go, nor in whom we ask for names.
+AZURE_DNS = "168.63.129.16/32"  # not reachable by VPN clients
+# The server must not change other routes or the DNS servers.
 IGNORED_PUSH_OPTIONS = (
     *("redirect-gateway", "redirect-private", "route ", "route-ipv6", "dhcp-option", "dns ", "block-"),
     *("ifconfig-ipv6", "setenv"),
@@ -106,7 +106,9 @@ IGNORED_PUSH_OPTIONS = (
 
 
 def client_configuration(profile: ClientProfile, pair: str, networks: Iterable[str], up: str = "") -> bytes:
-    """`pair` is the file with our key and certificate; `up` a script to run when the tunnel is there."""
+    """Returns the client configuration. `pair` is the file with key and certificate, `up` is a script to run when the
+    tunnel is up.
+    """
     name, kind = profile.server_name
     lines = [
         f"# {MANAGED_MARK}",
@@ -124,7 +126,7 @@ def client_configuration(profile: ClientProfile, pair: str, networks: Iterable[s
         "auth-nocache",
         "persist-key",
         "persist-tun",
-        # However long the gateway or the line is away, the tunnel comes back by itself.
+        # Reconnect automatically after an outage of any length.
         "resolv-retry infinite",
         "connect-retry 2 60",
         "connect-timeout 20",
@@ -141,7 +143,7 @@ def client_configuration(profile: ClientProfile, pair: str, networks: Iterable[s
 
 
 def routes(networks: Iterable[str]) -> list[ipaddress.IPv4Network]:
-    """One for each range; none for what lies in another, and none for everything."""
+    """Returns routes for the networks, without nested ranges and without the default route."""
     found = {one.network for one in used_ranges("", networks) if one.network.prefixlen > 0}
     return sorted(ipaddress.collapse_addresses(found))
 
@@ -149,13 +151,15 @@ def routes(networks: Iterable[str]) -> list[ipaddress.IPv4Network]:
 def select_name_servers(
     configured: Sequence[str], of_network: Sequence[str], of_profile: Sequence[str]
 ) -> tuple[str, ...]:
-    """Whom to ask behind the VPN: as configured, else as the network has it."""
+    """Returns the DNS servers behind the VPN: the configured ones, else those of the network, else those of the
+    profile.
+    """
     found = configured or of_network or of_profile
     return tuple(str(one.network.network_address) for one in used_ranges("", found) if str(one.network) != AZURE_DNS)
 
 
 def up_script(servers: Sequence[str], domains: Sequence[str]) -> bytes:
-    """Tells systemd-resolved whom to ask for just these names. It goes with the link, and so does what it says."""
+    """Returns a script that configures systemd-resolved for these domains. The settings are removed with the link."""
     lines = [
         "#!/bin/sh",
         f"# {MANAGED_MARK}",
@@ -167,24 +171,24 @@ def up_script(servers: Sequence[str], domains: Sequence[str]) -> bytes:
 
 
 def diagnose(output: str) -> FlexError:
-    """The first meaning that fits, with OpenVPN's own words."""
+    """Returns the error for the first matching pattern, with the log line of OpenVPN."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and "MANAGEMENT: " not in line]
     for pattern, error in LOG_PATTERNS:
         if found := next((line for line in reversed(lines) if re.search(pattern, line)), ""):
             return error(_short(found))
-    return not_connected_error(_short(lines[-1]) if lines else "OpenVPN said nothing")
+    return not_connected_error(_short(lines[-1]) if lines else "OpenVPN logged nothing")
 
 
 def _short(line: str) -> str:
-    """Without the moment at its begin, which the journal has already."""
+    """Removes the timestamp, which the journal already has."""
     return re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", "", line).rstrip(".")[:200]
 
 
 def refused_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-connection-rejected",
-        f"The VPN does not come up: the gateway does not let this machine in ({reason}).",
-        "Run `aks-flex-node bootstrap-vpn` again: it sees to it that the gateway knows this machine's certificate.",
+        f"The VPN does not connect: the gateway rejects this machine ({reason}).",
+        "Run `aks-flex-node bootstrap-vpn` again. It adds this machine's certificate to the gateway.",
         retryable=True,
     )
 
@@ -192,8 +196,9 @@ def refused_error(reason: str) -> FlexError:
 def gateway_untrusted_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-gateway-untrusted",
-        f"The VPN does not come up: the gateway shows another certificate than its profile promises ({reason}).",
-        "Look at `date`: a clock that is wrong is the usual cause. Else run `aks-flex-node bootstrap-vpn` again.",
+        f"The VPN does not connect: the certificate of the gateway does not match its profile ({reason}).",
+        "Check the clock with `date`: a wrong clock is the usual cause. Otherwise run `aks-flex-node "
+        "bootstrap-vpn` again.",
         retryable=True,
     )
 
@@ -201,16 +206,17 @@ def gateway_untrusted_error(reason: str) -> FlexError:
 def no_tunnel_device_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-tun-device-missing",
-        f"The VPN does not come up: this machine gives OpenVPN no tunnel device ({reason}).",
-        "Load it with `modprobe tun`; in a container, its host must give it /dev/net/tun.",
+        f"The VPN does not connect: OpenVPN cannot open a tunnel device ({reason}).",
+        "Load the driver with `modprobe tun`. In a container, the host must provide /dev/net/tun.",
     )
 
 
 def gateway_unreachable_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-gateway-unreachable",
-        f"The VPN does not come up: the gateway cannot be reached ({reason}).",
-        "Check that this machine can reach the gateway's public address at TCP 443: no firewall may be in between.",
+        f"The VPN does not connect: the gateway cannot be reached ({reason}).",
+        "Check that this machine can reach the gateway's public address at TCP port 443, and that no firewall "
+        "blocks it.",
         retryable=True,
     )
 
@@ -218,8 +224,8 @@ def gateway_unreachable_error(reason: str) -> FlexError:
 def not_connected_error(reason: str) -> FlexError:
     return MachineError(
         "vpn-not-connected",
-        f"The VPN does not come up: {reason}.",
-        f"Look at `journalctl -u {NAME} -n 50`.",
+        f"The VPN does not connect: {reason}.",
+        f"Check `journalctl -u {NAME} -n 50`.",
         retryable=True,
     )
 
@@ -235,6 +241,6 @@ LOG_PATTERNS = (
         r"Cannot resolve|Connection refused|No route to host|Network is unreachable|timed out",
         gateway_unreachable_error,
     ),
-    # A gateway that does not know a certificate breaks the connection off without a word.
+    # A gateway closes the connection without an error if it does not know the certificate.
     (r"TLS Error|TLS handshake failed|TLS key negotiation failed|Connection reset", refused_error),
 )

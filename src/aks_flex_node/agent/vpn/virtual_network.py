@@ -1,5 +1,5 @@
-"""The virtual network that the VPN leads to: the configured one or the cluster's, and checks that its address
-ranges do not overlap those of this machine.
+"""The virtual network of the VPN: the configured one or the cluster's, and checks that its address ranges do not
+overlap those of this machine.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 
 IPv4Range = ipaddress.IPv4Network
-GATEWAY_BITS = 27  # the smallest subnet that Azure advises for a gateway
+GATEWAY_BITS = 27  # smallest subnet that Azure recommends for a gateway
 
 
 @dataclass(frozen=True)
 class UsedRange:
-    """A range of addresses, and what has it."""
+    """An address range and a description of what uses it."""
 
     what: str
     network: IPv4Range
 
 
 def parse_range(key: str, text: str) -> IPv4Range:
-    """A range as a person wrote it."""
+    """Parses a configured address range."""
     try:
         return IPv4Range(text)
     except ValueError as error:
         raise ConfigError(
             "vpn-address-range-invalid",
-            f"{key} is {text!r}, which is no range of IPv4 addresses: {error}.",
-            "Write it as 192.168.100.0/24: the first address, and how many bits of it are common to all.",
+            f"{key} is {text!r}, which is not an IPv4 address range: {error}.",
+            "Use CIDR notation, for example 192.168.100.0/24.",
         ) from error
 
 
 def used_ranges(what: str, texts: Iterable[Any]) -> list[UsedRange]:
-    """Those of version 4; the VPN carries no others."""
+    """Returns the IPv4 ranges. The VPN supports no others."""
     found = []
     for text in texts:
         try:
@@ -56,7 +56,7 @@ def used_ranges(what: str, texts: Iterable[Any]) -> list[UsedRange]:
 
 
 def host_ranges(addresses: str, routes: str, besides: frozenset[str]) -> list[UsedRange]:
-    """The networks that a machine is in or has a route to, by what `ip -j addr` and `ip -j route` say."""
+    """Returns the networks and routes of a machine from the output of `ip -j addr` and `ip -j route`."""
     found: dict[IPv4Range, UsedRange] = {}
     for link in _json_list(addresses):
         if link.get("ifname") in besides or "LOOPBACK" in (link.get("flags") or ()):
@@ -86,20 +86,23 @@ def _json_list(text: str) -> list[dict[str, Any]]:
 def check_overlaps(
     pool: IPv4Range, beyond: Sequence[UsedRange], cluster: Sequence[UsedRange], here: Sequence[UsedRange]
 ) -> None:
-    """Refuse before anything is made. `beyond` is what the VPN leads to, `here` what this machine is in."""
+    """Rejects overlapping ranges before anything is created. `beyond` is behind the VPN, `here` is used by this
+    machine.
+    """
     if taken := list(_overlapping(pool, (*here, *beyond, *cluster))):
         raise ConfigError(
             "vpn-pool-overlaps",
-            f"azure.vpn.p2sGatewayCIDR is {pool}, and that overlaps {'; '.join(taken)}.",
-            "Choose addresses for VPN clients that nobody else has, for example 172.31.255.0/24.",
+            f"azure.vpn.p2sGatewayCIDR is {pool}, which overlaps {'; '.join(taken)}.",
+            "Choose unused addresses for VPN clients, for example 172.31.255.0/24.",
         )
-    # A route to all of one's own network through the tunnel would cut the machine off.
+    # A route to the local network through the tunnel would disconnect the machine.
     for used in beyond:
         if taken := list(_overlapping(used.network, here)):
             raise MachineError(
                 "vpn-network-overlaps",
-                f"{used.what} has {used.network}, and that overlaps {'; '.join(taken)}.",
-                "The same addresses cannot be here and behind a VPN: give this site or the network in Azure others.",
+                f"{used.what} has {used.network}, which overlaps {'; '.join(taken)}.",
+                "The same addresses cannot exist on this machine and behind the VPN. Change the addresses of this "
+                "site or of the network in Azure.",
             )
 
 
@@ -116,7 +119,7 @@ def _overlapping(network: IPv4Range, others: Iterable[UsedRange]) -> Iterator[st
 
 
 def free_subnet(space: Iterable[Any], taken: Iterable[Any]) -> IPv4Range | None:
-    """A free part of a network for its gateway, from the end, where nobody else will look for room."""
+    """Returns a free range for the gateway, from the end of the address space, where conflicts are unlikely."""
     used = [one.network for one in used_ranges("", taken)]
     for whole in (one.network for one in used_ranges("", space)):
         free = [piece for piece in _subtract(whole, used) if piece.prefixlen <= GATEWAY_BITS]
@@ -128,7 +131,7 @@ def free_subnet(space: Iterable[Any], taken: Iterable[Any]) -> IPv4Range | None:
 
 
 def _subtract(whole: IPv4Range, used: Sequence[IPv4Range]) -> list[IPv4Range]:
-    """What is left of a range."""
+    """Returns what remains of a range without the used ones."""
     pieces = [whole]
     for other in used:
         inside = [piece for piece in pieces if piece.overlaps(other)]
@@ -140,7 +143,7 @@ def _subtract(whole: IPv4Range, used: Sequence[IPv4Range]) -> list[IPv4Range]:
 
 
 def cluster_ranges(properties: Mapping[str, Any]) -> list[UsedRange]:
-    """Pods and services of a cluster, as its document says them."""
+    """Returns the pod and service ranges from the document of a cluster."""
     profile = properties.get("networkProfile") or {}
     pods = [profile.get("podCidr"), *(profile.get("podCidrs") or ())]
     services = [profile.get("serviceCidr"), *(profile.get("serviceCidrs") or ())]
@@ -159,20 +162,20 @@ GATEWAY_SUBNET = "GatewaySubnet"
 
 @dataclass(frozen=True)
 class VirtualNetwork:
-    """What a VPN is to lead to."""
+    """The virtual network that the VPN connects to."""
 
-    id: str  # of the virtual network
+    id: str  # ARM ID of the virtual network
     location: str
-    address_ranges: tuple[str, ...]  # its addresses, and those of networks beside it that it is joined with
-    own_ranges: tuple[str, ...]  # its addresses alone
+    address_ranges: tuple[str, ...]  # its ranges and those of peered networks
+    own_ranges: tuple[str, ...]  # its ranges only
     subnets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    gateway_in_use: str = ""  # the id of a gateway that its subnet holds
+    gateway_in_use: str = ""  # ARM ID of a gateway in its gateway subnet
     name_servers: tuple[str, ...] = ()
-    cluster: Mapping[str, Any] = field(default_factory=dict)  # the cluster's properties
+    cluster: Mapping[str, Any] = field(default_factory=dict)  # properties of the cluster
 
     @property
     def group(self) -> str:
-        """The path of its resource group."""
+        """Returns the ARM ID of the resource group."""
         return "/".join(self.id.split("/")[:5])
 
     @property
@@ -188,13 +191,13 @@ def find_virtual_network(sender: OperationSender, config: NodeConfig) -> Virtual
         document = sender.send("GET", network, NETWORK_API).body
     except AzureCallError as error:
         if error.status == 404:
-            raise network_missing_error(f"there is no network {network}") from error
+            raise network_missing_error(f"{network} does not exist") from error
         raise
     return parse_virtual_network(document, properties)
 
 
 def parse_virtual_network(document: Mapping[str, Any], cluster: Mapping[str, Any]) -> VirtualNetwork:
-    """A virtual network's document, read."""
+    """Parses the document of a virtual network."""
     properties = document.get("properties") or {}
     own = tuple((properties.get("addressSpace") or {}).get("addressPrefixes") or ())
     subnets = {str(each.get("name")): each.get("properties") or {} for each in properties.get("subnets") or ()}
@@ -215,7 +218,7 @@ def _prefixes(subnet: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _peers(properties: Mapping[str, Any]) -> list[str]:
-    """Networks that are reached by way of this one."""
+    """Returns the ranges of peered networks."""
     found: list[str] = []
     for each in properties.get("virtualNetworkPeerings") or ():
         peering = each.get("properties") or {}
@@ -226,8 +229,8 @@ def _peers(properties: Mapping[str, Any]) -> list[str]:
 
 def _gateway_of(subnet: Mapping[str, Any]) -> str:
     ids = (str(each.get("id", "")) for each in subnet.get("ipConfigurations") or ())
-    mark = "/virtualnetworkgateways/"
-    return next((one[: one.lower().index("/ipconfigurations/")] for one in ids if mark in one.lower()), "")
+    marker = "/virtualnetworkgateways/"
+    return next((one[: one.lower().index("/ipconfigurations/")] for one in ids if marker in one.lower()), "")
 
 
 def target_cluster_id(config: NodeConfig) -> str:
@@ -235,8 +238,8 @@ def target_cluster_id(config: NodeConfig) -> str:
     if found is None:
         raise ConfigError(
             "vpn-cluster-id-missing",
-            "The configuration does not say which AKS cluster the VPN is to lead to.",
-            "Set azure.targetCluster.resourceId.",
+            "The configuration does not set the AKS cluster that the VPN connects to.",
+            "Set `azure.targetCluster.resourceId`.",
         )
     subscription, group, name = found
     kind = "Microsoft.ContainerService/managedClusters"
@@ -249,29 +252,29 @@ def _cluster(sender: OperationSender, config: NodeConfig) -> Mapping[str, Any]:
 
 
 def _cluster_network(sender: OperationSender, config: NodeConfig, properties: Mapping[str, Any]) -> str:
-    """The network of the cluster's nodes: theirs by name, or the one that AKS made for them."""
+    """Returns the network of the cluster's nodes: the one of its agent pools, or the one that AKS created."""
     subnets = [str(each.get("vnetSubnetID") or "") for each in properties.get("agentPoolProfiles") or ()]
-    if named := next((one for one in subnets if "/subnets/" in one.lower()), ""):
-        return named[: named.lower().index("/subnets/")]
+    if subnet := next((one for one in subnets if "/subnets/" in one.lower()), ""):
+        return subnet[: subnet.lower().index("/subnets/")]
     group = properties.get("nodeResourceGroup")
     subscription = "/".join(target_cluster_id(config).split("/")[:3])
     path = f"{subscription}/resourceGroups/{group}/providers/Microsoft.Network/virtualNetworks"
     networks = (sender.send("GET", path, NETWORK_API).body or {}).get("value") or [] if group else []
     if len(networks) != 1:
-        raise network_missing_error("the cluster does not say which it has")
+        raise network_missing_error("the cluster does not specify its network")
     return str(networks[0]["id"])
 
 
-def network_missing_error(why: str) -> FlexError:
+def network_missing_error(cause: str) -> FlexError:
     return ConfigError(
         "vpn-network-not-found",
-        f"The network that the VPN is to lead to was not found: {why}.",
-        "Set azure.vpn.virtualNetworkId to its id: `az network vnet list --query [].id`.",
+        f"The virtual network for the VPN was not found: {cause}.",
+        "Set `azure.vpn.virtualNetworkId` to its ID. Run `az network vnet list --query [].id` to list the IDs.",
     )
 
 
 def api_server_address(config: NodeConfig, cluster: Mapping[str, Any]) -> tuple[str, int]:
-    """Name and port of the API server: as configured, else as the cluster's document says."""
+    """Returns host and port of the API server: from the configuration, else from the document of the cluster."""
     from urllib.parse import urlsplit
 
     url = urlsplit(config.node.kubelet.server_url or "")
@@ -281,13 +284,14 @@ def api_server_address(config: NodeConfig, cluster: Mapping[str, Any]) -> tuple[
 
 
 def private_zone_address(sender: OperationSender, config: NodeConfig, cluster: Mapping[str, Any], name: str) -> str:
-    """The API server's private address by the cluster's private DNS zone, which Azure's own name servers show only
-    inside the network; nothing when there is none, or when we may not see it."""
+    """Returns the API server's private address from the cluster's private DNS zone, which Azure DNS resolves only
+    inside of the network. Returns an empty string if it is missing or not accessible.
+    """
     label, _, zone = name.partition(".")
     profile = cluster.get("apiServerAccessProfile") or {}
-    given = str(profile.get("privateDNSZone") or "")
+    configured = str(profile.get("privateDNSZone") or "")
     group = f"{'/'.join(target_cluster_id(config).split('/')[:3])}/resourceGroups/{cluster.get('nodeResourceGroup')}"
-    path = given if given.startswith("/") else f"{group}/providers/Microsoft.Network/privateDnsZones/{zone}"
+    path = configured if configured.startswith("/") else f"{group}/providers/Microsoft.Network/privateDnsZones/{zone}"
     try:
         record_set = sender.send("GET", f"{path}/A/{label}", ZONE_API).body or {}
     except AzureCallError:

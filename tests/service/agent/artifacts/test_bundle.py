@@ -93,7 +93,11 @@ def test_a_bundle_without_one_of_its_files_names_it(publisher: Publisher, tree: 
 
 @pytest.mark.parametrize(
     ("wire", "reason"),
-    [("{", "makes no sense"), ('{"format": 99}', "format is 99"), ('{"format": 1, "arch": "amd64"}', "artifacts")],
+    [
+        ("{", "is invalid"),
+        ('{"format": 99}', "format 99 is not supported"),
+        ('{"format": 1, "arch": "amd64"}', "artifacts"),
+    ],
 )
 def test_a_manifest_that_makes_no_sense_is_refused(
     publisher: Publisher, tree: ArtifactTree, wire: str, reason: str

@@ -92,17 +92,17 @@ def test_a_refusal_is_told_in_its_own_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("exit 1", "the sign-in gave no reason"),
+        ("exit 1", "the sign-in process printed no error"),
         ("echo 'Killed: no memory' >&2; exit 137", "Killed: no memory"),
-        ("echo null", "the sign-in gave no reason"),
-        ("echo 5", "the sign-in gave no reason"),
-        ("echo '[]'", "the sign-in gave no reason"),
-        ("echo '{}'", "the sign-in gave no reason"),
-        ("""echo '{"token": "canary"}'""", "the sign-in gave no reason"),
-        ("""echo '{"token": "canary", "seconds": "soon"}'""", "the sign-in gave no reason"),
-        ("""echo '{"token": "canary", "seconds": null}'""", "the sign-in gave no reason"),
-        ("""echo '{"error": {"later": 1}}'""", "the sign-in gave no reason"),
-        ("""echo '{"error": "odd"}'""", "the sign-in gave no reason"),
+        ("echo null", "the sign-in process printed no error"),
+        ("echo 5", "the sign-in process printed no error"),
+        ("echo '[]'", "the sign-in process printed no error"),
+        ("echo '{}'", "the sign-in process printed no error"),
+        ("""echo '{"token": "canary"}'""", "the sign-in process printed no error"),
+        ("""echo '{"token": "canary", "seconds": "soon"}'""", "the sign-in process printed no error"),
+        ("""echo '{"token": "canary", "seconds": null}'""", "the sign-in process printed no error"),
+        ("""echo '{"error": {"later": 1}}'""", "the sign-in process printed no error"),
+        ("""echo '{"error": "odd"}'""", "the sign-in process printed no error"),
     ],
 )
 def test_whatever_else_the_child_says_is_a_failure_that_may_pass(tmp_path: Path, text: str, said: str) -> None:

@@ -125,7 +125,7 @@ def test_one_that_is_not_the_principals_is_refused(
 ) -> None:
     error = refusal(by_certificate(cloud, principal, key, made_certificate(key)))
     assert "AADSTS700027" in error.message
-    assert "correlation id" in error.message
+    assert "correlation ID" in error.message
     assert "Add this certificate" in error.hint
 
 
@@ -163,7 +163,7 @@ def test_a_key_with_a_password_is_told(cloud: Cloud, principal: EntraPrincipal, 
 @pytest.mark.parametrize(
     ("changes", "secret", "number", "remedy"),
     [
-        ({}, "canary-wrong", "AADSTS7000215", "not its id"),
+        ({}, "canary-wrong", "AADSTS7000215", "not its ID"),
         ({"secret_expires": 1.0}, "right", "AADSTS7000222", "az ad app credential reset"),
         ({"enabled": False}, "right", "AADSTS7000112", "Enterprise applications"),
     ],
@@ -175,7 +175,7 @@ def test_a_secret_that_does_not_hold_is_told_with_its_number_and_a_remedy(
     error = refusal(config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": secret}))
     assert error.name == "azure-sign-in-failed"
     assert number in error.message
-    assert "correlation id" in error.message
+    assert "correlation ID" in error.message
     assert remedy in error.hint
 
 

@@ -135,7 +135,7 @@ HOSTILE = {
     "a character device": (Item("null", kind=tarfile.CHRTYPE),),
     "a block device": (Item("disk", kind=tarfile.BLKTYPE),),
     "a pipe": (Item("pipe", kind=tarfile.FIFOTYPE),),
-    "an unknown kind": (Item("odd", kind=b"Z"),),
+    "an unknown type": (Item("odd", kind=b"Z"),),
     "the same twice": (Item("tool", b"good"), Item("./tool", b"evil")),
     "a link in a file's place": (Item("tool", b"good"), Item("tool", kind=tarfile.SYMTYPE, target="x")),
 }

@@ -291,7 +291,7 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
     assert node_commands.print_plans(plans, host) == 3
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
         "cni:",
-        "make directory /etc/d (0755)",
+        "create directory /etc/d (0755)",
         "write /etc/a (0644, 10 bytes)",
         "@@ -1,2 +1,2 @@",
         "one",
@@ -301,12 +301,12 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
         "(its content is secret)",
     ]
     again = [*plans, ComponentPlan("kubelet", Spec(), Facts(), (MakeDirectory("/etc/d"), MakeDirectory("/etc/e")))]
-    assert [one["what"] for one in node_commands.plans_as_data(again)].count("make directory /etc/d (0755)") == 1
+    assert [one["what"] for one in node_commands.plans_as_data(again)].count("create directory /etc/d (0755)") == 1
     assert node_commands.print_plans(again, host) == 4
     assert node_commands.plans_as_data(plans)[0] == {
         "component": "cni",
         "action": "MakeDirectory",
-        "what": "make directory /etc/d (0755)",
+        "what": "create directory /etc/d (0755)",
     }
 
 

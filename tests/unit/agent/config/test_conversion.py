@@ -10,7 +10,7 @@ from aks_flex_node.agent.config.conversion import convert_settings, node_config
 from aks_flex_node.agent.config.json_schema import json_schema
 from aks_flex_node.errors import ConfigError
 
-SECTION = "must be a section with keys below it"
+SECTION = "must be a section with these keys"
 NUMBER = "must be a number."
 
 

@@ -99,7 +99,7 @@ def test_a_yaml_version_is_never_read_as_a_number() -> None:
     (problem,) = problems_of("kubernetes:\n  version: 1.30\n")
 
     assert problem.value == '"1.30"'
-    assert "patch level" in problem.reason
+    assert "patch version" in problem.reason
     assert problem.origin == "test:2"
 
 

@@ -156,7 +156,7 @@ def test_a_loaded_secret_is_in_no_dump_and_no_log(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_conversion_error_does_not_quote_what_was_given() -> None:
-    with pytest.raises(ConfigError, match="not empty") as caught:
+    with pytest.raises(ConfigError, match="non-empty") as caught:
         node_config({"azure": {"bootstrapToken": {"token": [CANARY]}}})
 
     assert CANARY not in str(caught.value)
@@ -165,7 +165,7 @@ def test_a_conversion_error_does_not_quote_what_was_given() -> None:
 def test_a_mask_is_not_taken_for_a_secret() -> None:
     (problem,) = problems_of(settings({"azure.servicePrincipal": {"clientId": "a", "clientSecret": "***"}}))
 
-    assert "give the secret itself" in problem.reason
+    assert "Set the secret itself" in problem.reason
 
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
@@ -189,7 +189,7 @@ def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
     assert principal.client_secret == Secret(CANARY)
     assert (ca_certificate(loaded.config) or b"").strip() == PEM.strip().encode()
     assert loaded.warnings == []
-    assert loaded.origins["azure.bootstrapToken.token"] == f"{tmp_path}/token, named by test.json:1"
+    assert loaded.origins["azure.bootstrapToken.token"] == f"{tmp_path}/token, set by test.json:1"
 
 
 def test_a_principals_certificate_and_key_come_from_a_file_with_their_line_breaks(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_secret_of_a_stronger_place_replaces_the_file_of_a_weaker_one() -> Non
 def test_a_secret_and_its_file_in_one_place_are_a_problem() -> None:
     found = problems_of(settings({"azure.bootstrapToken": {"token": TOKEN, "tokenFile": "/nowhere"}}))
 
-    assert "give one of them" in found[0].reason
+    assert "Set only one of them" in found[0].reason
 
 
 @pytest.mark.parametrize(("content", "said"), [(b"", "empty"), (b" \n", "empty"), (b"\xff\xfe", "not UTF-8")])
@@ -238,10 +238,10 @@ def test_a_token_file_that_is_gone_is_a_warning_until_somebody_joins(tmp_path: P
 
     assert join_token(loaded.config) is None
     assert loaded.warnings == [
-        f"azure.bootstrapToken.tokenFile names {file}, which is not there; a first join needs it."
+        f"azure.bootstrapToken.tokenFile is {file}, which does not exist. A first join needs it."
     ]
     (problem,) = [each for each in missing_for_join(loaded.config) if each.path == "azure.bootstrapToken.tokenFile"]
-    assert problem.reason == f"names {file}, which is not there, and a join needs it."
+    assert problem.reason == f"is {file}, which does not exist. A join needs it."
 
 
 def test_any_other_secret_file_that_is_gone_is_a_problem(tmp_path: Path) -> None:
@@ -261,8 +261,8 @@ def test_a_secret_on_the_command_line_is_a_warning(flags: dict[str, object]) -> 
     (warning,) = load_settings({}, flags).warnings
 
     assert warning == (
-        "azure.bootstrapToken.token was given on the command line, where every user of this machine can read it;"
-        " use azure.bootstrapToken.tokenFile."
+        "azure.bootstrapToken.token was set on the command line, which other users of this machine can read."
+        " Use azure.bootstrapToken.tokenFile instead."
     )
 
 
@@ -272,8 +272,8 @@ def test_a_directory_or_a_flood_is_no_secret_file(tmp_path: Path) -> None:
     (first,) = problems_of(settings({"azure.bootstrapToken.tokenFile": str(tmp_path)}))
     (second,) = problems_of(settings({"azure.bootstrapToken.tokenFile": str(tmp_path / "large")}))
 
-    assert "it is not a file" in first.reason or "is a directory" in first.reason
-    assert "larger than a megabyte" in second.reason
+    assert "it is not a regular file" in first.reason or "is a directory" in first.reason
+    assert "larger than 1 MiB" in second.reason
 
 
 def test_the_content_of_a_wrong_secret_file_is_not_told(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_secret_file_that_others_can_read_is_a_warning_with_the_command(tmp_pa
     file = write(tmp_path / "token", TOKEN, 0o640)
 
     assert load_settings({"azure.bootstrapToken.tokenFile": str(file)}).warnings == [
-        f"{file} holds a secret and is open to others; type `chmod 600 {file}`."
+        f"{file} contains a secret and can be read by other users. Run `chmod 600 {file}`."
     ]
 
 
@@ -313,7 +313,7 @@ def test_a_configuration_that_others_can_read_is_a_warning(
 def test_a_configuration_that_everybody_can_write_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "config.json", "{}", 0o602)
 
-    with pytest.raises(ConfigError, match="can be written by everybody"):
+    with pytest.raises(ConfigError, match="is world-writable"):
         load(file, {}, {})
 
 

@@ -15,43 +15,43 @@ FEDERATED = {"clientId": "a", "tokenFile": "/x"}
 BOTH = "-----BEGIN CERTIFICATE-----\nx\n-----BEGIN PRIVATE KEY-----\ny\n"
 CASES: list[tuple[str, object, str]] = [
     # types
-    ("node.maxPods", "many", "must be a whole number"),
-    ("node.maxPods", 0, "whole number from 1 to 1024"),
-    ("node.maxPods", 1.5, "must be a whole number"),
+    ("node.maxPods", "many", "must be an integer"),
+    ("node.maxPods", 0, "integer from 1 to 1024"),
+    ("node.maxPods", 1.5, "must be an integer"),
     ("npd.enabled", "perhaps", "must be true or false"),
-    ("kubernetes.version", 1.3, "must be a text: put it in quotes"),
+    ("kubernetes.version", 1.3, "must be a string: put it in quotes"),
     ("node.labels", ["a"], "must be a map"),
     ("node.taints", "a:NoSchedule", "must be a list"),
     ("proxy.noProxy", {"a": "b"}, "must be a list"),
     ("artifacts.stallSeconds", 0, "number above 0"),
     ("agent.logLevel", "warn", "Did you mean warning?"),
-    ("azure", 5, "must be a section with keys below it"),
+    ("azure", 5, "must be a section with these keys"),
     ("azure.servicePrincipal", {"clientSecret": "hunter2"}, "is missing"),
     # names
     ("node.maxPod", 5, "Did you mean node.maxPods?"),
     ("node.kubelet.serverUrl", "x", "Did you mean node.kubelet.serverURL?"),
     ("node.dnsServiceIP", "10.0.0.1", "Did you mean node.kubelet.dnsServiceIP?"),
-    ("zzz", 1, "Known here: azure, node"),
+    ("zzz", 1, "Known settings: azure, node"),
     # Kubernetes
-    ("node.name", "Edge-1", "write edge-1"),
+    ("node.name", "Edge-1", "Use edge-1"),
     ("node.name", "edge_1", "is not a node name"),
-    ("node.name", "a" * 64, "63 at most"),
-    ("node.labels", {"-a": "b"}, "is not a name of 1 to 63"),
-    ("node.labels", {"UPPER/a": "b"}, "wrong prefix"),
+    ("node.name", "a" * 64, "at most 63"),
+    ("node.labels", {"-a": "b"}, "is not a valid key. Use 1 to 63"),
+    ("node.labels", {"UPPER/a": "b"}, "invalid prefix"),
     ("node.labels", {"a": "b c"}, "is not a label value"),
     ("node.labels", {"a": "b" * 64}, "is not a label value"),
-    ("node.labels", {"kubernetes.io/role": "agent"}, "belongs to the cluster"),
-    ("node.labels", {"node-role.kubernetes.io/agent": ""}, "belongs to the cluster"),
-    ("node.labels", {"node-restriction.kubernetes.io/a": ""}, "belongs to the cluster"),
-    ("node.labels", {"x.k8s.io/a": ""}, "belongs to the cluster"),
+    ("node.labels", {"kubernetes.io/role": "agent"}, "is reserved for the cluster"),
+    ("node.labels", {"node-role.kubernetes.io/agent": ""}, "is reserved for the cluster"),
+    ("node.labels", {"node-restriction.kubernetes.io/a": ""}, "is reserved for the cluster"),
+    ("node.labels", {"x.k8s.io/a": ""}, "is reserved for the cluster"),
     ("node.taints", ["a"], "is not a taint"),
     ("node.taints", ["a=b:NoSchedul"], "Did you mean NoSchedule?"),
     ("node.taints", [{"key": "a"}], "is missing"),
     ("node.taints", [{"key": "a", "efect": "x", "effect": "NoExecute"}], "Did you mean effect?"),
-    ("node.taints", ["-a:NoSchedule"], "is not a name"),
-    ("node.taints", ["a=b:NoSchedule", "a=c:NoSchedule"], "as an earlier one"),
-    ("node.kubelet.kubeReserved", {"cpu": "1x"}, "is not a quantity"),
-    ("node.kubelet.kubeReserved", {"cpu": "-1"}, "is not a quantity"),
+    ("node.taints", ["-a:NoSchedule"], "is not a valid key"),
+    ("node.taints", ["a=b:NoSchedule", "a=c:NoSchedule"], "as an earlier taint"),
+    ("node.kubelet.kubeReserved", {"cpu": "1x"}, "is not a Kubernetes quantity"),
+    ("node.kubelet.kubeReserved", {"cpu": "-1"}, "is not a Kubernetes quantity"),
     ("node.kubelet.systemReserved", {"disk": "1Gi"}, "cannot be reserved"),
     ("node.kubelet.evictionHard", {"memory.free": "1Gi"}, "is not an eviction signal"),
     ("node.kubelet.evictionHard", {"memory.available": "101%"}, "more than 100%"),
@@ -60,35 +60,35 @@ CASES: list[tuple[str, object, str]] = [
     ("node.kubelet.nodeStatusUpdateFrequency", "0s", "is not a duration"),
     ("node.kubelet.clusterDomain", "Cluster.local", "is not a DNS domain"),
     ("node.kubelet.imageGCLowThreshold", 85, "lower than node.kubelet.imageGCHighThreshold, which is 85"),
-    ("kubernetes.version", "1.34", "give for example 1.34.4"),
+    ("kubernetes.version", "1.34", "Use for example 1.34.4"),
     ("kubernetes.version", "latest", "is not a version"),
-    ("containerd.version", "1.7", "patch level"),
+    ("containerd.version", "1.7", "patch version"),
     ("containerd.pauseImage", "Pause Image", "is not an image"),
     ("azure.bootstrapToken.token", "ABCDEF.0123456789abcdef", "is not a bootstrap token"),
-    ("node.kubelet.extraConfig", {"a": float("inf")}, "that JSON does not know"),
+    ("node.kubelet.extraConfig", {"a": float("inf")}, "that JSON does not support"),
     ("azure.location", "a\nb", "has a line break"),
-    ("azure.arc.tags", {"a": "\x9b"}, "cannot be printed"),
+    ("azure.arc.tags", {"a": "\x9b"}, "non-printable"),
     # addresses
     ("node.kubelet.dnsServiceIP", "10.0.0.300", "is not an IP address"),
     ("node.ip", "edge-1", "is not an IP address"),
-    ("azure.vpn.p2sGatewayCIDR", "192.168.100.1/24", "you may mean 192.168.100.0/24"),
+    ("azure.vpn.p2sGatewayCIDR", "192.168.100.1/24", "Use 192.168.100.0/24"),
     ("azure.vpn.p2sGatewayCIDR", "192.168.100.0", "no prefix length"),
     ("containerd.metricsAddress", "127.0.0.1", "port from 1 to 65535"),
     ("containerd.metricsAddress", "127.0.0.1:70000", "port from 1 to 65535"),
     ("containerd.metricsAddress", "::1:80", "port from 1 to 65535"),
     # URLs
-    ("node.kubelet.serverURL", "http://api:443", "https:// only"),
+    ("node.kubelet.serverURL", "http://api:443", "must be reached with https://"),
     ("node.kubelet.serverURL", "api.example:443", "starts with https://"),
     ("node.kubelet.serverURL", "https://", "starts with https://"),
     ("node.kubelet.serverURL", "https://api:99999", "starts with https://"),
-    ("node.kubelet.serverURL", "https://me:pw@api", "name or password"),
-    ("kubernetes.urlTemplate", "https://example.com/v%s/%s", "has 2 times %s"),
-    ("kubernetes.urlTemplate", "https://dl.k8s.io/release/bin", "has 0 times %s"),
+    ("node.kubelet.serverURL", "https://me:pw@api", "user name, a password"),
+    ("kubernetes.urlTemplate", "https://example.com/v%s/%s", "has 2 %s placeholders"),
+    ("kubernetes.urlTemplate", "https://dl.k8s.io/release/bin", "has 0 %s placeholders"),
     ("runc.url", "ftp://example.com/%s", "starts with http:// or https://"),
     ("runc.url", "https://example.com/%d", "neither %s nor"),
     ("artifacts.baseURL", "mirror", "starts with http:// or https://"),
-    ("proxy.https", "proxy:3128", "a proxy is like"),
-    ("proxy.noProxy", ["http://a"], "it has no scheme"),
+    ("proxy.https", "proxy:3128", "A proxy has the form"),
+    ("proxy.noProxy", ["http://a"], "without scheme"),
     ("registryMirrors", {"https://mcr.microsoft.com": []}, "is not the host of a registry"),
     ("registryMirrors", {"docker.io": ["mirror"]}, "starts with http:// or https://"),
     # certificates and hashes
@@ -98,41 +98,45 @@ CASES: list[tuple[str, object, str]] = [
     ("kubernetes.sha256", {"kubelet": "abc"}, "64 hexadecimal digits"),
     # paths
     ("paths.dataDir", "data", "must be an absolute path"),
-    ("paths.dataDir", "/", "directory of the system"),
-    ("paths.dataDir", "/etc/", "directory of the system"),
-    ("paths.dataDir", "/var/lib", "directory of the system"),
-    ("paths.dataDir", "//", "directory of the system"),
-    ("paths.dataDir", "/var/lib/x/..", "directory of the system"),
+    ("paths.dataDir", "/", "is a system directory"),
+    ("paths.dataDir", "/etc/", "is a system directory"),
+    ("paths.dataDir", "/var/lib", "is a system directory"),
+    ("paths.dataDir", "//", "is a system directory"),
+    ("paths.dataDir", "/var/lib/x/..", "is a system directory"),
     ("paths.dataDir", "/var/lib/../lib/x", "without `.` and `..`"),
     ("paths.dataDir", "/var/lib/a b", "systemd units"),
-    ("paths.dataDir", "/proc/x", "where the kernel"),
+    ("paths.dataDir", "/proc/x", "directory of the kernel"),
     ("paths.dataDir", "/var/lib/kubelet", "overlaps with paths.dataDir"),
     ("paths.kubernetes.kubeletDir", "/var/lib/aks-flex-node/kubelet", "overlaps with paths.dataDir"),
     ("paths.containerdDir", "/var/lib/kubelet/containerd", "overlaps with paths.kubernetes.kubeletDir"),
     ("paths.logDir", "/var/lib/aks-flex-node", "overlaps with paths.dataDir"),
     ("paths.binDir", "/", "not / itself"),
     # Azure
-    ("azure.targetCluster.resourceId", "/subscriptions/x", "is not the id of an AKS cluster"),
+    ("azure.targetCluster.resourceId", "/subscriptions/x", "is not the ID of an AKS cluster"),
     ("azure.subscriptionId", "<your_subscription_ID>", "still the placeholder"),
-    ("azure.resourceGroup", "a/b", "no name or id in Azure"),
-    ("azure", {"arc": {"enabled": True, "autoRegister": False}}, "older name of azure.arc.enabled"),
-    ("azure", {"managedIdentity": {}, "arc": {"enabled": True}}, "take one of them"),
-    ("azure", {"managedIdentity": {}, "servicePrincipal": {"clientId": "a"}}, "sign in to Azure one way"),
-    ("azure", {"workloadIdentity": FEDERATED, "servicePrincipal": {"clientId": "a"}}, "sign in to Azure one way"),
-    ("azure", {"workloadIdentity": FEDERATED, "managedIdentity": {}}, "sign in to Azure one way"),
-    ("azure", {"workloadIdentity": FEDERATED, "arc": {"enabled": True}}, "take one of them"),
-    ("azure.workloadIdentity", {"clientId": "a/b", "tokenFile": "/x"}, "no name or id in Azure"),
+    ("azure.resourceGroup", "a/b", "not allowed in Azure names"),
+    ("azure", {"arc": {"enabled": True, "autoRegister": False}}, "deprecated name of azure.arc.enabled"),
+    ("azure", {"managedIdentity": {}, "arc": {"enabled": True}}, "Set only one of them"),
+    ("azure", {"managedIdentity": {}, "servicePrincipal": {"clientId": "a"}}, "Set only one Azure identity"),
+    ("azure", {"workloadIdentity": FEDERATED, "servicePrincipal": {"clientId": "a"}}, "Set only one Azure identity"),
+    ("azure", {"workloadIdentity": FEDERATED, "managedIdentity": {}}, "Set only one Azure identity"),
+    ("azure", {"workloadIdentity": FEDERATED, "arc": {"enabled": True}}, "Set only one of them"),
+    ("azure.workloadIdentity", {"clientId": "a/b", "tokenFile": "/x"}, "not allowed in Azure names"),
     ("azure.servicePrincipal", {"clientId": "a", "clientCertificate": "hunter2"}, "its private key in PEM"),
-    ("azure.servicePrincipal", {"clientId": "a", "clientCertificate": BOTH, "clientSecret": "b"}, "one of them is"),
+    (
+        "azure.servicePrincipal",
+        {"clientId": "a", "clientCertificate": BOTH, "clientSecret": "b"},
+        "Set only one of them",
+    ),
     ("azure.vpn", {"gatewaySubnetCIDR": "10.0.0.0"}, "has no prefix length"),
     ("azure.vpn", {"dnsServers": ["ns.example"]}, "is not an IP address"),
     ("azure.vpn", {"dnsDomains": ["Example.com"]}, "is not a DNS domain"),
     ("azure.arc", {"package": {"repository": "packages.example"}}, "is not a URL"),
-    ("azure", {"subscriptionId": "b", "targetCluster": {"resourceId": CLUSTER_ID}}, "says subscription b"),
+    ("azure", {"subscriptionId": "b", "targetCluster": {"resourceId": CLUSTER_ID}}, "has the subscription b"),
     (
         "azure",
         {"targetCluster": {"resourceId": CLUSTER_ID}, "arc": {"targetCluster": {"name": "other"}}},
-        "says name other, and the cluster's is cluster-1",
+        "has the name other, but another setting has cluster-1",
     ),
 ]
 
@@ -221,8 +225,8 @@ def test_the_message_lists_every_problem_on_a_line_of_its_own() -> None:
         load_text(settings({"node.maxPods": 0, "node.ip": "x"}), "test", {}, {})
 
     first, *lines = caught.value.message.splitlines()
-    assert first == "There are 2 problems in test; nothing was changed:"
-    assert lines[1] == '  node.ip: "x" is not an IP address, like 10.0.0.10.  [test:1]'
+    assert first == "The configuration is invalid: 2 problems in test. Nothing was changed."
+    assert lines[1] == '  node.ip: "x" is not an IP address, for example 10.0.0.10.  [test:1]'
     assert caught.value.exit_code == 3
 
 
@@ -233,8 +237,8 @@ def test_the_message_lists_every_problem_on_a_line_of_its_own() -> None:
         ("a: 1\n b: 2\n", "a.yaml", "a.yaml:2:3 is not YAML"),
         ("a: *x\n", "a.yaml", "a.yaml:1:4 is not YAML"),
         ("a: \x00\n", "a.yaml", "a.yaml is not YAML"),
-        ("- a\n", "a.yaml", "holds no settings"),
-        ("[]", "a.json", "holds no settings"),
+        ("- a\n", "a.yaml", "does not contain settings"),
+        ("[]", "a.json", "does not contain settings"),
         ("[" * 100_000, "a.json", "nested too deeply"),
         ("a: " + "[" * 5_000, "a.yaml", "nested too deeply"),
         ("a: !!python/object:os.system x\n", "a.yaml", "not YAML"),
@@ -253,7 +257,7 @@ def test_a_file_that_cannot_be_parsed_says_where(text: str, name: str, said: str
 def test_a_key_that_is_there_twice_is_a_problem(text: str) -> None:
     (problem,) = problems_of(text)
 
-    assert str(problem).startswith("node.ip: is in the file twice.")
+    assert str(problem).startswith("node.ip: occurs twice in the file.")
 
 
 def test_two_names_of_one_key_in_one_place_are_a_problem() -> None:
@@ -265,7 +269,7 @@ def test_two_names_of_one_key_in_one_place_are_a_problem() -> None:
 def test_maps_from_the_environment_must_be_json() -> None:
     (problem,) = problems_of("{}", {"AKS_FLEX_NODE_NODE__LABELS": "a=b"})
 
-    assert str(problem).startswith('node.labels: must be JSON here, like {"name": "value"}.')
+    assert str(problem).startswith('node.labels: must be JSON here, for example {"name": "value"}.')
 
 
 def test_an_empty_file_is_an_empty_configuration() -> None:

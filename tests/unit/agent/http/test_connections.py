@@ -51,15 +51,24 @@ def raised(outer: HTTPError, inner: BaseException) -> HTTPError:
 
 CASES: dict[str, tuple[HTTPError | OSError, bool]] = {
     "publisher.example is not trusted (certificate has expired)": (SSLError(UNTRUSTED), False),
-    "cannot be looked up (DNS)": (NameResolutionError("publisher.example", HERE, socket.gaierror(-2, "x")), True),
+    "the DNS name publisher.example cannot be resolved": (
+        NameResolutionError("publisher.example", HERE, socket.gaierror(-2, "x")),
+        True,
+    ),
     "timed out while connecting": (ConnectTimeoutError(HERE, "timed out"), True),
-    "went silent for 30 s": (ReadTimeoutError(HTTPConnectionPool("publisher.example"), "/", "Read timed out."), True),
+    "sent no data for 30 s": (
+        ReadTimeoutError(HTTPConnectionPool("publisher.example"), "/", "Read timed out."),
+        True,
+    ),
     "publisher.example refused the connection": (
         raised(NewConnectionError(HERE, "failed"), ConnectionRefusedError(111, "Connection refused")),
         True,
     ),
-    "was cut": (ProtocolError("Connection broken", ConnectionResetError(104, "Connection reset by peer")), True),
-    "publisher.example was cut": (ProtocolError("Connection broken", IncompleteRead(1, 2)), True),
+    "was interrupted": (
+        ProtocolError("Connection broken", ConnectionResetError(104, "Connection reset by peer")),
+        True,
+    ),
+    "publisher.example was interrupted": (ProtocolError("Connection broken", IncompleteRead(1, 2)), True),
     "cannot be reached (Network is unreachable)": (OSError(101, "Network is unreachable"), True),
     "failed (WRONG_VERSION_NUMBER)": (SSLError(tls_error := ssl.SSLError(1, "wrong")), True),
 }
@@ -77,7 +86,7 @@ def test_the_cause_is_told_in_plain_words(words: str) -> None:
 def test_a_name_that_cannot_be_looked_up_is_told_without_its_port() -> None:
     error = NameResolutionError("publisher.example", HERE, socket.gaierror(-2, "x"))
     told = explain_failure(error, "https://publisher.example:8443/kubelet", None, 30.0)
-    assert told.cause == "the name publisher.example cannot be looked up (DNS)"
+    assert told.cause == "the DNS name publisher.example cannot be resolved"
 
 
 def test_a_proxy_is_named_in_its_own_words() -> None:
@@ -88,7 +97,7 @@ def test_a_proxy_is_named_in_its_own_words() -> None:
         "http://joe:pw@proxy:3128",
         30,
     )
-    assert told.cause.startswith("the proxy proxy:3128 refused to connect us")
+    assert told.cause.startswith("the proxy proxy:3128 rejected the tunnel connection")
     assert not told.retryable
 
 

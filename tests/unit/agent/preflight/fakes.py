@@ -29,7 +29,7 @@ class RecordedNetworkProbe:
 
     def resolve(self, name: str) -> tuple[str, ...]:
         if name not in self._names:
-            raise ProbeFailed(ProbeFailure.NAME, f"the name {name} cannot be looked up: there is no such name")
+            raise ProbeFailed(ProbeFailure.NAME, f"the name {name} cannot be resolved: the name does not exist")
         return self._names[name]
 
     def ask(self, request: ProbeRequest) -> ProbeResponse:

@@ -71,7 +71,7 @@ def test_a_taken_port_is_an_error_that_names_who_holds_it() -> None:
     (found,) = findings(fit(host=with_listener(10250)), "ports")
 
     assert found.severity.value == "error"
-    assert "Port 10250 is taken by nginx (process 42); it is for the kubelet." in found.message
+    assert "Port 10250 is used by nginx (process 42), but the kubelet needs it." in found.message
     assert "ss -ltnp" in found.remedy
 
 
@@ -157,7 +157,7 @@ def test_a_package_is_removed_by_the_name_it_has_here() -> None:
     answer = CommandResult(1, "docker-ce installed\ndocker.io config-files\n", "no packages found")
     units = {"docker.service": UnitState("docker.service", exists=True)}
 
-    assert "`sudo apt-get remove docker-ce` removes it" in told(
+    assert "Run `sudo apt-get remove docker-ce` to remove it" in told(
         fit(host=host(units=units, answers={asked: answer})), "other-runtime"
     )
     assert "apt-get" not in told(fit(host=host(units=units)), "other-runtime")

@@ -46,7 +46,7 @@ def test_a_full_disk_would_be_under_pressure_at_once() -> None:
 
 
 def test_inodes_run_out_too_but_not_where_there_are_none() -> None:
-    assert "Only 5 more files fit" in told(fit(file_system=lambda _: replace(ROOM, inodes_free=5)), "disk")
+    assert "Only 5 inodes are free" in told(fit(file_system=lambda _: replace(ROOM, inodes_free=5)), "disk")
     assert severities(fit(file_system=lambda _: replace(ROOM, inodes_free=0, inodes=0)), "disk") == ["ok"]
 
 

@@ -52,19 +52,19 @@ def test_architectures(arch: str, severity: str) -> None:
 def test_a_machine_that_systemd_did_not_boot_cannot_be_a_node() -> None:
     situation = fit(machine=replace(MACHINE, systemd=False), host=host({"/proc/1/comm": "runit\n"}))
 
-    assert "started by runit" in told(situation, "systemd")
+    assert "init process of this machine is runit" in told(situation, "systemd")
 
 
 @pytest.mark.parametrize(
     ("hostname", "severity", "words"),
     [
         ("edge-1", "ok", "edge-1"),
-        ("EDGE-One", "ok", "The node will be called edge-one"),
-        ("edge_1", "error", "cannot be the name of a node"),
-        ("localhost", "error", "no name of its own"),
-        ("LocalHost", "error", "no name of its own"),
-        ("", "error", "none at all"),
-        ("-edge", "error", "cannot be the name of a node"),
+        ("EDGE-One", "ok", "The node will be named edge-one"),
+        ("edge_1", "error", "cannot be used as the node name"),
+        ("localhost", "error", "is not set"),
+        ("LocalHost", "error", "is not set"),
+        ("", "error", "(empty)"),
+        ("-edge", "error", "cannot be used as the node name"),
         ("e" * 64, "error", "64 characters"),
     ],
 )
@@ -119,7 +119,7 @@ def test_without_control_groups_there_is_no_node() -> None:
     unified = "/sys/fs/cgroup/cgroup.controllers"
 
     assert severities(fit(host=host(without=(unified,))), "cgroups") == ["error"]
-    assert "lack the controller memory" in told(fit(host=host({unified: "cpuset cpu io pids\n"})), "cgroups")
+    assert "controllers memory are missing" in told(fit(host=host({unified: "cpuset cpu io pids\n"})), "cgroups")
 
 
 def test_control_groups_of_version_1_work_but_not_for_ever() -> None:
@@ -148,8 +148,8 @@ def test_modules_may_be_loaded_built_in_or_loadable() -> None:
 def test_a_module_that_nobody_has_is_an_error_and_a_kernel_that_was_replaced_is_named() -> None:
     installed = {"/proc/modules": "", f"/lib/modules/{MACHINE.kernel}/modules.dep": ""}
 
-    assert "no module overlay and no module br_netfilter" in told(with_files(modules=""), "modules")
-    assert "reboot" in told(with_files(modules=""), "modules")
+    assert "does not have these modules: overlay, br_netfilter" in told(with_files(modules=""), "modules")
+    assert "Reboot" in told(with_files(modules=""), "modules")
     assert "linux-modules-extra" in told(fit(host=host(installed)), "modules")
 
 
@@ -170,5 +170,5 @@ def test_missing_programs_come_with_what_to_install() -> None:
 
     needed, useful = findings(lacking, "programs")
     assert (needed.severity.value, useful.severity.value) == ("error", "warning")
-    assert needed.remedy == "`sudo apt-get install -y iproute2 iptables`"
+    assert needed.remedy == "Run `sudo apt-get install -y iproute2 iptables`."
     assert "conntrack" in useful.message

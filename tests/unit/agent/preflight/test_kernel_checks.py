@@ -31,7 +31,7 @@ def test_a_later_file_with_another_value_is_a_warning(path: str, text: str, seve
 
 def test_it_says_which_line_to_take_out() -> None:
     said = told(fit(host=host({"/etc/sysctl.conf": FORWARD})), "sysctl")
-    assert "/etc/sysctl.conf sets net.ipv4.ip_forward = 0, and the node needs 1." in said
+    assert "/etc/sysctl.conf sets net.ipv4.ip_forward = 0, but the node needs 1." in said
 
 
 def test_of_two_files_of_one_name_the_first_place_counts() -> None:

@@ -58,7 +58,7 @@ def test_a_skipped_check_is_not_asked() -> None:
     assert run_checks(fit(), {"bad"}, checks) == [CheckFinding("good", Severity.OK, "all is well")]
 
 
-@pytest.mark.parametrize(("word", "hint"), [("port", "Did you mean ports?"), ("xyzzy", "There are: root, os,")])
+@pytest.mark.parametrize(("word", "hint"), [("port", "Did you mean ports?"), ("xyzzy", "Checks: root, os,")])
 def test_an_unknown_name_is_refused_with_the_nearest_one(word: str, hint: str) -> None:
     with pytest.raises(CommandUsageError) as caught:
         run_checks(fit(), {word})
@@ -71,7 +71,7 @@ def test_a_check_that_fails_is_an_error_that_names_it() -> None:
     found = run_checks(fit(), frozenset(), (Check("bad", "bad", fails), Check("late", "late", times_out)))
 
     assert [finding.severity for finding in found] == [Severity.ERROR] * 2
-    assert "The check bad could not be made (ZeroDivisionError: a mistake)" in found[0].message
+    assert "The check bad failed (ZeroDivisionError: a mistake)" in found[0].message
     assert "--skip bad" in found[0].remedy
     assert "TimeoutError" in found[1].message
 
@@ -83,7 +83,7 @@ def test_a_check_that_does_not_end_holds_up_nobody() -> None:
     found = run_checks(fit(), frozenset(), (waits_for(never), good), seconds=0.05)
 
     assert [finding.check for finding in found] == ["waits", "good"]
-    assert "did not end within 0.05 s" in found[0].message
+    assert "did not finish within 0.05 s" in found[0].message
     assert found[0].severity is Severity.ERROR
     never.set()
 

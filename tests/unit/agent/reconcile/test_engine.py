@@ -112,7 +112,7 @@ def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:
         "/etc/link",
         "/etc/thing",
     ]
-    assert told == ["Could not put /etc/a in place."]
+    assert told == ["Could not install /etc/a."]
     assert not engine.ledger.owned("thing").empty
     host.broken = None
     engine.remove(component(spec), told.append)

@@ -222,12 +222,12 @@ def test_missing_directories_above_a_path_are_made_once_and_from_the_outermost()
     spec = Spec((File("/data/x/f", b""), Symlink("/data/x/l", "/there"), Directory("/data/y/z")))
     facts = Facts(entries=dict.fromkeys([*spec.parent_dirs, *spec.paths]), contents={"/data/x/f": None})
     assert [str(action) for action in plan(spec, facts)] == [
-        "make directory /data (0755)",
-        "make directory /data/x (0755)",
+        "create directory /data (0755)",
+        "create directory /data/x (0755)",
         "write /data/x/f (0644, 0 bytes)",
         "link /data/x/l -> /there",
-        "make directory /data/y (0755)",
-        "make directory /data/y/z (0755)",
+        "create directory /data/y (0755)",
+        "create directory /data/y/z (0755)",
     ]
 
 

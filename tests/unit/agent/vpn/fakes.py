@@ -64,7 +64,7 @@ Document = dict[str, Any]
 def refusal(status: int, code: str) -> AzureCallError:
     return AzureCallError(
         "arm-request-rejected",
-        f"Azure refused ({code}).",
+        f"Azure rejected the request ({code}).",
         "",
         retryable=status in {429, 503},
         status=status,

@@ -99,7 +99,7 @@ def test_a_script_that_the_tunnel_before_needs_stays_until_another_one_is_up() -
     site.run()
     del site.azure.documents[NETWORK]["properties"]["dhcpOptions"]
     site.changes["read_tunnel"] = lambda: None
-    with pytest.raises(FlexError, match="does not come up"):
+    with pytest.raises(FlexError, match="does not connect"):
         site.run(renew=True)
     assert site.host.stat(f"{DATA}/vpn/up"), "the tunnel that is put back would not start without it"
 

@@ -52,7 +52,7 @@ def test_a_tunnel_that_does_not_come_up_costs_nobody_the_one_before() -> None:
     site = moving()
     other(site)
     site.changes["read_tunnel"] = lambda: None
-    with pytest.raises(FlexError, match="does not come up"):
+    with pytest.raises(FlexError, match="does not connect"):
         site.run()
     assert site.azure.roots() == ["theirs", ROOT]
 

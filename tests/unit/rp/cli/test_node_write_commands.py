@@ -34,13 +34,13 @@ def test_two_options_say_how_the_kubelet_joins(
 @pytest.mark.parametrize(
     ("options", "name", "text"),
     [
-        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is no label."),
-        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is no taint."),
+        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is not a label."),
+        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is not a taint."),
         (NodeOptions(auth_method="password"), "auth-method-invalid", "There is no method 'password'."),
         (
             NodeOptions(client_id="a", principal_id="b"),
             "auth-options-mismatch",
-            "A node whose method is none has no use for --client-id and --principal-id.",
+            "A node whose method is none does not use --client-id and --principal-id.",
         ),
     ],
 )

@@ -63,12 +63,12 @@ def test_the_usual_pool_is_that_of_the_agent_and_is_judged_as_one_that_was_said(
 @pytest.mark.parametrize(
     ("pool", "words"),
     [
-        ("192.168.100.1/24", "you may mean 192.168.100.0/24."),
+        ("192.168.100.1/24", "Use 192.168.100.0/24."),
         ("192.168.100.0/30", "is too small: the length of its prefix is from 8 to 29."),
         ("64.0.0.0/7", "is too large"),
         ("fd00::/64", "is of IPv6, which the VPN does not carry."),
         ("239.0.0.0/24", "holds addresses that are of use on no network"),
-        ("plant", "is not a network, like 192.168.100.0/24."),
+        ("plant", "is not a network, for example 192.168.100.0/24."),
     ],
 )
 def test_what_is_wrong_with_a_network_is_said_once(pool: str, words: str) -> None:
@@ -81,7 +81,7 @@ def test_what_is_wrong_with_a_network_is_said_once(pool: str, words: str) -> Non
     ("url", "words"),
     [
         ("http://10.1.0.4", "is not encrypted"),
-        ("https://me:hush@10.1.0.4", "name or password"),
+        ("https://me:hush@10.1.0.4", "user name, a password"),
         ("https://10.1.0.4/hush", "no user, path, query or fragment"),
     ],
 )
