@@ -219,7 +219,7 @@ def test_keys_are_not_rotated_under_a_service_that_does_not_know_the_newest(
         worked.does("keys", "add")
         refused = worked.types("keys", "rotate")
         assert refused.code == 7
-        assert "Restart it" in refused.err
+        assert "Restart the service" in refused.err
     with serving(made, clusters):
         worked.does("keys", "rotate")
         assert worked.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json["servicePrincipal"]

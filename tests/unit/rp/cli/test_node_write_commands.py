@@ -68,6 +68,6 @@ def test_a_file_with_other_types_than_the_api_has_is_refused(tmp_path: Path, tex
     file = tmp_path / "node.yaml"
     file.write_text(text)
 
-    with pytest.raises(ConfigError, match=f"{path} is not of the kind") as refused:
+    with pytest.raises(ConfigError, match=f"{path} has the wrong type") as refused:
         read_properties(file)
     assert refused.value.name == "node-file-invalid"
