@@ -181,7 +181,7 @@ def test_after_rotation_the_old_key_is_needed_for_nothing(
     assert worked.does("keys", "prune").out == f"removed: {old['id']}\n"
     assert [(each["id"], each["sealed"]) for each in worked.does("keys", "list", "--json").json] == [(new, "6")]
     assert secret_of(worked, made, clusters) == CANARY
-    assert worked.does("keys", "rotate").out == "sealed anew, nothing to do\n"
+    assert worked.does("keys", "rotate").out == "re-encrypted: nothing to do\n"
 
 
 class Cut(SqliteDatabase):

@@ -36,7 +36,7 @@ def test_two_options_say_how_the_kubelet_joins(
     [
         (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is no label."),
         (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is no taint."),
-        (NodeOptions(auth_method="password"), "auth-method-invalid", "There is no method 'password'."),
+        (NodeOptions(auth_method="password"), "auth-method-invalid", "Unknown authentication method 'password'."),
         (
             NodeOptions(client_id="a", principal_id="b"),
             "auth-options-mismatch",

@@ -90,9 +90,7 @@ def test_every_step_carries_all_the_others_and_never_the_secret(step: int) -> No
 
 
 def test_a_form_with_all_rows_is_still_one_that_is_read() -> None:
-    most = NodeDraft(
-        labels=(("k", "v"),) * MAX_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MAX_ROWS["taint"]
-    )
+    most = NodeDraft(labels=(("k", "v"),) * MAX_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MAX_ROWS["taint"])
     others = sum(map(len, FIELDS.values()))
     assert len(list(most.cells())) + others + len(("csrf", "step", "to")) < MAX_FIELDS
     assert most.with_row("label") == most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aks_flex_rp.dashboard.node_history import MACHINE, MAX_ENTRIES, MAX_CHANGES, node_history
+from aks_flex_rp.dashboard.node_history import MACHINE, MAX_CHANGES, MAX_ENTRIES, node_history
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 
