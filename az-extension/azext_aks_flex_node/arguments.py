@@ -186,7 +186,7 @@ def settings(schema: Schema) -> None:
     schema.taints = WordsArg(
         options=["--taints"],
         arg_group="Node",
-        help="Space-separated taints: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes. Other taints are kept.",
+        help="Space-separated taints: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes. Others are kept.",
     )
     schema.kubelet_config = AAZStrArg(
         options=["--kubelet-config"],
