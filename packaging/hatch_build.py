@@ -1,6 +1,6 @@
-"""Hatchling's hook for the distributions whose package is in src/, beside that of aks-flex-node.
+"""Hatchling build hook for the distributions whose package is in the shared src/ directory.
 
-Takes the package into the wheel, and pins our own distributions in its requirements to the version of this checkout.
+Adds the package to the wheel, and pins the project's other distributions to the version of this checkout.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ SOURCES = Path(__file__).resolve().parents[1] / "src"
 
 
 class SharedSourcesHook(BuildHookInterface[Any]):
+    """Adds a package of src/ to the wheel."""
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Called by hatchling with `standard` or `editable`; an editable wheel names src/ instead of copying it."""
+        """Called by hatchling with `standard` or `editable`. An editable wheel refers to src/ instead of a copy."""
         own = self.metadata.version
         build_data["dependencies"] += [f"{name}=={own}" for name in self.config["same-version"]]
         if version == "standard":

@@ -1,4 +1,4 @@
-"""`az aks flex-node`: what az loads."""
+"""Azure CLI extension `az aks flex-node`: the command loader."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from azure.cli.core import AzCommandsLoader
 
 
 class FlexNodeCommandsLoader(AzCommandsLoader):
+    """Loads the commands of the extension."""
+
     def load_command_table(self, args: list[str] | None) -> dict[str, Any]:
-        from azure.cli.core.aaz import load_aaz_command_table  # noqa: PLC0415 - slow, and not for all of az
+        from azure.cli.core.aaz import load_aaz_command_table  # noqa: PLC0415 - slow, load only when needed
 
         from azext_aks_flex_node import aaz  # noqa: PLC0415
 
@@ -17,7 +19,7 @@ class FlexNodeCommandsLoader(AzCommandsLoader):
         return dict(self.command_table)
 
     def load_arguments(self, command: str) -> None:
-        """Commands of this kind bring their own."""
+        """Does nothing: AAZ commands define their arguments themselves."""
 
 
 COMMAND_LOADER_CLS = FlexNodeCommandsLoader

@@ -1,4 +1,4 @@
-"""The options of the commands, by group, and their completers."""
+"""Options of the commands, by group, and their completers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def cluster_completer() -> Completer:
 
 @Completer
 def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
-    """Those of the cluster that was named before."""
-    from azext_aks_flex_node.aaz.latest.aks.flex_node import List  # noqa: PLC0415 - which itself offers this
+    """Completes node names of the cluster on the command line."""
+    from azext_aks_flex_node.aaz.latest.aks.flex_node import List  # noqa: PLC0415 - circular import
 
     options = {name: getattr(namespace, name, None) for name in COMPLETION_OPTIONS}
     found = List(cli_ctx=cmd.cli_ctx)(
@@ -34,43 +34,43 @@ def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]
     return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
 
 
-Schema = Any  # AAZArgumentsSchema, whose options are its attributes
+Schema = Any  # AAZArgumentsSchema, whose attributes are the options
 COMPONENTS = {
-    "kubernetes": "Kubernetes, such as 1.34.4: never newer than the cluster's.",
-    "containerd": "containerd.",
-    "runc": "runc.",
-    "cni": "The CNI plugins.",
-    "npd": "node-problem-detector.",
-    "agent": "The agent itself, where it stays.",
+    "kubernetes": "Kubernetes version, for example 1.34.4. Not newer than the cluster.",
+    "containerd": "containerd version.",
+    "runc": "runc version.",
+    "cni": "CNI plugins version.",
+    "npd": "node-problem-detector version.",
+    "agent": "Agent version (managed nodes).",
 }
 
 
 class _Untransformed:
-    """A word as it is typed. What reads it is argparse's own, since Tab knows nothing of what another has read."""
+    """Uses argparse's default action, because completion cannot read the values of AAZ actions."""
 
     def _build_cmd_action(self) -> None:
         return None
 
 
 class PlainArg(_Untransformed, AAZStrArg):
-    pass
+    """A string that completers can read."""
 
 
 class GroupArg(_Untransformed, AAZResourceGroupNameArg):
-    pass
+    """A resource group name that completers can read."""
 
 
 class WordsArg(AAZBaseArg, AAZListType):
-    """Words as they are typed. AAZ's own lists and dictionaries take the dots in a label's key for a path."""
+    """A list of plain strings. AAZ's lists and dictionaries interpret the dots in a label key as a path."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.Element = AAZStrType()
 
     def to_cmd_arg(self, name: str, **options: Any) -> Any:
-        made = super().to_cmd_arg(name, **options)
-        made.nargs = "+"
-        return made
+        argument = super().to_cmd_arg(name, **options)
+        argument.nargs = "+"
+        return argument
 
     def _build_cmd_action(self) -> type[AAZArgAction]:
         class Action(AAZArgAction):
@@ -85,6 +85,7 @@ class WordsArg(AAZBaseArg, AAZListType):
 
 
 def cluster(schema: Schema, *, ids: bool) -> None:
+    """Adds the options that identify a cluster."""
     schema.resource_group = GroupArg(required=True)
     schema.cluster_name = PlainArg(
         options=["--cluster-name", "--cluster"],
@@ -96,10 +97,11 @@ def cluster(schema: Schema, *, ids: bool) -> None:
 
 
 def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
+    """Adds the options that identify a node."""
     cluster(schema, ids=ids and not new)
     schema.name = PlainArg(
         options=["-n", "--name", "--node"],
-        help="Name of the flex node; the machine's name in the cluster.",
+        help="Name of the flex node in the cluster.",
         required=True,
         id_part="child_name_1" if ids and not new else None,
         completer=None if new else node_completer,
@@ -107,121 +109,124 @@ def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
 
 
 def self_hosted(schema: Schema) -> None:
-    where = f"Else `az config set {SECTION}"
+    """Adds the options of a self-hosted resource provider."""
+    default = f"Default: `az config set {SECTION}"
     group = "Self-hosted Service"
     schema.rp_endpoint = PlainArg(
         options=["--rp-endpoint"],
         arg_group=group,
-        help=f"A resource provider to ask in place of Azure, https://host:port. {where}.rp_endpoint=…`.",
+        help=f"URL of a self-hosted resource provider, https://HOST:PORT. {default}.rp_endpoint=…`.",
     )
     schema.rp_key_file = PlainArg(
         options=["--rp-key-file"],
         arg_group=group,
-        help=f"File with its admin key, in place of az's sign-in; mode 0600. {where}.rp_key_file=…`.",
+        help=f"File with its admin key (mode 0600), instead of `az login`. {default}.rp_key_file=…`.",
     )
     schema.rp_ca_file = PlainArg(
         options=["--rp-ca-file"],
         arg_group=group,
-        help=f"Its CA certificate (PEM), unless this machine trusts it. {where}.rp_ca_file=…`.",
+        help=f"Its CA certificate (PEM), if this host does not trust it. {default}.rp_ca_file=…`.",
     )
 
 
 def identity(schema: Schema) -> None:
+    """Adds the options of the node's identity."""
     group = "Identity"
     schema.auth_method = AAZStrArg(
         options=["--auth-method"],
         arg_group=group,
         enum={each: each for each in (BOOTSTRAP_TOKEN, *IDENTITIES)},
-        help="bootstrapToken: a token for the join and nothing after it. The others are the identity by which the "
-        "agent speaks to Azure.",
+        help="Authentication method. bootstrapToken: a token only for the join. The other methods are the Azure "
+        "identity of the agent.",
     )
     schema.client_id = AAZStrArg(
-        options=["--client-id"], arg_group=group, help="Client id of a service principal or of a managed identity."
+        options=["--client-id"], arg_group=group, help="Client ID of a service principal or managed identity."
     )
     schema.client_secret_file = AAZStrArg(
         options=["--client-secret-file"],
         arg_group=group,
-        help=f"File with the service principal's secret, mode 0600; `-` for standard input. Else {SECRET_VARIABLE}, "
-        "else you are asked.",
+        help=f"File with the client secret (mode 0600), `-` for standard input. Default: {SECRET_VARIABLE}, or a "
+        "prompt.",
     )
     schema.certificate_on_machine = AAZBoolArg(
         options=["--certificate-on-machine", "--cert-on-machine"],
         arg_group=group,
-        help="It has no secret, but a certificate that is on the machine already.",
+        help="The service principal uses a certificate on the machine.",
     )
     schema.client_tenant = AAZStrArg(
-        options=["--client-tenant"], arg_group=group, help="Its tenant; the cluster's when left out."
+        options=["--client-tenant"], arg_group=group, help="Tenant of the identity. Default: tenant of the cluster."
     )
     schema.principal_id = AAZStrArg(
-        options=["--principal-id"], arg_group=group, help="Object id, of a managed identity or of an Arc machine."
+        options=["--principal-id"], arg_group=group, help="Object ID of a managed identity or Arc machine."
     )
     schema.kubernetes_auth = AAZStrArg(
         options=["--kubernetes-auth"],
         arg_group=group,
         enum={each: each for each in KUBERNETES_AUTH_METHODS},
-        help="How the kubelet joins: by a bootstrapToken (as when left out); or by the identity, which it shows at "
-        "every call (exec), or until it has a certificate of its own (certificate, which is safer).",
+        help="Authentication of the kubelet: bootstrapToken (default), exec (the identity for every request) or "
+        "certificate (the identity only for the first certificate, more secure).",
     )
 
 
 def versions(schema: Schema) -> None:
-    for name, what in COMPONENTS.items():
-        option = AAZStrArg(options=[f"--{name}-version"], arg_group="Versions", help=what)
+    """Adds the version options of the components."""
+    for name, text in COMPONENTS.items():
+        option = AAZStrArg(options=[f"--{name}-version"], arg_group="Versions", help=text)
         setattr(schema, f"{name}_version", option)
 
 
 def settings(schema: Schema) -> None:
-    schema.max_pods = AAZIntArg(options=["--max-pods"], arg_group="Node", help="How many pods it may run.")
+    """Adds the options of the node configuration."""
+    schema.max_pods = AAZIntArg(options=["--max-pods"], arg_group="Node", help="Maximum number of pods.")
     schema.labels = WordsArg(
         options=["--labels"],
         arg_group="Node",
-        help="Labels, KEY=VALUE, separated by spaces. Others stay as they are; KEY- removes one.",
+        help="Space-separated labels: KEY=VALUE sets, KEY- removes a label. Other labels are kept.",
     )
     schema.taints = WordsArg(
         options=["--taints"],
         arg_group="Node",
-        help="Taints, KEY=VALUE:EFFECT or KEY:EFFECT, separated by spaces. Others stay; KEY:EFFECT- removes one.",
+        help="Space-separated taints: KEY=VALUE:EFFECT or KEY:EFFECT sets, KEY:EFFECT- removes. Others are kept.",
     )
     schema.kubelet_config = AAZStrArg(
         options=["--kubelet-config"],
         arg_group="Node",
-        help="File (JSON or YAML) with the settings of the kubelet, nodeConfig.kubelet of the API: all of them.",
+        help="File (JSON or YAML) with all kubelet settings (nodeConfig.kubelet of the API).",
     )
     schema.server_url = AAZStrArg(
         options=["--server-url"],
         arg_group="Node",
-        help='The API server, where this node reaches it at another address; "" for the cluster\'s own.',
+        help='API server URL for this node. "" resets it to the URL of the cluster.',
     )
     schema.vpn = AAZBoolArg(
-        options=["--vpn"], arg_group="Node", help="Reach the cluster through a VPN; how, --file says."
+        options=["--vpn"], arg_group="Node", help="Connect through a VPN. Configure it with --file."
     )
     schema.file = AAZStrArg(
         options=["--file", "-f"],
         arg_group="Node",
-        help="File (JSON or YAML) with all properties, as the API has them; what is said beside it is stronger.",
+        help="File (JSON or YAML) with all properties of the API. Options override the file.",
     )
 
 
 def management(schema: Schema) -> None:
-    group = "Following"
+    """Adds the options of managed nodes."""
+    group = "Management"
     schema.continuous_monitoring = AAZBoolArg(
         options=["--continuous-monitoring", "--monitor"],
         arg_group=group,
-        help="The agent stays, follows every change and reports. It needs an identity.",
+        help="Managed node: the daemon applies changes and reports the status. Requires an identity.",
     )
     schema.drift_policy = AAZStrArg(
         options=["--drift-policy"],
         arg_group=group,
         enum={"log": "log", "repair": "repair"},
-        help="About changes made by hand on the machine: say so, or also put them right.",
+        help="Action on drift: report it (log), or also repair it (repair).",
     )
-    schema.pause = AAZBoolArg(
-        options=["--pause"], arg_group=group, help="Change nothing on the machine for now: what is new waits."
-    )
+    schema.pause = AAZBoolArg(options=["--pause"], arg_group=group, help="Pause changes on the machine.")
 
 
 def node_options(schema: Schema) -> None:
-    """What `create` and `update` have in common."""
+    """Adds the options that `create` and `update` share."""
     identity(schema)
     versions(schema)
     settings(schema)
@@ -229,5 +234,5 @@ def node_options(schema: Schema) -> None:
     self_hosted(schema)
     schema.output_config_url = AAZBoolArg(
         options=["--output-config-url", "--output-url"],
-        help="Answer with properties.configUrl, by which one machine joins, once. It is a secret until then.",
+        help="Create and print a configuration URL (properties.configUrl) for one join. It is a secret.",
     )

@@ -1,4 +1,4 @@
-"""The HTTP client of the commands: Azure Resource Manager, or a self-hosted resource provider."""
+"""HTTP client of the commands, for Azure Resource Manager or a self-hosted resource provider."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from azure.core.pipeline import PipelineRequest, PipelineResponse
 
 CLIENT = "AksFlexNodeClient"
-SECTION = "aks_flex_node"  # of az's configuration: its variables are AZURE_AKS_FLEX_NODE_…
-RETRIED_METHODS = frozenset(
-    {"GET"}
-)  # what is asked again when no answer came: of a write nobody knows whether it was done
-MAX_RETRY_SECONDS = 60.0  # seconds that a command waits because a service asks it to
+SECTION = "aks_flex_node"  # of az's configuration; environment variables: AZURE_AKS_FLEX_NODE_…
+RETRIED_METHODS = frozenset({"GET"})  # a write without a response may have succeeded
+MAX_RETRY_SECONDS = 60.0  # limit of a Retry-After that a command waits for
 SECRET = re.compile(r'("(?:clientSecret|configUrl)"\s*:\s*")(?:[^"\\]|\\.)*')
 GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-NO_SUBSCRIPTION = "You are not signed in to Azure, and the id of a cluster begins with that of its subscription."
+NO_SUBSCRIPTION = "The subscription of the cluster is unknown, because you are not signed in to Azure."
 NEVER_EXPIRES = 2**40
 logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class ServiceEndpoint:
+    """URL, CA file and admin key file of the service."""
+
     endpoint: str = ""  # Azure Resource Manager when empty
     ca_file: str = ""
     key_file: str = ""
 
     @classmethod
     def of(cls, ctx: FlexNodeContext) -> ServiceEndpoint:
-        """From the options, else from az's configuration or its variables."""
+        """Reads the endpoint from the options, or from az's configuration and environment variables."""
         options = {name: str(ctx.options.get(name) or "") for name in ("rp_endpoint", "rp_ca_file", "rp_key_file")}
         configured = ConfiguredEndpoint.of(ctx)
         endpoint = (options["rp_endpoint"] or configured.endpoint).rstrip("/")
@@ -67,7 +67,7 @@ class ServiceEndpoint:
 
 @dataclass(frozen=True)
 class ConfiguredEndpoint:
-    """What az's configuration and its variables have, each with the place where it stands."""
+    """Values of az's configuration and environment variables, with their sources."""
 
     found: dict[str, tuple[str, str]]
 
@@ -80,27 +80,28 @@ class ConfiguredEndpoint:
         return self.found.get("rp_endpoint", ("", ""))[0].rstrip("/")
 
     def value_for(self, endpoint: str, name: str) -> str:
-        """Nothing where it stands beside the address of another service: the key of one is not shown to the other."""
+        """Returns a configured value only if it belongs to this endpoint: the key of one service must not be sent to
+        another."""
         value, source = self.found.get(name, ("", ""))
-        address_in = self.found.get("rp_endpoint", ("", ""))[1]
-        if self.endpoint in {"", endpoint} and (source in os.environ or address_in not in os.environ):
+        endpoint_source = self.found.get("rp_endpoint", ("", ""))[1]
+        if self.endpoint in {"", endpoint} and (source in os.environ or endpoint_source not in os.environ):
             return value
         if value:
-            logger.warning("%s of %s is not used: it is not said to be of %s.", name, source, endpoint)
+            logger.warning("Ignoring %s from %s: it is not configured for %s.", name, source, endpoint)
         return ""
 
 
 def _require_endpoint(options: dict[str, str]) -> None:
-    lonely = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
-    if lonely:
+    unused = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    if unused:
         raise ArgumentUsageError(
-            f"{' and '.join(lonely)}: there is no self-hosted service to use it with.",
-            f"Name one with --rp-endpoint, or with `az config set {SECTION}.rp_endpoint=https://host:8443`.",
+            f"{' and '.join(unused)} requires --rp-endpoint.",
+            f"Set --rp-endpoint, or run `az config set {SECTION}.rp_endpoint=https://HOST:8443`.",
         )
 
 
 def _valid_endpoint(endpoint: str) -> str:
-    """Nothing but scheme, host and port: what else is said in an address would be lost, or shown to others."""
+    """Accepts only scheme, host and port. Other parts would be ignored, or could leak credentials."""
     try:
         parts = urlsplit(endpoint)
         port = f":{parts.port}" if parts.port else ""
@@ -110,26 +111,26 @@ def _valid_endpoint(endpoint: str) -> str:
     if parts.hostname and endpoint.lower() == f"https://{host}{port}":
         return endpoint
     raise InvalidArgumentValueError(
-        f"--rp-endpoint: {endpoint.rpartition('@')[2]!r} is no address of a service.", "Write https://host:port."
+        f"--rp-endpoint: {endpoint.rpartition('@')[2]!r} is not a valid service URL.", "Use https://HOST:PORT."
     )
 
 
 def _valid_ca_file(file: str) -> str:
-    """Checked here, because who connects with a wrong one says only that there is no connection."""
+    """Validates the CA file. With an invalid one, the HTTP client only reports a failed connection."""
     if not file:
         return ""
     try:
         path = Path(file).expanduser()
         ssl.create_default_context(cafile=path)
     except ssl.SSLError:
-        raise FileOperationError(f"--rp-ca-file: {file} holds no certificate.", "It is to be PEM.") from None
+        raise FileOperationError(f"--rp-ca-file: {file} does not contain a certificate.", "Use a PEM file.") from None
     except UNREADABLE as error:
         raise file_error(file, "--rp-ca-file", error) from None
     return str(path)
 
 
 class AdminKeyCredential:
-    """A credential that is what it shows: the admin key of a service."""
+    """A credential that returns the admin key as the token."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -139,13 +140,13 @@ class AdminKeyCredential:
 
 
 class FlexNodeContext(AAZCommandCtx):
-    """A command's context that knows its service, and may ask it as its administrator."""
+    """Context of a command, with its service endpoint and credential."""
 
     _service: ServiceEndpoint | None = None
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that were given, and no others."""
+        """The options on the command line."""
         found: dict[str, Any] = self.args.to_serialized_data()
         return found
 
@@ -157,21 +158,22 @@ class FlexNodeContext(AAZCommandCtx):
 
     @property
     def subscription_id(self) -> str:
-        """Which one a cluster of a self-hosted service is in, somebody who is not signed in has to say, by its id."""
+        """The subscription ID. With the admin key and without `az login`, it must be set with --subscription."""
         if not self.service.key_file:
             return str(super().subscription_id)
         try:
             found = str(super().subscription_id)
         except CLIError:
-            raise RequiredArgumentMissingError(NO_SUBSCRIPTION, "Give its id with --subscription.") from None
+            raise RequiredArgumentMissingError(NO_SUBSCRIPTION, "Set its ID with --subscription.") from None
         if not GUID.fullmatch(found):
             raise InvalidArgumentValueError(
-                f"--subscription: you are not signed in, so that nobody knows the id of {found!r}.", "Give its id."
+                f"--subscription: {found!r} is not an ID, and its ID is unknown because you are not signed in.",
+                "Set the subscription ID.",
             )
         return found
 
     def get_login_credential(self) -> Any:
-        """The key goes nowhere but to the service that it belongs to."""
+        """Returns the admin key only for its own service."""
         if self.service.endpoint and self.service.key_file:
             return AdminKeyCredential(read_private(self.service.key_file, "--rp-key-file"))
         return super().get_login_credential()
@@ -179,13 +181,15 @@ class FlexNodeContext(AAZCommandCtx):
 
 @register_client(CLIENT)
 class FlexNodeClient(AAZMgmtClient):
+    """Client without redirects that retries only reads."""
+
     def __init__(self, ctx: FlexNodeContext, credential: Any, **kwargs: Any) -> None:
         super().__init__(ctx, credential, **kwargs)
         trust = {"connection_verify": ctx.service.ca_file} if ctx.service.ca_file else {}
-        self._sending = {"retry_on_methods": RETRIED_METHODS, "permit_redirects": False, **trust}
+        self._send_options = {"retry_on_methods": RETRIED_METHODS, "permit_redirects": False, **trust}
 
     def send_request(self, request: Any, stream: bool = False, **kwargs: Any) -> Any:
-        return super().send_request(request, stream=stream, **self._sending, **kwargs)
+        return super().send_request(request, stream=stream, **self._send_options, **kwargs)
 
     @classmethod
     def _build_base_url(cls, ctx: FlexNodeContext, **kwargs: Any) -> str:
@@ -202,7 +206,7 @@ class FlexNodeClient(AAZMgmtClient):
 
 
 class RedactedLoggingPolicy(SansIOHTTPPolicy[Any, Any]):
-    """Tells `--debug` what goes over the wire, without secrets and without URLs that are secrets."""
+    """Logs requests and responses for `--debug`, without secrets."""
 
     def on_request(self, request: PipelineRequest[Any]) -> None:
         sent = request.http_request
@@ -211,7 +215,7 @@ class RedactedLoggingPolicy(SansIOHTTPPolicy[Any, Any]):
 
     def on_response(self, _request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> None:
         got = response.http_response
-        logger.debug("Response: %s, request id %s", got.status_code, got.headers.get("x-ms-request-id"))
+        logger.debug("Response: %s, request ID %s", got.status_code, got.headers.get("x-ms-request-id"))
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("Response body: %s", _redacted(got.text()))
 
@@ -222,7 +226,7 @@ def _redacted(body: object) -> str:
 
 
 class BoundedRetryPolicy(RetryPolicy[Any, Any]):
-    """Waits as long as a service asks for, within reason, and says so."""
+    """Honours Retry-After up to a limit, and logs the wait."""
 
     def __init__(self) -> None:
         super().__init__(retry_total=4, retry_connect=1, retry_read=1, retry_backoff_factor=0.5)
@@ -234,5 +238,5 @@ class BoundedRetryPolicy(RetryPolicy[Any, Any]):
     def sleep(self, settings: dict[str, Any], transport: Any, response: Any = None) -> None:
         seconds = self.get_retry_after(response) if response else None
         if seconds:
-            logger.warning("The service is busy, and is asked again in %.0f s.", seconds)
+            logger.warning("The service is busy. Retrying in %.0f s.", seconds)
         super().sleep(settings, transport, response)

@@ -1,4 +1,4 @@
-"""The base class of all commands: context with its service, and error handling."""
+"""Base class of all commands: creates the context and handles errors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ NAMES = {"resource_group": "--resource-group", "cluster_name": "--cluster-name",
 
 
 class FlexNodeCommand(AAZCommand):
+    """A command with a service endpoint and explained errors."""
+
     ctx: FlexNodeContext
 
     def _handler(self, command_args: Document) -> Any:
@@ -24,6 +26,7 @@ class FlexNodeCommand(AAZCommand):
             return self.execute()
 
     def create_context(self, command_args: Document) -> FlexNodeContext:
+        """Parses and validates the arguments."""
         ctx = FlexNodeContext(cli_ctx=self.cli_ctx, schema=self.get_arguments_schema(), command_args=command_args)
         ctx.format_args()
         _require_names(ctx.options)
@@ -31,11 +34,11 @@ class FlexNodeCommand(AAZCommand):
 
     @abstractmethod
     def execute(self) -> Any:
-        """What the command does; what it returns is printed."""
+        """Runs the command and returns the result to print."""
 
 
 def _require_names(args: Document) -> None:
-    """In an address, no name and one of dots alone stand for what is above: for all nodes, for the cluster."""
+    """Rejects empty names and names of dots, which would refer to the parent resource in a URL path."""
     for dest, option in NAMES.items():
         if dest in args and not args[dest].strip("."):
-            raise InvalidArgumentValueError(f"{option}: {args[dest]!r} is no name.", f"Check {option}.")
+            raise InvalidArgumentValueError(f"{option}: {args[dest]!r} is not a valid name.", f"Check {option}.")

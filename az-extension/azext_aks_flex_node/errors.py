@@ -1,4 +1,4 @@
-"""Turns error responses of the service into az's error types, with advice what to do."""
+"""Converts error responses of the service to az's error types, with a recommendation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 CONTRIBUTOR, READER = "Azure Kubernetes Service Contributor Role", "Reader"
-# Which option a path of the request comes from; the longest that fits counts.
+# Options by request path. The longest matching path applies.
 OPTIONS = {
     "nodeName": "--name",
     "$filter": "--label, --ready, --join-state, --kubernetes-version",
@@ -46,14 +46,15 @@ OPTIONS = {
     "properties.nodeConfig.driftPolicy": "--drift-policy",
     "properties.nodeConfig.updatePolicy.paused": "--pause",
 }
-# What Azure says where it has never heard of flex nodes.
+# Error codes of Azure when the resource type does not exist.
 NOT_SERVED_CODES = {"InvalidResourceType", "NoRegisteredProviderFound", "InvalidResourceNamespace", "NotFound", ""}
 
-REDIRECTS = range(300, 400)  # neither ARM nor this service sends anybody on
+REDIRECTS = range(300, 400)  # neither ARM nor the service redirects
 
 
 @contextmanager
 def explain_errors(ctx: FlexNodeContext) -> Iterator[None]:
+    """Raises HTTP errors as az errors."""
     try:
         yield
     except HttpResponseError as error:
@@ -63,12 +64,13 @@ def explain_errors(ctx: FlexNodeContext) -> Iterator[None]:
 
 
 def explain(error: HttpResponseError, ctx: FlexNodeContext) -> azclierror.AzCLIError:
+    """Returns the az error of an error response."""
     document = _error_document(error)
     message = _message(error, document)
     for kind, advice in _advice(error, document, ctx):
         return kind(message, advice)
     request = _header(error, "x-ms-request-id")
-    more = f"The service's log has more at request {request}." if request else "Try it with --debug to see more."
+    more = f"Search the service log for the request ID {request}." if request else "Run with --debug for details."
     return azclierror.AzureResponseError(message, more)
 
 
@@ -78,7 +80,7 @@ def _header(error: HttpResponseError, name: str) -> str:
 
 
 def _error_document(error: HttpResponseError) -> Document:
-    """What ARM's envelope holds, or nothing."""
+    """Returns the error of the ARM envelope, or an empty document."""
     answer: Any = error.response
     try:
         document = json.loads(answer.text())
@@ -90,7 +92,7 @@ def _error_document(error: HttpResponseError) -> Document:
 
 def _message(error: HttpResponseError, document: Document) -> str:
     code = document.get("code") or f"HTTP {error.status_code}"
-    lines = [f"({code}) {_of_option(document)}{document.get('message') or 'The service gave no reason.'}"]
+    lines = [f"({code}) {_of_option(document)}{document.get('message') or 'The service returned no message.'}"]
     return "\n".join(
         [*lines, *(f"  {_of_option(each)}{each.get('message')}" for each in document.get("details") or ())]
     )
@@ -124,13 +126,13 @@ def _advice(
 
 def _sign_in_advice(ctx: FlexNodeContext) -> str:
     if ctx.service.key_file:
-        return f"{ctx.service.key_file} does not hold the admin key of {ctx.service.endpoint}."
+        return f"Check that {ctx.service.key_file} contains the admin key of {ctx.service.endpoint}."
     if ctx.service.endpoint:
         return (
-            "Sign in anew with `az login`, or use the admin key with --rp-key-file. A self-hosted service accepts "
-            "only tokens of tenants in its settings (auth.tenants)."
+            "Sign in again with `az login`, or use the admin key with --rp-key-file. A self-hosted service accepts "
+            "only tokens of the tenants in its settings (auth.tenants)."
         )
-    return "Sign in anew with `az login`."
+    return "Sign in again with `az login`."
 
 
 def _role_advice(error: HttpResponseError, document: Document, ctx: FlexNodeContext) -> str:
@@ -138,8 +140,10 @@ def _role_advice(error: HttpResponseError, document: Document, ctx: FlexNodeCont
     reads = answer.request.method == "GET"
     role = "Owner" if "config URL" in str(document.get("message")) else READER if reads else CONTRIBUTOR
     assign = f'az role assignment create --role "{role}" --scope {_cluster_id(ctx)} --assignee …'
-    own = "a grant in the service's settings (auth.roles) or, where it asks Azure, " if ctx.service.endpoint else ""
-    return f"Check the names of the cluster and its resource group, or ask an owner for {own}a role: {assign}"
+    own = (
+        "a grant in the service's settings (auth.roles) or, if it uses Azure roles, " if ctx.service.endpoint else ""
+    )
+    return f"Check --cluster-name and --resource-group, or ask an owner for {own}a role: {assign}"
 
 
 def _cluster_id(ctx: FlexNodeContext) -> str:
@@ -152,57 +156,57 @@ def _cluster_id(ctx: FlexNodeContext) -> str:
 
 def _cluster_advice(ctx: FlexNodeContext) -> str:
     if ctx.service.endpoint:
-        return "See which clusters the service knows with `aks-flex-rp cluster list`; `cluster add` adds one."
-    return "See which there are with `az aks list -o table`, and check --resource-group and --subscription."
+        return "List the clusters with `aks-flex-rp cluster list`, or add one with `aks-flex-rp cluster add`."
+    return "List the clusters with `az aks list -o table`, and check --resource-group and --subscription."
 
 
 def _node_advice(ctx: FlexNodeContext) -> str:
     args = ctx.options
     of = f"-g {args['resource_group']} --cluster-name {args['cluster_name']}"
-    return f"See which there are with `az aks flex-node list {of} -o table`; `create` makes one."
+    return f"List the nodes with `az aks flex-node list {of} -o table`, or create one with `az aks flex-node create`."
 
 
 def _not_served_advice(ctx: FlexNodeContext) -> str:
     if ctx.service.endpoint:
-        return f"What answers at {ctx.service.endpoint} is not this service. Check --rp-endpoint."
-    return "Azure does not know flex nodes here. Name a self-hosted resource provider with --rp-endpoint."
+        return f"{ctx.service.endpoint} is not a flex node resource provider. Check --rp-endpoint."
+    return "Azure does not provide flex nodes here. Set --rp-endpoint to a self-hosted resource provider."
 
 
 def _retry_advice(error: HttpResponseError) -> str:
     seconds = _header(error, "Retry-After")
-    return f"It was asked several times. Try again in {seconds} s." if seconds else "Try again in a minute."
+    return f"The request was retried. Try again in {seconds} s." if seconds else "Try again in a minute."
 
 
 def _unavailable_advice(ctx: FlexNodeContext) -> str:
     if ctx.service.endpoint:
-        return "Try again in a minute; the service's log says what is wrong."
-    return "The resource provider behind Azure does not answer. Nodes go on as they are. Try again in a minute."
+        return "Try again in a minute, and check the log of the service."
+    return "The resource provider does not respond. Nodes are not affected. Try again in a minute."
 
 
 ADVICE_BY_CODE: dict[str, Callable[[FlexNodeContext], str]] = {
     "ParentResourceNotFound": _cluster_advice,
     "ResourceNotFound": _node_advice,
-    "ResourceGroupNotFound": lambda _: "See which there are with `az group list -o table`.",
+    "ResourceGroupNotFound": lambda _: "List the resource groups with `az group list -o table`.",
 }
 ADVICE_BY_STATUS: dict[int, tuple[type[azclierror.AzCLIError], Callable[[FlexNodeContext], str]]] = {
-    400: (azclierror.BadRequestError, lambda _: "Correct what is listed; nothing was changed."),
+    400: (azclierror.BadRequestError, lambda _: "Correct the listed values. Nothing was changed."),
     401: (azclierror.UnauthorizedError, _sign_in_advice),
     409: (azclierror.AzureResponseError, lambda _: "Nothing was changed."),
     412: (
         azclierror.ValidationError,
-        lambda _: "Right now others are changing it. Look at it with `show`, and try again.",
+        lambda _: "Another client changes the node. Check it with `az aks flex-node show`, and try again.",
     ),
 }
 
 
 def _unreachable(error: Exception, ctx: FlexNodeContext) -> azclierror.AzCLIError:
     where = ctx.service.endpoint or ctx.cli_ctx.cloud.endpoints.resource_manager
-    message = f"{where} gives no answer: {str(error).rpartition(': ')[2]}"
+    message = f"{where} does not respond: {str(error).rpartition(': ')[2]}"
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        message = f"{where} does not show a certificate that can be trusted."
-        advice = "Give its CA certificate with --rp-ca-file: tls/ca.crt of the state directory of `aks-flex-rp`."
+        message = f"The certificate of {where} is not trusted."
+        advice = "Set --rp-ca-file to the CA certificate: tls/ca.crt in the state directory of `aks-flex-rp`."
     else:
-        advice = "See whether it runs (`aks-flex-rp serve`), and check --rp-endpoint."
+        advice = "Check that the service runs (`aks-flex-rp serve`), and check --rp-endpoint."
     if not ctx.service.endpoint:
-        advice = "Check the network, the proxy, and REQUESTS_CA_BUNDLE of a private cloud."
+        advice = "Check the network, the proxy, and for a private cloud REQUESTS_CA_BUNDLE."
     return azclierror.AzureConnectionError(message, advice)

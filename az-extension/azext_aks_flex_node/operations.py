@@ -1,4 +1,4 @@
-"""The requests to the service, one class each, in AAZ's form; responses are passed through unchanged."""
+"""Requests to the service as AAZ operations, one class each. Responses are returned unchanged."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class _Operation(AAZHttpOperation):
 
 
 class ListNodes(_Operation):
-    """One page: the first, or the one that the context says is next."""
+    """Reads one page: the first, or the next one of the context."""
 
     def __init__(self, ctx: FlexNodeContext, filter_text: str) -> None:
         super().__init__(ctx)
         self._filter = filter_text
 
     def make_request(self) -> Any:
-        """Only this service is asked, whatever a link says: a token is sent with it."""
+        """Sends the request only to this service, regardless of the host of the link: it carries a token."""
         if not self.ctx.next_link:
             return super().make_request()
         link = urlsplit(str(self.ctx.next_link))
@@ -85,13 +85,15 @@ class ListNodes(_Operation):
 
 
 class GetNode(_Operation):
+    """Reads a node."""
+
     @property
     def url(self) -> str:
         return f"{super().url}/{self.serialize_url_param('nodeName', self.ctx.args.name)['nodeName']}"
 
 
 class PutNode(GetNode):
-    """Replaces the node that has this etag; creates it, and only that, when none is given."""
+    """Replaces the node with this etag. Without an etag, creates a new node."""
 
     METHOD = "PUT"
 
@@ -106,7 +108,7 @@ class PutNode(GetNode):
     ) -> None:
         super().__init__(ctx)
         self._properties = properties
-        self._guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
+        self._precondition = {"If-Match": etag} if etag else {"If-None-Match": "*"}
         self._flags = {"configUrl": url, "allowDowngrade": downgrade}
 
     @property
@@ -115,7 +117,7 @@ class PutNode(GetNode):
 
     @property
     def header_parameters(self) -> dict[str, str]:
-        return {**super().header_parameters, "Content-Type": "application/json", **self._guard}
+        return {**super().header_parameters, "Content-Type": "application/json", **self._precondition}
 
     @property
     def content(self) -> Document:
@@ -123,10 +125,14 @@ class PutNode(GetNode):
 
 
 class DeleteNode(GetNode):
+    """Deletes a node. Returns None if it does not exist."""
+
     METHOD = "DELETE"
 
 
 class RegenerateToken(GetNode):
+    """Creates a new token and configuration URL."""
+
     METHOD = "POST"
 
     @property

@@ -1,4 +1,4 @@
-"""Reads the values of typed options, and the files they name, as node options and properties."""
+"""Converts command line options, and the files they name, to node options and properties."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ Document = dict[str, Any]
 
 
 def node_options_of(args: Document) -> NodeOptions:
+    """Returns the node options of the command line."""
     file, method = args.get("client_secret_file"), args.get("kubernetes_auth")
     versions = {name: args.get(f"{name}_version") for name in COMPONENTS}
     return NodeOptions(
@@ -49,7 +50,7 @@ def node_options_of(args: Document) -> NodeOptions:
 
 
 def apply_options(properties: Document, options: NodeOptions) -> Document:
-    """Applies options to properties, and raises what cannot be applied as az's own error."""
+    """Applies options to properties. Raises az errors for invalid options."""
     try:
         return node_changes.apply_options(properties, options)
     except UnusedOptionsError as error:
@@ -61,20 +62,19 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
 
 
 def properties_from_file(args: Document) -> Document | None:
-    """Those in the file that --file names, whether or not ARM's envelope is around them."""
+    """Reads the properties of --file, with or without the ARM envelope."""
     if "file" not in args:
         return None
     found = read_document(args["file"], "--file")
-    made = node_changes.writable_properties(found) if isinstance(found.get("properties"), dict) else found
-    wrong = node_changes.malformed_path(made)
-    if wrong:
-        raise InvalidArgumentValueError(
-            f"--file: {wrong} is not of the kind that the API has there.", "Check --file."
-        )
-    return made
+    properties = node_changes.writable_properties(found) if isinstance(found.get("properties"), dict) else found
+    malformed = node_changes.malformed_path(properties)
+    if malformed:
+        raise InvalidArgumentValueError(f"--file: {malformed} has the wrong type.", "Check --file.")
+    return properties
 
 
 def read_document(file: str, option: str) -> Document:
+    """Reads a JSON or YAML file."""
     try:
         found = yaml.safe_load(Path(file).expanduser().read_bytes())
     except yaml.YAMLError:
@@ -82,12 +82,12 @@ def read_document(file: str, option: str) -> Document:
     except UNREADABLE as error:
         raise file_error(file, option, error) from None
     if not isinstance(found, dict):
-        raise InvalidArgumentValueError(f"{option}: {file} holds no settings by name.", f"Check {option}.")
+        raise InvalidArgumentValueError(f"{option}: {file} is not a mapping.", f"Check {option}.")
     return dict(_json_value(found))
 
 
 def _json_value(value: Any) -> Any:
-    """As JSON has it: YAML knows days, too; and a name without a value is to the service as if it were not there."""
+    """Converts YAML values to JSON: dates to strings, and drops null values, which the service treats as absent."""
     if isinstance(value, dict):
         return {str(name): _json_value(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -96,7 +96,7 @@ def _json_value(value: Any) -> Any:
 
 
 def is_secret_missing(before: Document, after: Document) -> bool:
-    """Whether these properties are of a service principal whose secret nobody has said yet."""
+    """Whether the properties have a service principal whose secret is neither set nor stored."""
     if node_changes.auth_method_of(after) != SERVICE_PRINCIPAL:
         return False
     had, has = ((each.get("azureAuth", {}).get(SERVICE_PRINCIPAL) or {}) for each in (before, after))

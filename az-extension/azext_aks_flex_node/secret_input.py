@@ -13,30 +13,28 @@ from azure.cli.core.azclierror import FileOperationError, InvalidArgumentValueEr
 from knack.prompting import NoTTYException, prompt_pass
 
 SECRET_VARIABLE = "AZURE_AKS_FLEX_NODE_CLIENT_SECRET"  # noqa: S105 - the name of a variable
-QUESTION = "Secret of the service principal: "
-UNREADABLE = (OSError, ValueError, RuntimeError)  # the last two: no name of a file at all, no such user's home
+QUESTION = "Client secret of the service principal: "
+UNREADABLE = (OSError, ValueError, RuntimeError)  # ValueError: not a file name; RuntimeError: unknown home directory
 input_lock = Lock()  # az runs a command for several --ids in threads
 
 
 def read_private(file: str, option: str) -> str:
-    """What is in a file, without the line's end; `-` is standard input."""
+    """Reads a secret from a private file, or from standard input for `-`."""
     secret = _standard_input() if file == "-" else _read(file, option).strip()
     if not secret:
-        raise InvalidArgumentValueError(f"There is nothing in {file}.", f"Check {option}.")
+        raise InvalidArgumentValueError(f"{file} is empty.", f"Check {option}.")
     return secret
 
 
 def file_error(file: str, option: str, error: Exception) -> FileOperationError:
-    """Names the file only if there is one: in place of @FILE az hands over what is in it, which may be a secret."""
+    """Names the file only if it exists: az replaces @FILE with its content, which may be a secret."""
     try:
         exists = Path(file).expanduser().exists()
     except UNREADABLE:
         exists = False
     if exists and isinstance(error, OSError):
         return FileOperationError(f"{option}: {file} cannot be read: {error.strerror}.", f"Check {option}.")
-    return FileOperationError(
-        f"{option}: there is no such file.", "Write the name of a file, without an @ before it."
-    )
+    return FileOperationError(f"{option}: the file does not exist.", "Use a file name without a leading @.")
 
 
 def _read(file: str, option: str) -> str:
@@ -48,14 +46,14 @@ def _read(file: str, option: str) -> str:
         raise file_error(file, option, error) from None
     if os.name == "posix" and mode & 0o077:
         raise FileOperationError(
-            f"{file} holds a secret, and others than its owner can read or write it.",
-            f"Type `chmod 600 {file}`, and think about who may have read it.",
+            f"{file} contains a secret, but other users can access it.",
+            f"Run `chmod 600 {file}`. Replace the secret if other users may have read it.",
         )
     return content
 
 
 def client_secret() -> str:
-    """Of a service principal, where no file was named: from the environment, or from the person at the terminal."""
+    """Reads the client secret from the environment, or prompts for it."""
     from_environment = os.environ.get(SECRET_VARIABLE, "")
     if from_environment:
         return from_environment
@@ -64,9 +62,8 @@ def client_secret() -> str:
             return _prompt()
     except NoTTYException:
         raise RequiredArgumentMissingError(
-            "The secret of the service principal is needed, and there is no terminal to ask for it.",
-            f"Name a file with --client-secret-file (`-` for standard input), set {SECRET_VARIABLE}, "
-            "or say --certificate-on-machine.",
+            "The client secret of the service principal is required, and no terminal is available for a prompt.",
+            f"Set --client-secret-file (`-` for standard input), {SECRET_VARIABLE} or --certificate-on-machine.",
         ) from None
 
 
@@ -77,11 +74,11 @@ def _standard_input() -> str:
 
 @cache
 def _prompt() -> str:
-    """Once, for however many nodes; and not shown as it is typed."""
+    """Prompts without echo, once for all nodes of a command."""
     return str(prompt_pass(QUESTION))
 
 
 @cache
 def _read_stdin() -> str:
-    """Once, for however many nodes: the second would find nothing."""
+    """Reads standard input, once for all nodes of a command."""
     return sys.stdin.read().strip()

@@ -1,4 +1,4 @@
-"""Nodes as `-o table` shows them."""
+"""Table rows of nodes for `-o table`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any
 
 Document = dict[str, Any]
-WIDEST = 100  # characters of a cause; `show` has all of it
+MAX_WIDTH = 100  # characters of a cause; `show` prints all of it
 
 
 def table_rows(found: Document | list[Document]) -> Document | list[Document]:
-    """One, or several: of any command, since --ids may have named more than one."""
+    """Returns the row of one node, or the rows of several."""
     return [_row(each) for each in found] if isinstance(found, list) else _row(found)
 
 
@@ -22,12 +22,12 @@ def _row(node: Document) -> Document:
         "Name": node["name"],
         "Ready": _ready(status).get("status", "Unknown"),
         "JoinState": status.get("joinState", "-"),
-        "Wanted": _desired_version(properties),
+        "Desired": _desired_version(properties),
         "Applied": status.get("kubeletVersion") or "-",
         "ConfigApplied": _applied(properties),
         "LastSeen": time_ago(properties.get("lastSeen"), time.time()),
-        "Cause": cause(status)[:WIDEST],
-        **({"ConfigUrl": properties["configUrl"]} if "configUrl" in properties else {}),  # it is shown this once
+        "Cause": cause(status)[:MAX_WIDTH],
+        **({"ConfigUrl": properties["configUrl"]} if "configUrl" in properties else {}),  # shown only once
     }
 
 
@@ -37,7 +37,7 @@ def _ready(status: Document) -> Document:
 
 def _desired_version(properties: Document) -> str:
     generated = properties.get("config", {}).get("kubernetes", {}).get("version")
-    return str(properties.get("versions", {}).get("kubernetes") or generated or "cluster's")
+    return str(properties.get("versions", {}).get("kubernetes") or generated or "cluster")
 
 
 def _applied(properties: Document) -> str:
@@ -46,7 +46,7 @@ def _applied(properties: Document) -> str:
 
 
 def cause(status: Document) -> str:
-    """Why it is not Ready, in one line; the machine says it, which is not to tell a terminal what to do."""
+    """Returns why a node is not Ready, in one line and without control characters: the text is untrusted."""
     ready = _ready(status)
     if ready.get("status") == "True":
         return ""
@@ -55,6 +55,7 @@ def cause(status: Document) -> str:
 
 
 def time_ago(moment: str | None, now: float) -> str:
+    """Formats a timestamp as a relative time."""
     if not moment:
         return "never"
     seconds = max(0, int(now - datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()))

@@ -1,1 +1,1 @@
-"""The Debian package of the agent, and the APT repository that it comes from; see docs/how-to/packages.md."""
+"""Builds the Debian package of the agent and its APT repository."""

@@ -17,7 +17,7 @@ FASTEST = 1
 
 @dataclass(frozen=True)
 class PackageEntry:
-    """A file of the package; a link when it has a target."""
+    """A file of the package, or a symbolic link if it has a target."""
 
     content: bytes = b""
     mode: int = 0o644
@@ -25,13 +25,13 @@ class PackageEntry:
 
 
 def tar_gz(entries: Mapping[str, PackageEntry], when: int) -> bytes:
-    """An archive of files by path, with the directories above them; all of it root's, and of one time."""
+    """Packs files and their parent directories, owned by root, with one timestamp."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for path in sorted({*_folders(entries), *entries}):
             entry = entries.get(path)
             archive.addfile(_member(path, entry, when), io.BytesIO(entry.content if entry else b""))
-    # Most of it are wheels, which are compressed already: anything slower than this gains nothing.
+    # Most of the content are wheels, which are already compressed, so a higher level does not help.
     return gzip.compress(buffer.getvalue(), FASTEST, mtime=0)
 
 
@@ -56,6 +56,7 @@ def _member(path: str, entry: PackageEntry | None, when: int) -> tarfile.TarInfo
 
 
 def ar(members: Mapping[str, bytes], when: int) -> bytes:
+    """Packs members into an ar archive."""
     parts = [MAGIC]
     for name, content in members.items():
         parts.append(f"{name:<16}{when:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode())
@@ -64,24 +65,25 @@ def ar(members: Mapping[str, bytes], when: int) -> bytes:
 
 
 def ar_members(archive: bytes) -> dict[str, bytes]:
+    """Returns the members of an ar archive by name."""
     if not archive.startswith(MAGIC):
         raise ValueError("not a Debian package")
-    members, place = {}, len(MAGIC)
-    while place < len(archive):
-        head = archive[place : place + 60]
+    members, offset = {}, len(MAGIC)
+    while offset < len(archive):
+        head = archive[offset : offset + 60]
         size = int(head[48:58])
-        members[head[:16].decode().strip()] = archive[place + 60 : place + 60 + size]
-        place += 60 + size + size % 2
+        members[head[:16].decode().strip()] = archive[offset + 60 : offset + 60 + size]
+        offset += 60 + size + size % 2
     return members
 
 
 def control_of(package: bytes) -> str:
-    """The control file of a package."""
+    """Returns the control file of a package."""
     return read_tar_gz(ar_members(package)["control.tar.gz"])["control"].decode()
 
 
 def read_tar_gz(archive: bytes) -> dict[str, bytes]:
-    """The files of a tar.gz, by path."""
+    """Returns the files of a tar.gz by path."""
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(archive))) as opened:
         files = ((member.name.removeprefix("./"), opened.extractfile(member)) for member in opened if member.isfile())
         return {name: content.read() for name, content in files if content}

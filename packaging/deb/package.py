@@ -31,45 +31,45 @@ COMPLETIONS = {
 }
 EXITS = "`aks-flex-node explain NAME` explains an error. /usr/share/doc/aks-flex-node/errors.md has all errors."
 
-CommandPath = tuple[str, ...]  # the words of a command
+CommandPath = tuple[str, ...]  # the names of a command and its parents
 
 
 def completion_scripts() -> dict[str, str]:
-    """The scripts by the places where shells look for them."""
-    words = {"prog_name": COMMAND, "complete_var": "_AKS_FLEX_NODE_COMPLETE"}
-    return {place: get_completion_script(shell=shell, **words) + "\n" for shell, place in COMPLETIONS.items()}
+    """Returns the completion scripts by path."""
+    options = {"prog_name": COMMAND, "complete_var": "_AKS_FLEX_NODE_COMPLETE"}
+    return {path: get_completion_script(shell=shell, **options) + "\n" for shell, path in COMPLETIONS.items()}
 
 
 def man_pages(version: str, when: int) -> dict[str, str]:
-    """One page for the program and one for each of its commands, by file name."""
+    """Returns the man pages of the program and its commands by file name."""
     root = get_command(app)
     found = list(_commands(root, (COMMAND,), root.context_class(root, info_name=COMMAND)))
     head = f'{time.strftime("%Y-%m-%d", time.gmtime(when))}" "aks-flex-node {version}" "AKS Flex Node'
-    return {f"{'-'.join(way)}.1": _page(way, context, head, _neighbours(way, found)) for way, context in found}
+    return {f"{'-'.join(path)}.1": _page(path, context, head, _related(path, found)) for path, context in found}
 
 
-def _commands(command: Any, way: CommandPath, context: Any) -> Iterator[tuple[CommandPath, Any]]:
-    yield way, context
-    for word, below in sorted(getattr(command, "commands", {}).items()):
+def _commands(command: Any, path: CommandPath, context: Any) -> Iterator[tuple[CommandPath, Any]]:
+    yield path, context
+    for name, below in sorted(getattr(command, "commands", {}).items()):
         if not below.hidden:
-            yield from _commands(below, (*way, word), below.context_class(below, info_name=word, parent=context))
+            yield from _commands(below, (*path, name), below.context_class(below, info_name=name, parent=context))
 
 
-def _neighbours(way: CommandPath, found: list[tuple[CommandPath, Any]]) -> list[str]:
-    """The page above and those right below."""
-    names = [other for other, _ in found if other in {way[:-1], *(one for one, _ in found if one[:-1] == way)}]
+def _related(path: CommandPath, found: list[tuple[CommandPath, Any]]) -> list[str]:
+    """Returns the names of the parent page and the child pages."""
+    names = [other for other, _ in found if other in {path[:-1], *(one for one, _ in found if one[:-1] == path)}]
     return ["-".join(name) for name in names if name]
 
 
-def _page(way: CommandPath, context: Any, head: str, neighbours: list[str]) -> str:
-    name, command = "-".join(way), context.command
+def _page(path: CommandPath, context: Any, head: str, related: list[str]) -> str:
+    name, command = "-".join(path), context.command
     text = inspect.cleandoc(command.help or "")
     lines = [f'.TH "{name.upper()}" "1" "{head}"', ".SH NAME"]
     lines += [f"{_escaped(name)} \\- {_escaped(_first(text))}", ".SH SYNOPSIS"]
-    usage = " ".join([*way, *command.collect_usage_pieces(context)])
+    usage = " ".join([*path, *command.collect_usage_pieces(context)])
     lines += [f".B {_escaped(usage)}", ".SH DESCRIPTION", *_paragraphs(text), *_options(context)]
     lines += [".SH EXIT STATUS", _escaped(EXITS), ".SH SEE ALSO"]
-    lines += [", ".join(f"\\fB{_escaped(one)}\\fR(1)" for one in neighbours) or f"\\fB{COMMAND}\\fR(1)"]
+    lines += [", ".join(f"\\fB{_escaped(one)}\\fR(1)" for one in related) or f"\\fB{COMMAND}\\fR(1)"]
     return "\n".join(lines) + "\n"
 
 
@@ -87,12 +87,12 @@ def _options(context: Any) -> Iterator[str]:
     records = [record for each in context.command.get_params(context) if (record := each.get_help_record(context))]
     if records:
         yield ".SH OPTIONS"
-    for words, meaning in records:
-        yield from (".TP", f"\\fB{_escaped(words)}\\fR", _escaped(" ".join(meaning.split())))
+    for option, meaning in records:
+        yield from (".TP", f"\\fB{_escaped(option)}\\fR", _escaped(" ".join(meaning.split())))
 
 
 def _escaped(text: str) -> str:
-    """Text that roff takes for nothing but text: a line of it must not begin with a dot or a quote, either."""
+    """Escapes text for roff, including a leading dot or quote."""
     plain = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^(?=[.'])", r"\\&", plain)
 
@@ -117,37 +117,38 @@ Section: admin
 Priority: optional
 Homepage: {homepage}
 Description: turn this machine into a worker node of an AKS cluster
- The agent of AKS Flex Node makes a machine outside Azure a worker node of an
- AKS cluster by one command, keeps it one, and leaves the machine as it was
- by another.
+ The agent of AKS Flex Node joins a machine outside Azure to an AKS cluster as
+ a worker node with one command, manages the node, and removes it again with
+ another command.
  .
- Installing the package changes nothing else on the machine: it starts and
- enables no service until the machine is told to join.
+ Installing the package starts and enables no service. The machine becomes a
+ node only when you run the join command.
 """
 
 
 @dataclass(frozen=True)
 class PackageBuild:
-    """One package to be made."""
+    """Parameters of a package build."""
 
     version: str
     arch: str
-    timestamp: int  # the time that everything in it bears
+    timestamp: int  # modification time of all files
     checkout: Path
     wheels: Path
 
     @property
     def debian_version(self) -> str:
-        """The version as dpkg orders versions: there, only a tilde lets 1.3.0rc1 come before 1.3.0."""
+        """The version in dpkg's format, in which 1.3.0~rc1 is older than 1.3.0."""
         return re.sub(r"(?<=\d)(a|b|rc)(?=\d)", r"~\1", self.version)
 
     @property
     def file_name(self) -> str:
-        """With the version as it is said everywhere else: GitHub does not keep a tilde in a file's name."""
+        """The file name, without a tilde: GitHub replaces it in file names."""
         return f"{NAME}_{self.version}_{self.arch}.deb"
 
 
 def build_package(build: PackageBuild) -> bytes:
+    """Returns the content of the .deb file."""
     files = package_files(build)
     members = {
         "debian-binary": b"2.0\n",
@@ -158,6 +159,7 @@ def build_package(build: PackageBuild) -> bytes:
 
 
 def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
+    """Returns the files that the package installs, by path."""
     wheels = package_wheels(build.wheels, build.checkout / "src/aks_flex_node", build.version, build.timestamp)
     manual = man_pages(build.version, build.timestamp)
     return {
@@ -165,7 +167,7 @@ def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
         f"{LIB}/environments.py": PackageEntry((MACHINE_FILES / "environments.py").read_bytes()),
         **{f"{LIB}/wheels/{name}": PackageEntry(content) for name, content in wheels.items()},
         **{f"usr/share/man/man1/{name}.gz": PackageEntry(_gzip(text.encode())) for name, text in manual.items()},
-        **{place: PackageEntry(text.encode()) for place, text in completion_scripts().items()},
+        **{path: PackageEntry(text.encode()) for path, text in completion_scripts().items()},
         EXAMPLE: PackageEntry(config_template().encode()),
         f"{DOC}/copyright": PackageEntry(_copyright(build).encode()),
         f"{DOC}/changelog.gz": PackageEntry(_gzip(_changelog(build).encode())),
@@ -174,13 +176,14 @@ def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
 
 
 def control_files(build: PackageBuild, files: dict[str, PackageEntry]) -> dict[str, PackageEntry]:
+    """Returns control data and maintainer scripts of the package."""
     size = sum(-(-len(entry.content) // 1024) for entry in files.values())
-    said = CONTROL.format(
+    control = CONTROL.format(
         name=NAME, version=build.debian_version, arch=build.arch, maintainer=MAINTAINER, homepage=HOMEPAGE, size=size
     )
-    sums = [f"{hashlib.md5(files[path].content).hexdigest()}  {path}\n" for path in sorted(files)]  # noqa: S324 - dpkg's own
+    sums = [f"{hashlib.md5(files[path].content).hexdigest()}  {path}\n" for path in sorted(files)]  # noqa: S324 - required by dpkg
     return {
-        "control": PackageEntry(said.encode()),
+        "control": PackageEntry(control.encode()),
         "conffiles": PackageEntry(f"/{EXAMPLE}\n".encode()),
         "md5sums": PackageEntry("".join(line for line in sums if EXAMPLE not in line).encode()),
         "triggers": PackageEntry((MACHINE_FILES / "triggers").read_bytes()),
@@ -194,19 +197,19 @@ def _script(name: str, build: PackageBuild) -> bytes:
 
 def _changelog(build: PackageBuild) -> str:
     date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(build.timestamp))
-    said = f"  * What is new, in words of users:\n    {HOMEPAGE}/blob/main/CHANGELOG.md"
-    return f"{NAME} ({build.debian_version}) stable; urgency=medium\n\n{said}\n\n -- {MAINTAINER}  {date}\n"
+    entry = f"  * Release notes:\n    {HOMEPAGE}/blob/main/CHANGELOG.md"
+    return f"{NAME} ({build.debian_version}) stable; urgency=medium\n\n{entry}\n\n -- {MAINTAINER}  {date}\n"
 
 
 def _copyright(build: PackageBuild) -> str:
-    """In the form that machines read. What the wheels are licensed under stands in each of them."""
+    """Returns the copyright file in machine-readable format. Each wheel contains its own licence."""
     head = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
     title, _, text = (build.checkout / "LICENSE").read_text().strip().partition("\n\n")
     holder, _, terms = text.partition("\n\n")
     body = "\n".join(f" {line.strip() or '.'}" for line in terms.splitlines())
-    who = holder.removeprefix("Copyright (c) ")
-    own = f"\nFiles: *\nCopyright: {who}\nLicense: {'Expat' if title == 'MIT License' else title}\n{body}\n"
-    note = f"Comment: The licences of the packages below /{LIB}/wheels stand in each of them (*.dist-info).\n"
+    holder = holder.removeprefix("Copyright (c) ")
+    own = f"\nFiles: *\nCopyright: {holder}\nLicense: {'Expat' if title == 'MIT License' else title}\n{body}\n"
+    note = f"Comment: The packages in /{LIB}/wheels contain their licences (*.dist-info).\n"
     return f"{head}Upstream-Name: {NAME}\nSource: {HOMEPAGE}\n{note}{own}"
 
 

@@ -1,4 +1,4 @@
-"""A repository for apt: a pool of packages, lists of them, and the file by which a machine comes to know it."""
+"""Writes the index of an APT repository, and the source file for machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deb.archive_formats import control_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-SUITE = "stable"  # one package serves every release of Debian and Ubuntu, so there is one suite
+SUITE = "stable"  # one package supports all releases of Debian and Ubuntu
 COMPONENT = "main"
 ARCHITECTURES = ("amd64", "arm64")
 POOL = "pool/main"
@@ -29,7 +29,7 @@ SHA256:
 
 
 def write_index(repository: Path, when: int) -> None:
-    """Write the lists of all packages in the pool, and `Release` with their hashes, which is what gets signed."""
+    """Writes the `Packages` files of the pool, and `Release` with their hashes for signing."""
     dists = repository / "dists" / SUITE
     sums = []
     for arch in ARCHITECTURES:
@@ -54,6 +54,6 @@ def _entry(package: Path, repository: Path) -> str:
 
 
 def apt_source(url: str, key: str) -> str:
-    """What to put into /etc/apt/sources.list.d: the address, with the only key that may speak for it inside."""
+    """Returns the deb822 source file for /etc/apt/sources.list.d, with the signing key of the repository."""
     lines = "\n".join(f" {line or '.'}" for line in key.strip().splitlines())
     return f"Types: deb\nURIs: {url}\nSuites: {SUITE}\nComponents: {COMPONENT}\nSigned-By:\n{lines}\n"

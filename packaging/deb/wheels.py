@@ -1,4 +1,4 @@
-"""What the package carries to run: for each Python the wheels that it takes, and a wheel of the agent itself."""
+"""Collects the wheels of the package: dependencies for each Python, and the wheel of the agent."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-NO_EARLIER = 315532800  # 1980, where the calendar of zip files begins
+NO_EARLIER = 315532800  # 1980, the earliest time of zip files
 
 
 def requirements(text: str, python: str, arch: str) -> str:
-    """The pinned requirements that hold for one Python on one architecture, with their hashes and without conditions.
+    """Returns the pinned requirements for one Python and architecture, with hashes and without markers.
 
-    pip would ask the conditions of the Python that runs it, whichever it fetches for.
+    pip evaluates markers for the Python that runs it, not for the target Python.
     """
-    world = {str(name): str(value) for name, value in default_environment().items()} | {
+    environment = {str(name): str(value) for name, value in default_environment().items()} | {
         "python_version": python,
         "python_full_version": f"{python}.0",
         "implementation_name": "cpython",
@@ -33,33 +33,33 @@ def requirements(text: str, python: str, arch: str) -> str:
         "platform_machine": MACHINES[arch],
         "sys_platform": "linux",
     }
-    kept = []
+    selected = []
     for block in re.split(r"\n(?=\S)", text.strip()):
         first, _, hashes = block.partition("\n")
         name, _, marker = first.rstrip(" \\").partition(" ; ")
-        if not marker or Marker(marker).evaluate(world):
-            kept.append(f"{name} \\\n{hashes}\n")
-    return "".join(kept)
+        if not marker or Marker(marker).evaluate(environment):
+            selected.append(f"{name} \\\n{hashes}\n")
+    return "".join(selected)
 
 
 def package_wheels(folder: Path, source: Path, version: str, when: int) -> dict[str, bytes]:
-    """All wheels by name, and an index that says which Python takes which. `folder` has a folder for each Python."""
+    """Returns all wheels by name, and an index of the wheels of each Python. `folder` has one folder per Python."""
     own = f"aks_flex_node-{version}-py3-none-any.whl"
     files = {own: own_wheel(source, version, when)}
     index: dict[str, list[str]] = {}
     for python in PYTHONS:
-        # Not by a pattern, which would find nothing where a Python has no folder, and call that a package.
+        # glob would silently find nothing if the folder of a Python is missing.
         found = sorted(path for path in (folder / python).iterdir() if path.suffix == ".whl")
         files |= {wheel.name: wheel.read_bytes() for wheel in found}
         index["cp" + python.replace(".", "")] = [*(wheel.name for wheel in found), own]
     sums = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
     digest = hashlib.sha256("".join(sums.values()).encode()).hexdigest()[:8]
-    told = {"version": version, "digest": digest, "wheels": index, "sha256": sums}
-    return {**files, "index.json": (json.dumps(told, indent=1) + "\n").encode()}
+    document = {"version": version, "digest": digest, "wheels": index, "sha256": sums}
+    return {**files, "index.json": (json.dumps(document, indent=1) + "\n").encode()}
 
 
 def own_wheel(source: Path, version: str, when: int) -> bytes:
-    """The wheel of the agent: its package and a minimum of metadata."""
+    """Builds the wheel of the agent with minimal metadata."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path in sorted(source.rglob("*")):

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Installs AKS Flex Node on a machine that has curl, or takes it away again: see --help.
+# Installs or uninstalls AKS Flex Node. See --help.
 #
-# Nothing that was downloaded is run or unpacked before it was checked: the list of checksums by its signature, with the
-# key in this file, and the package by that list. What signatures are checked with is what apt itself brings: gpgv, or
-# sqv on Debian 13.
+# No downloaded file is run or unpacked before it is verified: the signature of the checksum list with the key in this
+# file, then the package with that list. Signatures are verified with the program that apt uses: gpgv, or sqv on
+# Debian 13.
 set -eu
 
-# The release fills this in: the public key, as base64.
+# The public key in base64, set by the release build.
 key='@KEY@'
 releases=https://github.com/Azure/AKSFlexNode/releases
 package=aks-flex-node
@@ -16,16 +16,16 @@ help() {
 usage: install.sh [--version X.Y.Z] [--base-url URL] [--key FILE] [--yes] [--dry-run]
        install.sh --uninstall [--purge] [--yes] [--dry-run]
 
-Installs the aks-flex-node package after its signature and its checksum were checked.
+Verifies the signature and the checksum of the aks-flex-node package, and installs it.
 
-  --version X.Y.Z  this version, rather than the newest
-  --base-url URL   the folder with the files of one release (https:// or file://), such as a mirror of yours
-  --key FILE       check with this public key (as `gpg --export` writes it), for releases that you signed yourself
-  --yes            do not ask
-  --dry-run        download and check, say what would be done, and change nothing
-  --uninstall      remove the package; a machine that is a node leaves first: `aks-flex-node unbootstrap`
-  --purge          with --uninstall: what it was configured with goes, too
-  --help           show this
+  --version X.Y.Z  install this version (default: the newest)
+  --base-url URL   directory with the files of one release (https:// or file://), for example a mirror
+  --key FILE       verify with this public key (from `gpg --export`), for releases that you signed
+  --yes            do not ask for confirmation
+  --dry-run        download and verify, print the changes, and change nothing
+  --uninstall      remove the package. On a node, run `aks-flex-node unbootstrap` first
+  --purge          with --uninstall: also delete the configuration
+  --help           show this help
 END
 }
 
@@ -38,7 +38,7 @@ fail() {
 has() { command -v "$1" >/dev/null 2>&1; }
 
 value_of() {
-    if [ $# -lt 2 ] || [ -z "$2" ]; then fail "$1 takes a value." "See install.sh --help."; fi
+    if [ $# -lt 2 ] || [ -z "$2" ]; then fail "$1 requires a value." "Run install.sh --help."; fi
     printf '%s' "$2"
 }
 
@@ -63,57 +63,57 @@ read_options() {
             --uninstall) uninstall=1 ;;
             --purge) purge=1 ;;
             --help | -h) help && exit 0 ;;
-            *) fail "$1 is not an option." "See install.sh --help." ;;
+            *) fail "Unknown option $1." "Run install.sh --help." ;;
         esac
         shift
     done
     case $version in
         '' | [0-9]*) ;;
-        *) fail "$version is not a version." "Versions look like 1.2.3, without a v." ;;
+        *) fail "$version is not a valid version." "Use a version like 1.2.3, without a v." ;;
     esac
-    case $version in *[!0-9A-Za-z.+~-]*) fail "$version is not a version." "Versions look like 1.2.3." ;; esac
-    [ -z "$purge" ] || [ -n "$uninstall" ] || fail "--purge goes with --uninstall."
+    case $version in *[!0-9A-Za-z.+~-]*) fail "$version is not a valid version." "Use a version like 1.2.3." ;; esac
+    [ -z "$purge" ] || [ -n "$uninstall" ] || fail "--purge requires --uninstall."
 }
 
-# Asked on the terminal, because the script itself may come from standard input.
+# Reads from the terminal, because the script itself may come from standard input.
 agree() {
     [ -z "$yes" ] || return 0
-    # Whether there is a terminal is only known by opening it.
-    (: </dev/tty) 2>/dev/null || fail "There is no terminal to ask on." "Look at what it says above, then run it again with --yes."
-    printf 'Go on? [y/N] ' >/dev/tty
+    # Only opening the terminal shows whether it exists.
+    (: </dev/tty) 2>/dev/null || fail "No terminal for the confirmation." "Check the changes above, then run it again with --yes."
+    printf 'Continue? [y/N] ' >/dev/tty
     read -r answer </dev/tty || answer=
     case $answer in y | Y | yes) ;; *) fail "Nothing was changed." ;; esac
 }
 
 need_root() {
-    [ -n "$dry" ] || [ "$(id -u)" = 0 ] || fail "This takes root." "Run it with sudo, or look first with --dry-run."
+    [ -n "$dry" ] || [ "$(id -u)" = 0 ] || fail "This script must run as root." "Run it with sudo, or use --dry-run."
 }
 
 need_machine() {
     for program in dpkg apt-get; do
-        has "$program" || fail "This machine has no $program." "Debian 12 and 13, Ubuntu 22.04 and 24.04 are supported."
+        has "$program" || fail "$program was not found." "Debian 12 and 13, Ubuntu 22.04 and 24.04 are supported."
     done
     arch=$(dpkg --print-architecture)
     case $arch in
         amd64 | arm64) ;;
-        *) fail "There is no package for $arch." "It is made for amd64 and arm64." ;;
+        *) fail "The architecture $arch is not supported." "Supported: amd64 and arm64." ;;
     esac
     for program in curl sha256sum base64; do
-        has "$program" || fail "$program is missing." "apt-get install curl coreutils"
+        has "$program" || fail "$program was not found." "Run: apt-get install curl coreutils"
     done
-    has gpgv || has sqv || fail "Neither gpgv nor sqv is here to check the signature." "apt-get install gpgv"
+    has gpgv || has sqv || fail "Neither gpgv nor sqv was found to verify the signature." "Run: apt-get install gpgv"
 }
 
 need_key() {
     if [ -n "$key_file" ]; then
         [ -r "$key_file" ] || fail "The key $key_file cannot be read."
-        ! grep -q '^-----BEGIN PGP' "$key_file" || fail "The key $key_file is written as text." \
-            "gpgv reads the other form: gpg --dearmor $key_file makes $key_file.gpg."
+        ! grep -q '^-----BEGIN PGP' "$key_file" || fail "The key $key_file is ASCII-armored." \
+            "Run gpg --dearmor $key_file, and use $key_file.gpg."
         cp "$key_file" "$work/key.gpg"
         return
     fi
     case $key in
-        @*) fail "This copy of install.sh has no key in it." "Take the one that comes with a release, or give --key FILE." ;;
+        @*) fail "This copy of install.sh contains no key." "Use install.sh of a release, or set --key FILE." ;;
     esac
     printf '%s' "$key" | base64 -d >"$work/key.gpg"
 }
@@ -127,28 +127,28 @@ set_base() {
     base=${base%/}
     case $base in
         https://* | file:///*) ;;
-        *) fail "$base is neither https:// nor file:///." ;;
+        *) fail "$base must begin with https:// or file:///." ;;
     esac
 }
 
 fetch() {
     curl --fail --silent --show-error --location --proto '=https,file' --proto-redir '=https' --tlsv1.2 \
         --connect-timeout 20 --retry 3 --output "$work/$1" "$base/$1" ||
-        fail "$base/$1 could not be downloaded." "Is that the right --base-url or --version, and is there a proxy to set (https_proxy)?"
+        fail "$base/$1 could not be downloaded." "Check --base-url, --version and the proxy (https_proxy)."
 }
 
 check_signature() {
     if has gpgv; then
-        gpgv --quiet --homedir "$work" --keyring "$work/key.gpg" "$work/SHA256SUMS.asc" "$work/SHA256SUMS" 2>"$work/said"
+        gpgv --quiet --homedir "$work" --keyring "$work/key.gpg" "$work/SHA256SUMS.asc" "$work/SHA256SUMS" 2>"$work/output"
     else
-        sqv --keyring "$work/key.gpg" "$work/SHA256SUMS.asc" "$work/SHA256SUMS" >"$work/said" 2>&1
+        sqv --keyring "$work/key.gpg" "$work/SHA256SUMS.asc" "$work/SHA256SUMS" >"$work/output" 2>&1
     fi || {
-        cat "$work/said" >&2
-        fail "The signature of $base/SHA256SUMS is not right." "Nothing was installed. Take it from its source again; if it stays, tell its maker."
+        cat "$work/output" >&2
+        fail "The signature of $base/SHA256SUMS is invalid." "Nothing was installed. Try again, and report the problem if it persists."
     }
 }
 
-# The one line of the list that is this machine's package.
+# Finds the package of this architecture in the checksum list.
 find_package() {
     found=$(sed -n "s/^\([0-9a-f]\{64\}\) [ *]\(${package}_[0-9A-Za-z.+~-]*_$arch\.deb\)\$/\1 \2/p" "$work/SHA256SUMS")
     case $found in
@@ -160,18 +160,19 @@ find_package() {
     deb=${found#* }
     offered=${deb#"${package}_"}
     offered=${offered%_"$arch".deb}
-    [ -z "$version" ] || [ "$version" = "$offered" ] || fail "This is version $offered, not $version." "What stands at $base is another release."
+    [ -z "$version" ] || [ "$version" = "$offered" ] || fail "Found version $offered, expected $version." "$base contains another release."
 }
 
 check_package() {
     printf '%s  %s\n' "$sum" "$work/$deb" | sha256sum --check --status - ||
-        fail "The checksum of $deb is not right." "Nothing was installed. It was damaged on its way; try again."
+        fail "The checksum of $deb does not match." "Nothing was installed. The download may be damaged. Try again."
 }
 
-# Without questions, and without a hundred lines of progress where nobody sees them move.
+# Non-interactive, without progress output.
 apt_get() { DEBIAN_FRONTEND=noninteractive apt-get "$@" --yes --quiet -o Dpkg::Use-Pty=0; }
 
-# Which version is here, be it only half-way; of one that was removed, dpkg may still know the configuration.
+# Sets `state` and the installed version, also of an incomplete installation. dpkg keeps the configuration of a removed
+# package.
 look() {
     state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || state=not-installed
     before=''
@@ -181,17 +182,17 @@ look() {
     esac
 }
 
-# dpkg's own spelling of the offered version: to it, 1.3.0~rc1 comes before 1.3.0.
+# Converts the version to dpkg's format, in which 1.3.0~rc1 is older than 1.3.0.
 compare_with_installed() {
     look
     spelled=$(printf '%s' "$offered" | sed 's/\([0-9]\)\(a\|b\|rc\)\([0-9]\)/\1~\2\3/')
     if [ "$state $before" = "installed $spelled" ]; then
-        say "$package $offered is installed already; there is nothing to do."
+        say "$package $offered is already installed."
         exit 0
     fi
     [ -z "$before" ] || dpkg --compare-versions "$spelled" ge "$before" || fail \
         "$before is installed, and $offered is older." \
-        "To go back: aks-flex-node unbootstrap, install.sh --uninstall, then install $offered."
+        "To downgrade: aks-flex-node unbootstrap, install.sh --uninstall, then install $offered."
 }
 
 install() {
@@ -209,44 +210,44 @@ install() {
     say "Downloading $base/$deb"
     fetch "$deb"
     check_package
-    say "Checked: $deb, by its signature and its checksum."
+    say "Verified the signature and the checksum of $deb."
     compare_with_installed
-    say "This will${dry:+ (but --dry-run changes nothing)}:"
-    say "  - install $package $offered${before:+, where $before is installed}, with apt-get"
-    has python3 || say "  - install python3, from this system's own packages"
-    say "  - start nothing: the machine becomes a node when you say so"
+    say "This will${dry:+ (not with --dry-run)}:"
+    say "  - install $package $offered${before:+ (installed: $before)} with apt-get"
+    has python3 || say "  - install python3 from the packages of this system"
+    say "  - start no service: the machine becomes a node when you run the join command"
     [ -z "$dry" ] || exit 0
     agree
-    # apt reads packages as a user of its own; what is here is no secret, and root's alone to change.
+    # apt reads packages as the user _apt. The files are not secret, and only root can change them.
     chmod 0755 "$work"
     chmod 0644 "$work/$deb"
-    # A file of configuration that somebody changed stays as it is; the new one is put beside it, and nothing is asked.
+    # Keeps changed configuration files without asking.
     apt_get install --no-install-recommends \
         -o Dpkg::Options::=--force-confdef -o Dpkg::Options::=--force-confold "$work/$deb" ||
-        fail "apt-get could not install it; its reason stands above."
+        fail "apt-get could not install the package. See the messages above."
     say "Installed: $package $offered. Next: aks-flex-node --help"
 }
 
 uninstall() {
     need_root
-    has apt-get || fail "This machine has no apt."
+    has apt-get || fail "apt-get was not found."
     look
     case $state${purge:+ purge} in
         not-installed* | config-files) say "$package is not installed." && exit 0 ;;
     esac
     verb=remove
     [ -z "$purge" ] || verb=purge
-    say "This will${dry:+ (but --dry-run changes nothing)}:"
-    say "  - $verb $package${before:+ $before}, with apt-get"
-    [ -z "$purge" ] || say "  - delete /etc/$package, with your configuration"
-    say "  - leave python3 and everything else as it is"
+    say "This will${dry:+ (not with --dry-run)}:"
+    say "  - $verb $package${before:+ $before} with apt-get"
+    [ -z "$purge" ] || say "  - delete /etc/$package with your configuration"
+    say "  - keep python3 and all other packages"
     [ -z "$dry" ] || exit 0
     agree
-    apt_get "$verb" "$package" || fail "apt-get could not remove it; its reason stands above."
+    apt_get "$verb" "$package" || fail "apt-get could not remove the package. See the messages above."
     say "Removed: $package."
 }
 
-# All of it is read before any of it runs, so that half a download does nothing.
+# The shell reads the whole script before it runs, so an incomplete download does nothing.
 main() {
     read_options "$@"
     if [ -n "$uninstall" ]; then uninstall; else install; fi

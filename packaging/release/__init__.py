@@ -1,1 +1,1 @@
-"""How a release is made: checked, built, described, summed up and signed. `scripts/release` is its door."""
+"""Builds and signs a release. Entry point: `scripts/release`."""

@@ -1,4 +1,4 @@
-"""The build steps of a release: wheels, programs, packages, SBOMs, installer, checksums and signature."""
+"""Build steps of a release: wheels, programs, packages, SBOMs, installer, checksums and signature."""
 
 from __future__ import annotations
 
@@ -21,58 +21,59 @@ NO_KEY = "key='@KEY@'"
 
 
 def write_sums(folder: Path) -> None:
+    """Writes the SHA-256 checksums of all files."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name not in {SUMS, SIGNATURE})
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (folder / SUMS).write_text("".join(lines))
 
 
 def sign(folder: Path, key: str) -> None:
-    """With a key of the caller's own keyring; its passphrase is the agent's business, never ours."""
+    """Signs the checksums with a key of the caller's keyring. gpg-agent handles the passphrase."""
     (folder / SIGNATURE).unlink(missing_ok=True)
-    words = ["--batch", "--local-user", key, "--armor", "--digest-algo", "SHA512", "--detach-sign"]
-    run("gpg", *words, "--output", folder / SIGNATURE, folder / SUMS, timeout=300)
+    options = ["--batch", "--local-user", key, "--armor", "--digest-algo", "SHA512", "--detach-sign"]
+    run("gpg", *options, "--output", folder / SIGNATURE, folder / SUMS, timeout=300)
 
 
 def public_key(key: str, file: Path) -> bytes:
-    """The public half as gpg exports it, in the smallest form that verifies."""
+    """Exports the public key in its minimal form."""
     run("gpg", "--batch", "--yes", "--export-options", "export-minimal", "--output", file, "--export", key)
     if not file.exists():
-        raise ReleaseError(f"gpg has no key {key}.")
+        raise ReleaseError(f"The key {key} was not found in the gpg keyring.")
     return file.read_bytes()
 
 
 def installer(template: str, key: bytes | None) -> str:
-    """install.sh with the key in it; without a key it asks for one."""
+    """Returns install.sh with the public key. Without a key, install.sh requires --key."""
     if template.count(NO_KEY) != 1:
-        raise ReleaseError(f"{INSTALLER.name} has no place for the key.")
+        raise ReleaseError(f"{INSTALLER.name} does not contain the placeholder of the key.")
     return template if key is None else template.replace(NO_KEY, f"key='{base64.b64encode(key).decode()}'")
 
 
 def build_wheels(target: Path) -> None:
-    """Builds the wheels of the agent, the provider and the lab, and that of the Azure CLI's extension."""
+    """Builds the wheels of the agent, the provider, the lab and the Azure CLI extension."""
     env = {"SOURCE_DATE_EPOCH": str(changed_at())}
-    words = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(target)]
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(target)]
     for project in DISTRIBUTIONS.values():
-        run(*words, cwd=project, env=env)
+        run(*command, cwd=project, env=env)
     run(HOME / "scripts" / "az-extension", target, cwd=HOME, env=env)
 
 
 def build_programs(target: Path) -> None:
-    """The agent's own release, which self-update fetches, and the provider's, for each processor."""
+    """Builds the archives of the agent, which self-update downloads, and of the provider for each architecture."""
     for program in program_archives.PROGRAMS:
         for arch in PLATFORMS:
             program_archives.build_archive(program, version(), arch, target, moment=changed_at())
 
 
 def write_sboms(target: Path) -> None:
-    """What each program is made of, on any processor, and under which licences."""
+    """Writes the SBOM and the licence list of each program."""
     for program in program_archives.PROGRAMS:
         with tempfile.TemporaryDirectory() as work:
             trees = [tree for arch in PLATFORMS for tree in fetch_trees(program.requirements, arch, Path(work))]
             found = sbom.shipped_packages(trees)
         pinned = program.requirements.read_text()
-        made = sbom.bill_of_materials(program.name, version(), found, pinned, moment=changed_at())
-        (target / f"{program.name}-{version()}.cdx.json").write_text(made)
+        document = sbom.bill_of_materials(program.name, version(), found, pinned, moment=changed_at())
+        (target / f"{program.name}-{version()}.cdx.json").write_text(document)
         (target / f"{program.name}-{version()}-licences.txt").write_text(sbom.licence_list(program.name, found))
 
 
@@ -90,7 +91,7 @@ def write_install_script(target: Path, key: str | None) -> None:
 
 
 def write_and_sign_sums(target: Path, key: str | None) -> None:
-    """Last of all, because the list must be of everything."""
+    """Writes and signs the checksums. Must be the last step, because it covers all files."""
     write_sums(target)
     if key:
         sign(target, key)
@@ -103,8 +104,8 @@ def empty_folder(target: Path) -> None:
             path.unlink()
 
 
-def run_checks(*words: str) -> None:
-    """A check of the repository's own, with its output as it comes, because it takes minutes."""
-    code = os.spawnvp(os.P_WAIT, words[0], list(words))  # noqa: S606 - it is an argument list
+def run_checks(*command: str) -> None:
+    """Runs a check of the repository with its output, because it takes minutes."""
+    code = os.spawnvp(os.P_WAIT, command[0], list(command))  # noqa: S606 - an argument list, no shell
     if code:
-        raise ReleaseError(f"`{' '.join(words)}` failed. Mend that first.")
+        raise ReleaseError(f"`{' '.join(command)}` failed. Fix it first.")

@@ -1,4 +1,4 @@
-"""The checkout to release from: version, commit time, and what prevents a release."""
+"""The checkout of a release: version, commit time, and release prerequisites."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from aks_flex_lab.processes import run
 
 
 class ReleaseError(Exception):
-    """The release cannot be made; the message says why and what to do."""
+    """The release failed. The message contains the cause and the remedy."""
 
 
 HOME = Path(__file__).resolve().parents[2]
 SOURCES = HOME / "src" / "aks_flex_node"
 REQUIREMENTS = HOME / "requirements"
-# Each distribution by its name, and the folder of its pyproject.toml.
+# Distributions by name, with the directory of their pyproject.toml.
 DISTRIBUTIONS = {
     "aks-flex-node": HOME,
     "aks-flex-rp": HOME / "packaging" / "aks-flex-rp",
@@ -26,7 +26,7 @@ PRERELEASE = re.compile(r"(a|b|rc)\d+$")
 
 
 def version_in(text: str) -> str:
-    """The version as the package's __init__ has it, the one place where it stands."""
+    """Returns the version in the text of the package's __init__."""
     found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
     if not found:
         raise ReleaseError("src/aks_flex_node/__init__.py has no __version__.")
@@ -38,25 +38,25 @@ def version() -> str:
 
 
 def changed_at() -> int:
-    """When the last commit was made; nothing that is built carries a later time, so that it can be built again."""
+    """Returns the time of the last commit, which is the timestamp of all build results for reproducible builds."""
     return int(run("git", "log", "-1", "--format=%ct", cwd=HOME).out)
 
 
 def problems(wanted: str, *, present: str, changelog: str, status: str, tested: bool) -> list[str]:
-    """Everything that stands in the way of a release, at once."""
+    """Returns all problems that prevent a release."""
     found = []
     if not tested and not PRERELEASE.search(wanted):
-        found.append("A final version is made with all tests. --skip-tests is for those before it, such as 1.3.0rc1.")
-    if not VERSION.fullmatch(wanted):
-        found.append(f"{wanted} is not a version. Versions look like 1.2.3 or 1.3.0rc1.")
-    if wanted != present:
         found.append(
-            f"src/aks_flex_node/__init__.py says {present}, not {wanted}. Change it there, and nowhere else."
+            "A final version requires all tests. Use --skip-tests only for pre-releases, for example 1.3.0rc1."
         )
+    if not VERSION.fullmatch(wanted):
+        found.append(f"{wanted} is not a valid version. Use a version like 1.2.3 or 1.3.0rc1.")
+    if wanted != present:
+        found.append(f"The version in src/aks_flex_node/__init__.py is {present}, not {wanted}. Change it there.")
     if not re.search(rf"^## \[?{re.escape(wanted)}\]?($|\s)", changelog, re.MULTILINE):
-        found.append(f"CHANGELOG.md has no section `## {wanted}`. Write what this release means to its users.")
+        found.append(f"CHANGELOG.md has no section `## {wanted}`. Describe the changes for users.")
     if status.strip():
-        found.append(f"Not everything is committed:\n{status.rstrip()}")
+        found.append(f"The working tree has uncommitted changes:\n{status.rstrip()}")
     return found
 
 

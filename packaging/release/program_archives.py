@@ -1,4 +1,4 @@
-"""Archives of programs that run where they are unpacked: `bin/` and `lib/`, for every supported Python.
+"""Builds program archives that run from any directory: `bin/` and `lib/`, for every supported Python.
 
 Compiled modules cannot be imported from a zip file, so these are tarballs and not zipapps. Files that differ between
 Python versions are in `lib/python3.X/`, which comes first on the path.
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-# What glibc the oldest of the supported systems has is newer than this.
+# All supported systems have a newer glibc.
 PLATFORMS = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
-# Notes of the installer about itself, which differ for no reason, and programs that belong to other packages.
+# Files of the installer, which are not reproducible.
 INSTALLER_FILES = {"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "uv_cache.json", "direct_url.json"}
 
 
 @dataclass(frozen=True)
 class PackageTree:
-    """The packages for one Python, as installed."""
+    """The installed packages for one Python."""
 
     python: str
     folder: Path
@@ -49,33 +49,34 @@ def _belongs(name: Path) -> bool:
 
 
 def fetch_trees(requirements: Path, arch: str, work: Path) -> list[PackageTree]:
-    """The pinned packages for each Python, checked by their hashes, whatever this machine's own Python is."""
+    """Installs the pinned packages for each Python, verified by hash, independent of the Python of this host."""
     uv = Path(sys.executable).parent / "uv"
-    words = ["--quiet", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
+    options = ["--quiet", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--link-mode", "copy"]
     trees = [PackageTree(python, work / f"{arch}-{python}") for python in PYTHONS]
     for tree in trees:
-        place = ["--target", str(tree.folder), "--python-version", tree.python, "--python-platform", PLATFORMS[arch]]
-        run(uv, "pip", "install", *words, *place, "-r", requirements, timeout=600)
+        target = ["--target", str(tree.folder), "--python-version", tree.python, "--python-platform", PLATFORMS[arch]]
+        run(uv, "pip", "install", *options, *target, "-r", requirements, timeout=600)
     return trees
 
 
 def merge_trees(trees: list[PackageTree]) -> dict[str, Path]:
-    """One layout for all: names below `lib/`, and the files to put there."""
+    """Merges the trees into one layout: paths below `lib/` and their source files."""
     by_root: dict[str, dict[str, dict[str, Path]]] = defaultdict(lambda: defaultdict(dict))
     for tree in trees:
         for name, path in tree.files().items():
             by_root[Path(name).parts[0]][tree.python][name] = path
     placed: dict[str, Path] = {}
     for wanted in by_root.values():
-        # What some Pythons lack is not for them, either.
+        # A package that some Pythons do not have is installed only for the others.
         placed.update(_merge_package(wanted) if len(wanted) == len(trees) else _per_python(wanted))
     return placed
 
 
 def _merge_package(wanted: dict[str, dict[str, Path]]) -> dict[str, Path]:
-    """One package, in common from the newest Python down; one that wants other bytes under a name has it apart.
+    """Shares the files of a package between Pythons, starting with the newest.
 
-    Whole, because a package cannot be had from two places at once. Its own folder is looked into first.
+    A Python with different content gets a separate copy of the whole package, because a package cannot be split
+    between two directories.
     """
     common: dict[str, Path] = {}
     apart: dict[str, dict[str, Path]] = {}
@@ -92,7 +93,7 @@ def _per_python(wanted: dict[str, dict[str, Path]]) -> dict[str, Path]:
 
 
 def own_sources(packages: Iterable[Path], left_out: set[str]) -> dict[str, Path]:
-    """Our own packages by their names, without the sub-packages that this program has no use for."""
+    """Returns the files of the project's packages, without the sub-packages that the program does not need."""
     apart = left_out | {"__pycache__"}
     files = [(package, path) for package in packages for path in sorted(package.rglob("*")) if path.is_file()]
     return {
@@ -106,7 +107,7 @@ LAUNCHER = """#!/usr/bin/python3 -I
 import pathlib, sys
 python = "%d.%d" % sys.version_info[:2]
 if python not in {pythons}:
-    sys.exit("{name} was made for Python {first} to {last}; this machine's python3 is " + python + ".")
+    sys.exit("{name} requires Python {first} to {last}. The python3 of this machine is " + python + ".")
 lib = pathlib.Path(__file__).resolve().parents[1] / "lib"
 sys.path[:0] = [str(lib / ("python" + python)), str(lib)]
 from {module} import main
@@ -116,7 +117,7 @@ main()
 
 @dataclass(frozen=True)
 class ReleasedProgram:
-    """A command, and what it takes to run it."""
+    """A program of the release and its files."""
 
     name: str
     module: str
@@ -152,7 +153,7 @@ PROGRAMS = (AGENT, PROVIDER)
 
 
 def build_archive(program: ReleasedProgram, version: str, arch: str, target: Path, *, moment: int) -> Path:
-    """The archive, and beside it its checksum, as self-update wants it."""
+    """Builds the archive and its checksum file, in the format that self-update expects."""
     with tempfile.TemporaryDirectory() as work:
         placed = merge_trees(fetch_trees(program.requirements, arch, Path(work)))
         placed.update(own_sources(program.packages, set(program.left_out)))
@@ -164,7 +165,7 @@ def build_archive(program: ReleasedProgram, version: str, arch: str, target: Pat
 
 
 def pack(program: ReleasedProgram, placed: Mapping[str, Path], *, moment: int) -> bytes:
-    """The same bytes for the same files, whoever packs them and when."""
+    """Packs the files reproducibly."""
     members = {f"lib/{name}": path.read_bytes() for name, path in placed.items()}
     members.update({name: path.read_bytes() for name, path in program.beside.items()})
     members["LICENSE"] = (HOME / "LICENSE").read_bytes()
@@ -172,12 +173,12 @@ def pack(program: ReleasedProgram, placed: Mapping[str, Path], *, moment: int) -
     members[command] = program.launcher().encode()
     total = io.BytesIO()
     with (
-        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=total, mtime=0) as squeezed,
-        tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as made,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=total, mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name in sorted(members):
             member = tarfile.TarInfo(name)
             member.size, member.mtime = len(members[name]), moment
             member.mode = 0o755 if name == command else 0o644
-            made.addfile(member, io.BytesIO(members[name]))
+            archive.addfile(member, io.BytesIO(members[name]))
     return total.getvalue()

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from release.program_archives import PackageTree
 
 
-# What may be shipped beside MIT: all of them permissive, and MPL-2.0, whose duties end at its own files.
+# Accepted licences: permissive ones, and MPL-2.0, whose obligations apply only to its own files.
 ACCEPTED_LICENCES = {
     *("0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "Unlicense"),
 }
-# The older ways to say it.
+# SPDX identifiers of older licence names.
 LICENCE_NAMES = {
     "MIT License": "MIT",
     "ISC License": "ISC",
@@ -33,13 +33,13 @@ LICENCE_NAMES = {
     "License :: OSI Approved :: Apache Software License": "Apache-2.0",
     "License :: OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-# Packages whose metadata say only "BSD" or less: their licence files were read.
+# Packages without a precise licence in their metadata. Their licence files were reviewed.
 REVIEWED = {"isodate": "BSD-3-Clause", "jinja2": "BSD-3-Clause", "uvloop": "MIT OR Apache-2.0"}
 
 
 @dataclass(frozen=True, order=True)
 class ShippedPackage:
-    """A package of others that is shipped with ours."""
+    """A third-party package that is shipped with a program."""
 
     name: str
     version: str
@@ -48,12 +48,12 @@ class ShippedPackage:
 
 
 def normalized_name(name: str) -> str:
-    """A package's name as indexes compare it."""
+    """Returns the normalized name of a package (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def shipped_packages(trees: Iterable[PackageTree]) -> list[ShippedPackage]:
-    """Every package in any of the trees, in every version, each once."""
+    """Returns all packages and versions of the trees, without duplicates."""
     texts = {path.read_text() for tree in trees for path in tree.folder.glob("*.dist-info/METADATA")}
     return sorted({read_package(text) for text in texts})
 
@@ -71,32 +71,33 @@ def _needed(line: str) -> re.Match[str] | None:
 
 
 def licence(headers: Message) -> str:
-    """As an SPDX expression."""
+    """Returns the licence as an SPDX expression."""
     name = normalized_name(headers["Name"])
     classifiers = [line for line in headers.get_all("Classifier", []) if line.startswith("License ::")]
-    said = [headers["License-Expression"], REVIEWED.get(name), headers["License"], *classifiers]
-    for words in filter(None, said):
-        expression: str = LICENCE_NAMES.get(words.strip(), words.strip())
+    candidates = [headers["License-Expression"], REVIEWED.get(name), headers["License"], *classifiers]
+    for text in filter(None, candidates):
+        expression: str = LICENCE_NAMES.get(text.strip(), text.strip())
         if set(re.split(r"\s+(?:AND|OR)\s+", expression)) <= ACCEPTED_LICENCES:
             return expression
     raise ReleaseError(
-        f"{name} {headers['Version']} comes under a licence that was not looked at: "
-        f"{[words[:60] for words in said if words]}. Read it; add it to ACCEPTED or READ, or drop the package."
+        f"{name} {headers['Version']} has a licence that is not accepted: "
+        f"{[text[:60] for text in candidates if text]}. Review it and add it to "
+        "ACCEPTED_LICENCES or REVIEWED, or remove the package."
     )
 
 
 def licence_list(program: str, found: list[ShippedPackage]) -> str:
-    """For people: what is shipped, and under which licence."""
+    """Returns a text list of the shipped packages and their licences."""
     rows = [f"{item.name:<24} {item.version:<14} {item.licence}" for item in found]
-    head = f"{program} itself is under the MIT licence. It is shipped with these, each with its licence beside it:"
+    head = f"{program} is licensed under the MIT licence. It contains these packages with their licences:"
     return "\n".join([head, "", *rows, ""])
 
 
-UUID_NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # of names that are addresses, by RFC 4122
+UUID_NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")  # namespace for URLs, RFC 4122
 
 
 def pinned_hashes(requirements: str) -> dict[tuple[str, str], list[str]]:
-    """What the pinned requirements accept of each package: the checksums of its wheels."""
+    """Returns the wheel checksums of each pinned package."""
     found: dict[tuple[str, str], list[str]] = {}
     for block in re.split(r"\n(?=\S)", requirements):
         if pin := re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", block):
@@ -117,7 +118,7 @@ def bill_of_materials(
         "licenses": [{"license": {"id": "MIT"}}],
         "purl": purl,
     }
-    made: dict[str, Any] = {
+    document: dict[str, Any] = {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -130,8 +131,8 @@ def bill_of_materials(
         "components": [_component(item, accepted.get((item.name, item.version), [])) for item in found],
         "dependencies": [_dependency(purl, sorted(_purl(item) for item in found)), *_dependencies(found)],
     }
-    made["serialNumber"] = f"urn:uuid:{uuid.uuid5(UUID_NAMESPACE, json.dumps(made, sort_keys=True))}"
-    return json.dumps(made, indent=2) + "\n"
+    document["serialNumber"] = f"urn:uuid:{uuid.uuid5(UUID_NAMESPACE, json.dumps(document, sort_keys=True))}"
+    return json.dumps(document, indent=2) + "\n"
 
 
 def _purl(item: ShippedPackage) -> str:
@@ -147,7 +148,7 @@ def _component(item: ShippedPackage, accepted: list[str]) -> dict[str, Any]:
         "version": item.version,
         "licenses": [{"license": {"id": item.licence}} if single else {"expression": item.licence}],
         "purl": _purl(item),
-        # One package has a wheel for each Python and processor, so no one checksum is the component's own.
+        # A package has a wheel for each Python and architecture, so the component has no single checksum.
         "properties": [{"name": "aks-flex-node:accepted-sha256", "value": value} for value in accepted],
     }
 

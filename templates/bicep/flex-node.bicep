@@ -1,62 +1,62 @@
-metadata description = 'One flex node of an AKS cluster.'
+metadata description = 'Creates a flex node of an AKS cluster.'
 
-@description('The cluster, in the resource group of the deployment.')
+@description('Name of the cluster in the resource group of the deployment.')
 param clusterName string
 
-@description('The node. In the cluster it has this name in lower case.')
+@description('Name of the node. In the cluster the name is lowercase.')
 @minLength(1)
 @maxLength(63)
 param nodeName string
 
-@description('Who the machine is to Azure.')
+@description('Azure identity of the machine.')
 @allowed(['none', 'servicePrincipal', 'managedIdentity', 'arc'])
 param azureAuthMethod string = 'none'
 
-@description('Of a service principal, or of a managed identity of your own.')
+@description('Client ID of a service principal or user-assigned managed identity.')
 param clientId string = ''
 
-@description('Of a service principal. Empty: the one that was written before is kept.')
+@description('Client secret of a service principal. Empty: the stored secret is kept.')
 @secure()
 param clientSecret string = ''
 
-@description('Object id of a managed identity that is the machine\'s own, or of an Arc machine.')
+@description('Object ID of a system-assigned managed identity or of an Arc machine.')
 param principalId string = ''
 
-@description('What the kubelet shows the cluster. All but bootstrapToken need an identity in Azure; certificate is the safer of those.')
+@description('Authentication method of the kubelet. certificate and exec require an Azure identity; certificate is more secure.')
 @allowed(['bootstrapToken', 'certificate', 'exec'])
 param kubernetesAuthMethod string = 'bootstrapToken'
 
-@description('Whether the agent stays, and follows this resource. It needs an identity in Azure.')
+@description('Whether the node is managed: a daemon applies changes of this resource. Requires an Azure identity.')
 param continuousMonitoring bool = false
 
-@description('Of the kubelet, such as 1.34.4; empty: the cluster\'s.')
+@description('Kubernetes version, for example 1.34.4. Empty: the version of the cluster.')
 param kubernetesVersion string = ''
 
-@description('Empty: one that was tested with that kubelet.')
+@description('Empty: the version tested with the Kubernetes version.')
 param containerdVersion string = ''
 
-@description('Empty: one that was tested with that kubelet.')
+@description('Empty: the version tested with the Kubernetes version.')
 param runcVersion string = ''
 
 @description('Labels of the node.')
 param labels object = {}
 
-@description('Taints that the node registers with: key, value, effect.')
+@description('Taints of the node: key, value, effect.')
 param taints array = []
 
-@description('How many pods a node may run.')
+@description('Maximum number of pods per node.')
 @minValue(1)
 @maxValue(1024)
 param maxPods int = 110
 
-@description('Further settings of the kubelet: nodeConfig.kubelet of the API.')
+@description('Additional kubelet settings: nodeConfig.kubelet of the API.')
 param kubelet object = {}
 
-@description('What the agent does about changes made by hand.')
+@description('Action of the agent on drift.')
 @allowed(['log', 'repair'])
 param driftPolicy string = 'repair'
 
-@description('Make a config URL, and end the one before. Its output is secure: see docs/how-to/templates.md.')
+@description('Create a configuration URL and revoke the previous one. It is a secure output.')
 param issueConfigUrls bool = false
 
 resource cluster 'Microsoft.ContainerService/managedClusters@2025-01-01' existing = {

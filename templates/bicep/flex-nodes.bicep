@@ -1,52 +1,52 @@
-metadata description = 'Many flex nodes of an AKS cluster, alike but for what each says of itself.'
+metadata description = 'Creates several flex nodes of an AKS cluster with common and individual settings.'
 
-@description('The cluster, in the resource group of the deployment.')
+@description('Name of the cluster in the resource group of the deployment.')
 param clusterName string
 
-@description('Each with its name and, where it has them, clientId, principalId, labels and taints of its own.')
+@description('Nodes, each with name and optional clientId, principalId, labels and taints.')
 @minLength(1)
 @maxLength(800)
 param nodes array
 
-@description('Secrets of service principals by the name of the node. One that is missing is kept as it was written before.')
+@description('Client secrets of service principals by node name. Omitted secrets are kept.')
 @secure()
 param clientSecrets object = {}
 
-@description('Who the machine is to Azure.')
+@description('Azure identity of the machine.')
 @allowed(['none', 'servicePrincipal', 'managedIdentity', 'arc'])
 param azureAuthMethod string = 'none'
 
-@description('What the kubelet shows the cluster. All but bootstrapToken need an identity in Azure; certificate is the safer of those.')
+@description('Authentication method of the kubelet. certificate and exec require an Azure identity; certificate is more secure.')
 @allowed(['bootstrapToken', 'certificate', 'exec'])
 param kubernetesAuthMethod string = 'bootstrapToken'
 
-@description('Whether the agent stays, and follows this resource. It needs an identity in Azure.')
+@description('Whether the node is managed: a daemon applies changes of this resource. Requires an Azure identity.')
 param continuousMonitoring bool = false
 
-@description('Of the kubelet, such as 1.34.4; empty: the cluster\'s.')
+@description('Kubernetes version, for example 1.34.4. Empty: the version of the cluster.')
 param kubernetesVersion string = ''
 
-@description('Empty: one that was tested with that kubelet.')
+@description('Empty: the version tested with the Kubernetes version.')
 param containerdVersion string = ''
 
-@description('Empty: one that was tested with that kubelet.')
+@description('Empty: the version tested with the Kubernetes version.')
 param runcVersion string = ''
 
 @description('Labels of all nodes.')
 param labels object = {}
 
-@description('Taints that all nodes register with: key, value, effect.')
+@description('Taints of all nodes: key, value, effect.')
 param taints array = []
 
-@description('How many pods a node may run.')
+@description('Maximum number of pods per node.')
 @minValue(1)
 @maxValue(1024)
 param maxPods int = 110
 
-@description('Further settings of the kubelet: nodeConfig.kubelet of the API.')
+@description('Additional kubelet settings: nodeConfig.kubelet of the API.')
 param kubelet object = {}
 
-@description('What the agent does about changes made by hand.')
+@description('Action of the agent on drift.')
 @allowed(['log', 'repair'])
 param driftPolicy string = 'repair'
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.azure_cli import Az
 
 ON = ("--cluster", "plant", "--resource-group", "edge")
-COLUMNS = ["Name", "Ready", "JoinState", "Wanted", "Applied", "ConfigApplied", "LastSeen", "Cause"]
+COLUMNS = ["Name", "Ready", "JoinState", "Desired", "Applied", "ConfigApplied", "LastSeen", "Cause"]
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}
 
 
@@ -54,7 +54,7 @@ def test_a_node_is_not_created_over_another(az: WarmAz, name: str) -> None:
     flex(az, "create", "--name", name, "--max-pods", "50")
     again = az.run("aks", "flex-node", "create", *ON, "--name", name.upper(), check=False)
     assert again.code == 1
-    assert f"There is a flex node {name.upper()} already." in again.err
+    assert f"The flex node {name.upper()} already exists." in again.err
     assert "az aks flex-node update" in again.err
     assert flex(az, "show", "--name", name)["properties"]["nodeConfig"] == {"maxPods": 50}
 
@@ -100,7 +100,7 @@ def test_a_file_may_have_names_without_values_and_days(az: WarmAz, name: str, si
     assert made["versions"] == {"kubernetes": "1.34.4"}
     file.write_text("nodeConfig: {labels: [a, b]}")
     refused = az.run("aks", "flex-node", "create", *ON, "--name", f"{name}-b", "--file", str(file), check=False)
-    assert "nodeConfig.labels is not of the kind that the API has there." in refused.err
+    assert "nodeConfig.labels has the wrong type." in refused.err
 
 
 def test_nodes_are_named_by_their_ids(az: WarmAz, name: str) -> None:
@@ -203,7 +203,7 @@ def test_the_join_command_can_be_pasted_and_piped(az: WarmAz, site: Site, name: 
     for done in (pasted, piped):
         [line] = done.out.splitlines()
         assert shlex.split(line)[:3] == ["aks-flex-node", "agent", "--config-url"]
-        assert "no longer works" in done.err
+        assert "configuration URL is revoked" in done.err
     dead, alive = (
         site.service.connection.ask("GET", shlex.split(done.out)[3].removeprefix(site.service.connection.url), {})
         for done in (pasted, piped)
@@ -249,7 +249,7 @@ def test_waiting_outlasts_a_service_that_is_away_for_a_moment(
     between.answers += [(200, {"Content-Type": "application/json"}, not_yet), *[(0, {}, None)] * 3]
     wait = ("aks", "flex-node", "wait", *ON, "--name", name, "--ready", "--interval", "1", "--timeout", "9")
     done = az.run(*wait, "--rp-endpoint", between.url)
-    assert "No answer just now. Asking again in 1 s." in done.err
+    assert "The service does not respond. Retrying in 1 s." in done.err
 
 
 def test_a_deletion_is_asked_about_and_says_what_it_ended(az: WarmAz, site: Site, name: str) -> None:
@@ -261,7 +261,7 @@ def test_a_deletion_is_asked_about_and_says_what_it_ended(az: WarmAz, site: Site
     assert flex(az, "delete", "--name", name, "--yes")["cleanup"]["configUrlRevoked"] is True
     assert site.admin.get(name).status == 404
     again = az.run(*delete, "--yes")
-    assert f"There is no flex node {name}." in again.err
+    assert f"The flex node {name} was not found." in again.err
 
 
 def test_who_does_not_wait_is_told_nothing(az: WarmAz, site: Site, name: str) -> None:

@@ -58,7 +58,7 @@ def test_what_is_no_name_is_asked_of_nobody(az: WarmAz, between: Between, nobody
     for words in (("--cluster", "plant", "--name", nobody), ("--cluster", nobody, "--name", "edge-1")):
         done = az.run(*delete, "-g", "edge", *words, check=False)
         assert done.code == 1
-        assert f"{nobody!r} is no name." in done.err
+        assert f"{nobody!r} is not a valid name." in done.err
     assert between.asked == []
 
 
@@ -67,7 +67,7 @@ def test_a_service_that_sends_one_elsewhere_is_not_followed(az: WarmAz, between:
     between.answers.append((307, {"Location": f"{between.url}/elsewhere"}, {}))
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
     assert done.code == 3
-    assert "is not this service. Check --rp-endpoint." in done.err
+    assert "is not a flex node resource provider. Check --rp-endpoint." in done.err
     assert len(between.asked) == 1
 
 
@@ -82,18 +82,18 @@ def test_a_service_that_sends_one_elsewhere_is_not_followed(az: WarmAz, between:
         (("--labels", "nonsense"), "--labels: 'nonsense' is not a label."),
         (("--continuous-monitoring",), "--auth-method: properties.azureAuth.method: "),
         (("--auth-method", "magic"), "'magic' is not a valid value for '--auth-method'"),
-        (("--kubelet-config", "/nowhere"), "--kubelet-config: there is no such file."),
-        (("--rp-key-file", "x"), "--rp-key-file: there is no self-hosted service to use it with."),
-        (("--rp-endpoint", "http://plain"), "--rp-endpoint: 'http://plain' is no address of a service."),
+        (("--kubelet-config", "/nowhere"), "--kubelet-config: the file does not exist."),
+        (("--rp-key-file", "x"), "--rp-key-file requires --rp-endpoint."),
+        (("--rp-endpoint", "http://plain"), "--rp-endpoint: 'http://plain' is not a valid service URL."),
         (
             ("--rp-endpoint", "https://a.example/b"),
-            "--rp-endpoint: 'https://a.example/b' is no address of a service.",
+            "--rp-endpoint: 'https://a.example/b' is not a valid service URL.",
         ),
-        (("--rp-endpoint", "https://me:word@host"), "--rp-endpoint: 'host' is no address of a service."),
-        (("--rp-endpoint", "https://[::1"), "--rp-endpoint: 'https://[::1' is no address of a service."),
-        (("--rp-endpoint", "https://host:port"), "--rp-endpoint: 'https://host:port' is no address of a service."),
-        (("--rp-endpoint", "https://a", "--rp-ca-file", __file__), "test_errors.py holds no certificate."),
-        (("--rp-endpoint", "https://a", "--rp-ca-file", "/nowhere"), "--rp-ca-file: there is no such file."),
+        (("--rp-endpoint", "https://me:word@host"), "--rp-endpoint: 'host' is not a valid service URL."),
+        (("--rp-endpoint", "https://[::1"), "--rp-endpoint: 'https://[::1' is not a valid service URL."),
+        (("--rp-endpoint", "https://host:port"), "--rp-endpoint: 'https://host:port' is not a valid service URL."),
+        (("--rp-endpoint", "https://a", "--rp-ca-file", __file__), "test_errors.py does not contain a certificate."),
+        (("--rp-endpoint", "https://a", "--rp-ca-file", "/nowhere"), "--rp-ca-file: the file does not exist."),
     ],
 )
 def test_a_bad_value_is_told_by_its_option(az: WarmAz, name: str, words: tuple[str, ...], said: str) -> None:
@@ -105,7 +105,7 @@ def test_a_bad_value_is_told_by_its_option(az: WarmAz, name: str, words: tuple[s
 def test_a_busy_service_is_asked_again_when_it_says_so(az: WarmAz, site: Site, between: Between, name: str) -> None:
     between.refuse(429, "TooManyRequests", "Too many.", Retry_After="1")
     made = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url)
-    assert "is asked again in 1 s" in made.err
+    assert "Retrying in 1 s" in made.err
     assert site.admin.get(name).status == 200
 
 
@@ -131,11 +131,11 @@ def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_done_again(
 def test_where_azure_has_never_heard_of_flex_nodes_another_service_is_advised(az: WarmAz, between: Between) -> None:
     between.refuse(404, "InvalidResourceType", "The resource type could not be found.")
     done = az.run(*SHOW, "--name", "x", "--rp-endpoint", between.url, check=False)
-    assert "is not this service. Check --rp-endpoint." in done.err
+    assert "is not a flex node resource provider. Check --rp-endpoint." in done.err
 
 
 def test_nobody_at_an_address_is_told_at_once(az: WarmAz) -> None:
     done = az.run(*SHOW, "--name", "x", "--rp-endpoint", f"https://localhost:{free_port()}", check=False)
     assert done.code == 1
-    assert "gives no answer" in done.err
+    assert "does not respond" in done.err
     assert "aks-flex-rp serve" in done.err

@@ -61,8 +61,8 @@ def test_what_az_puts_in_the_place_of_a_file_is_not_shown(az: WarmAz, site: Site
     service = ("--rp-endpoint", site.service.connection.url)
     for words in (("--client-secret-file",), ("--file",), ("--kubelet-config",), (*service, "--rp-key-file")):
         done = az.run(*create, *words, f"@{file}", env=VARIABLE, check=False)
-        assert f"{words[-1]}: there is no such file." in done.err
-        assert "without an @ before it" in done.err
+        assert f"{words[-1]}: the file does not exist." in done.err
+        assert "without a leading @" in done.err
         assert SECRET not in done.err
 
 
@@ -144,4 +144,4 @@ def test_words_that_the_method_has_no_use_for_are_refused(az: WarmAz, name: str)
 def test_an_identity_that_is_used_for_nothing_is_pointed_out(az: WarmAz, name: str) -> None:
     words = ("--auth-method", "managedIdentity", "--client-id", CLIENT)
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, *words)
-    assert "no use for it" in done.err
+    assert "The identity of this node is not used" in done.err

@@ -58,7 +58,7 @@ def test_all_of_it_may_stand_in_azs_configuration(stranger: WarmAz, site: Site, 
     try:
         assert stranger(*ask)["name"] == name
         elsewhere = stranger.run(*ask, env={"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": "nonsense"}, check=False)
-        assert "'nonsense' is no address of a service." in elsewhere.err
+        assert "'nonsense' is not a valid service URL." in elsewhere.err
     finally:
         stranger.run("config", "unset", *(f"aks_flex_node.{option}" for option in settings))
 
@@ -75,8 +75,8 @@ def test_the_key_of_one_service_is_not_shown_to_another(
     env = {} if other else {"AZURE_AKS_FLEX_NODE_RP_ENDPOINT": between.url}
     try:
         done = stranger.run(*ask, *other, env=env, check=False)
-        assert "rp_key_file of" in done.err
-        assert f"it is not said to be of {between.url}." in done.err
+        assert "rp_key_file from" in done.err
+        assert f"it is not configured for {between.url}." in done.err
         assert between.asked == []
         given = {**env, "AZURE_AKS_FLEX_NODE_RP_KEY_FILE": str(key)}
         assert stranger.run(*ask, *other, env=given, check=False).ok is (by == "variable")
@@ -86,7 +86,7 @@ def test_the_key_of_one_service_is_not_shown_to_another(
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [((), "Give its id with --subscription."), (("--subscription", "my-own"), "nobody knows the id of 'my-own'.")],
+    [((), "Set its ID with --subscription."), (("--subscription", "my-own"), "'my-own' is not an ID")],
 )
 def test_who_is_not_signed_in_says_which_subscription(
     stranger: WarmAz, site: Site, key: Path, words: tuple[str, ...], said: str
@@ -109,7 +109,7 @@ def test_a_service_that_nobody_vouches_for_is_not_shown_the_key(
         SUBSCRIPTION_ID,
     )
     done = stranger.run("aks", "flex-node", "show", *ON, "--name", name, *words, check=False)
-    assert "does not show a certificate that can be trusted" in done.err
+    assert "is not trusted" in done.err
     assert "--rp-ca-file" in done.err
 
 
@@ -120,4 +120,4 @@ def test_a_wrong_key_is_told_by_its_file(stranger: WarmAz, site: Site, tmp_path:
     words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(wrong), "--rp-ca-file", site.cloud.ca)
     done = stranger.run("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, *words, check=False)
     assert done.code == 1
-    assert f"{wrong} does not hold the admin key of {site.service.connection.url}." in done.err
+    assert f"Check that {wrong} contains the admin key of {site.service.connection.url}." in done.err

@@ -52,7 +52,7 @@ def test_the_last_setting_of_all_can_be_taken_away(az: WarmAz, site: Site, name:
 def test_where_nothing_changes_nothing_is_written(az: WarmAz, site: Site, name: str) -> None:
     before = site.admin.put(name, {"properties": BEFORE}).json["etag"]
     done = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "50")
-    assert "Nothing is to be changed." in done.err
+    assert "No changes." in done.err
     assert site.admin.get(name).json["etag"] == before
 
 
@@ -68,7 +68,7 @@ def test_an_older_version_is_taken_only_if_it_is_meant(az: WarmAz, site: Site, n
 def test_who_retires_a_url_without_asking_for_another_is_told(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name, {"properties": BEFORE})
     told = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "60")
-    assert "A config URL from before no longer works." in told.err
+    assert "A previous configuration URL is revoked." in told.err
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_lost_race_about_the_same_is_explained(
     words = ("aks", "flex-node", "update", *ON, "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
     done = az.run(*words, check=False)
     assert done.code == 1
-    assert f"Somebody else has just changed the flex node {name}: nodeConfig.labels.rack." in done.err
+    assert f"Another client changed the flex node {name} at the same time: nodeConfig.labels.rack." in done.err
     assert site.admin.get(name).properties["nodeConfig"]["labels"]["rack"] == "9"
 
 
@@ -114,7 +114,7 @@ def test_who_loses_every_race_is_told_so(
     done = az.run(*words, check=False)
     assert done.code == 1
     assert "(PreconditionFailed)" in done.err
-    assert "Right now others are changing it." in done.err
+    assert "Another client changes the node." in done.err
 
 
 EFFECTS = {

@@ -67,7 +67,7 @@ def test_everybody_can_read_it(provider: Provider, open_page: Opened) -> None:
     assert HOSTILE in page.get_by_role("table").inner_text()
     judge_on_every_screen(page, "audit")
     page.goto(f"{provider.url}/ui/audit?who=nobody")
-    assert page.get_by_role("heading", name="No event fits").is_visible()
+    assert page.get_by_role("heading", name="No matching events").is_visible()
     judge_on_every_screen(page, "audit-nothing")
 
 
@@ -83,14 +83,14 @@ def test_filters_leave_what_is_looked_for(provider: Provider, open_page: Opened)
     page.get_by_label("Node").fill("audit-1")
     apply(page)
     assert len(rows(page)) == 2
-    page.get_by_label("Outcome").select_option("refused")
+    page.get_by_label("Outcome").select_option("denied")
     apply(page)
     [only] = rows(page)
-    assert "Changing it was refused" in only
+    assert "Change denied" in only
     assert "bob@example.com" in only
     follow(page, page.get_by_role("link", name="Clear"))
-    page.get_by_label("Who").fill("ann@example.com")
-    page.get_by_label("What").select_option("Deleted")
+    page.get_by_label("Caller").fill("ann@example.com")
+    page.get_by_role("combobox", name="Event").select_option("Deleted")
     apply(page)
     assert len(rows(page)) == 2
     page.locator("input[name=until]").fill("2020-01-01")
@@ -140,7 +140,7 @@ def test_a_reader_sees_the_clusters_that_are_theirs(entra_provider: EntraProvide
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/audit")
     assert any("press-1" in each for each in rows(page))
     assert not any("Signed in" in each or "secret-node" in each for each in rows(page))
-    assert page.get_by_label("What").get_by_role("option", name="Signed in").count() == 0
+    assert page.get_by_role("combobox", name="Event").get_by_role("option", name="Signed in").count() == 0
     page.goto(f"{entra_provider.url}/ui/audit?what=signIn")
     assert not rows(page)
     for path in ("/ui/audit", "/ui/audit.csv", "/ui/audit.json"):
@@ -156,7 +156,7 @@ def test_a_reader_sees_the_clusters_that_are_theirs(entra_provider: EntraProvide
 def test_who_may_see_nothing_gets_nothing(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.stranger, "/ui/audit")
-    assert "Ask its owner for the role Reader" in page.get_by_role("main").inner_text()
+    assert "Ask the cluster owner for the Reader role" in page.get_by_role("main").inner_text()
     judge_on_every_screen(page, "audit-nowhere")
     for path in ("/ui/audit.csv", "/ui/audit.json", "/ui/audit.csv?before=99", f"/ui/audit.csv?resource={PLANT}"):
         assert page.request.get(f"{entra_provider.url}{path}").status == 403
@@ -168,5 +168,5 @@ def test_before_anything_has_happened_it_says_what_will_be_here(
     with running_pages(authority, certificate, tmp_path) as provider:
         page = open_page(Screen(360))
         sign_in(page, provider, f"/ui/audit?cluster={PLANT.key}")
-        assert page.get_by_role("heading", name="Nothing has happened yet").is_visible()
+        assert page.get_by_role("heading", name="No events yet").is_visible()
         judge_on_every_screen(page, "audit-empty")

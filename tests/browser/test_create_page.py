@@ -49,12 +49,12 @@ def test_everybody_can_use_every_step(provider: Provider, open_page: Opened) -> 
     open_page.expect("status of 400")
     go_on(page)
     judge_on_every_screen(page, "create-1-wrong")
-    page.get_by_label("Name of the node").fill("made-everywhere")
+    page.get_by_label("Node name").fill("made-everywhere")
     go_on(page)
     choose_principal(page)
     judge_on_every_screen(page, "create-2")
     go_on(page)
-    page.get_by_text("Other versions of these").click()
+    page.get_by_text("Component versions").click()
     judge_on_every_screen(page, "create-3")
     go_on(page)
     page.get_by_label("Key of label 1").fill("-site")
@@ -65,7 +65,7 @@ def test_everybody_can_use_every_step(provider: Provider, open_page: Opened) -> 
     page.get_by_label("Value of label 1").fill("hall-1")
     go_on(page)
     judge_on_every_screen(page, "create-5")
-    page.get_by_label("Secret of the service principal").fill(CANARY)
+    page.get_by_label("Client secret of the service principal").fill(CANARY)
     create(page)
     page.wait_for_url("**/joining")
     judge_on_every_screen(page, "created")
@@ -75,19 +75,19 @@ def test_it_works_without_scripts_and_going_back_loses_nothing(provider: Provide
     page, name = open_page(java_script_enabled=False), "plain-1"
     begin(page, provider, name)
     page.get_by_label("Managed identity", exact=True).check()
-    page.get_by_label("Client id of the identity").fill(CLIENT)
-    page.get_by_label("By the identity, for a certificate of its own").check()
+    page.get_by_label("Client ID of the identity").fill(CLIENT)
+    page.get_by_label("Identity, then certificate").check()
     go_on(page)
     page.get_by_label("Kubernetes version").fill("1.33.13")
-    page.get_by_label("The agent stays").uncheck()
-    page.get_by_label("When somebody changes the machine by hand").select_option("repair")
-    page.get_by_label("Most pods").fill("50")
+    page.get_by_label("Managed node").uncheck()
+    page.get_by_label("Drift policy").select_option("repair")
+    page.get_by_label("Maximum pods").fill("50")
     go_on(page)
     page.get_by_label("Key of label 1").fill("site")
     page.get_by_label("Value of label 1").fill("hall-1")
-    follow(page, page.get_by_role("button", name="Add a label"))
+    follow(page, page.get_by_role("button", name="Add label"))
     page.get_by_label("Key of label 2").fill("gone")
-    follow(page, page.get_by_role("button", name="Add a label"))
+    follow(page, page.get_by_role("button", name="Add label"))
     page.get_by_label("Key of label 3").fill("line")
     page.get_by_label("Value of label 3").fill("3")
     follow(page, page.get_by_role("button", name="Remove label 2"))
@@ -95,11 +95,11 @@ def test_it_works_without_scripts_and_going_back_loses_nothing(provider: Provide
     page.get_by_label("Effect of taint 1").select_option("NoExecute")
     for _ in range(3):
         follow(page, page.get_by_role("button", name="Back"))
-    assert page.get_by_label("Name of the node").input_value() == name
+    assert page.get_by_label("Node name").input_value() == name
     go_on(page)
     assert page.get_by_label("Managed identity", exact=True).is_checked()
     go_on(page)
-    assert not page.get_by_label("The agent stays").is_checked()
+    assert not page.get_by_label("Managed node").is_checked()
     go_on(page)
     go_on(page)
     create(page)
@@ -122,21 +122,21 @@ def test_what_is_wrong_is_said_at_its_field_and_all_else_is_kept(provider: Provi
     open_page.expect("status of 400")
     begin(page, provider, "Press_1")
     assert step(page) == "Cluster and name"
-    assert "lower-case letters" in problem_at(page, "Name of the node")
-    assert page.get_by_label("Name of the node").input_value() == "Press_1"
+    assert "lower-case letters" in problem_at(page, "Node name")
+    assert page.get_by_label("Node name").input_value() == "Press_1"
     expect(page.get_by_role("alert")).to_be_focused()
-    page.get_by_label("Name of the node").fill("press-1")
+    page.get_by_label("Node name").fill("press-1")
     with page.expect_navigation():
-        page.get_by_label("Name of the node").press("Enter")
-    assert "already" in problem_at(page, "Name of the node")
-    page.get_by_label("Name of the node").fill("wrong-1")
+        page.get_by_label("Node name").press("Enter")
+    assert "already" in problem_at(page, "Node name")
+    page.get_by_label("Node name").fill("wrong-1")
     go_on(page)
     go_on(page)
     page.get_by_label("Kubernetes version").fill("1.35.0")
-    page.get_by_label("Most pods").fill("many")
+    page.get_by_label("Maximum pods").fill("many")
     go_on(page)
     assert "newer than the cluster's" in problem_at(page, "Kubernetes version")
-    assert "number" in problem_at(page, "Most pods") or "integer" in problem_at(page, "Most pods")
+    assert "number" in problem_at(page, "Maximum pods") or "integer" in problem_at(page, "Maximum pods")
     assert page.get_by_role("alert").get_by_role("link").count() == 2
 
 
@@ -145,10 +145,10 @@ def test_hostile_words_stay_words(provider: Provider, open_page: Opened) -> None
     page.on("dialog", lambda dialog: open_page.troubles.append(f"a script ran: {dialog.message}"))
     open_page.expect("status of 400")
     sign_in(page, provider, "/ui/create")
-    page.get_by_label("Name of the node").evaluate("(field, text) => { field.value = text }", HOSTILE)
+    page.get_by_label("Node name").evaluate("(field, text) => { field.value = text }", HOSTILE)
     go_on(page)
     assert "<script>" in page.get_by_role("alert").inner_text()
-    page.get_by_label("Name of the node").fill("hostile-1")
+    page.get_by_label("Node name").fill("hostile-1")
     for _ in range(3):
         go_on(page)
     page.get_by_label("Key of label 1").fill(HOSTILE)
@@ -168,14 +168,14 @@ def test_a_secret_is_neither_carried_nor_shown_again(provider: Provider, open_pa
         go_on(page)
     open_page.expect("status of (400|503)")
     create(page)
-    assert "The secret is needed" in problem_at(page, "Secret of the service principal")
+    assert "Enter the client secret" in problem_at(page, "Client secret of the service principal")
     provider.running.clusters.away = True
-    page.get_by_label("Secret of the service principal").fill(CANARY)
+    page.get_by_label("Client secret of the service principal").fill(CANARY)
     create(page)
     assert "does not answer" in page.get_by_role("alert").inner_text()
     provider.running.clusters.away = False
     assert CANARY not in page.content()
-    page.get_by_label("Secret of the service principal").fill(CANARY)
+    page.get_by_label("Client secret of the service principal").fill(CANARY)
     create(page)
     page.wait_for_url("**/joining")
     bundle = provider.running.admin.fetch(command_on(page).split("'")[1])
@@ -193,14 +193,14 @@ def test_a_node_that_somebody_else_has_just_made_is_left_as_it_is(provider: Prov
     open_page.expect("status of 409")
     create(page)
     assert step(page) == "Cluster and name"
-    assert "already" in problem_at(page, "Name of the node")
+    assert "already" in problem_at(page, "Node name")
     assert properties(provider, "race-1")["nodeConfig"]["labels"] == {"of": "somebody-else"}
 
 
 def test_a_reader_is_told_whom_to_ask_and_cannot_create(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/create")
-    assert "ask an owner of the cluster for the role Contributor" in page.get_by_role("main").inner_text()
+    assert "Ask the cluster owner for the Contributor role" in page.get_by_role("main").inner_text()
     assert page.get_by_role("button", name="Next").count() == 0
     judge_on_every_screen(page, "create-reader")
     csrf = page.locator("input[name=csrf]").first.input_value()

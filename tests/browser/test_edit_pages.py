@@ -55,8 +55,8 @@ def test_what_a_form_changes_is_written_and_nothing_else(provider: Provider, ope
     edited(page, provider, "press-edited")
     page.get_by_label("Labels").fill("site=hall-2\nline=7")
     page.get_by_label("Taints").fill("dedicated=edge:NoSchedule")
-    page.get_by_label("Pods at most").fill("60")
-    page.get_by_label("Opens at").fill("22:00")
+    page.get_by_label("Maximum pods").fill("60")
+    page.get_by_label("Start time").fill("22:00")
     page.get_by_label("Sunday").check()
     page.get_by_label("Pause changes").check()
     save(page)
@@ -90,10 +90,10 @@ def test_what_is_wrong_is_told_at_the_field_and_what_was_typed_stays(provider: P
     page.get_by_label("Labels").fill("site=hall 9")
     page.get_by_label("Kubernetes", exact=True).fill("1.99.0")
     page.get_by_text("More settings").click()
-    page.get_by_label("New secret").fill("typed-and-not-to-be-sent-back")
+    page.get_by_label("New client secret").fill("typed-and-not-to-be-sent-back")
     save(page)
     summary = page.get_by_role("alert")
-    assert "2 things" in summary.inner_text()
+    assert "2 errors" in summary.inner_text()
     expect(summary).to_be_focused()
     labels, version = page.get_by_label("Labels"), page.get_by_label("Kubernetes", exact=True)
     assert labels.input_value() == "site=hall 9"
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_told_at_the_field_and_what_was_typed_stays(provider: P
     summary.get_by_role("link").first.click()
     expect(page.locator("#labels:focus, #version-kubernetes:focus")).to_be_visible()
     assert "typed-and-not-to-be-sent-back" not in page.content()
-    assert "Type it again" in page.content()
+    assert "Enter it again" in page.content()
 
 
 def test_an_older_version_needs_a_tick(provider: Provider, open_page: Opened) -> None:
@@ -111,10 +111,10 @@ def test_an_older_version_needs_a_tick(provider: Provider, open_page: Opened) ->
     page = open_page()
     edited(page, provider, "press-older")
     open_page.expect("status of 400")
-    assert page.get_by_label("Older versions are meant").count() == 0
+    assert page.get_by_label("Allow downgrade").count() == 0
     page.get_by_label("Kubernetes", exact=True).fill("1.33.13")
     save(page)
-    page.get_by_label("Older versions are meant").check()
+    page.get_by_label("Allow downgrade").check()
     save(page)
     page.wait_for_url(f"**{address('press-older')}")
     assert properties(provider, "press-older")["versions"]["kubernetes"] == "1.33.13"
@@ -130,9 +130,9 @@ def test_who_loses_a_race_sees_what_the_other_did_and_decides(provider: Provider
     open_page.expect("status of 409")
     page.get_by_label("Labels").fill("site=hall-3\nline=2")
     save(page)
-    told = page.get_by_role("table", name="What the other person changed")
+    told = page.get_by_role("table", name="Changes by another user")
     assert "hall-3" in told.get_by_role("row", name="nodeConfig.labels.site").inner_text()
-    assert "theirs stays" in told.get_by_role("row", name="nodeConfig.maxPods").inner_text()
+    assert "current value is used" in told.get_by_role("row", name="nodeConfig.maxPods").inner_text()
     assert properties(provider, name)["nodeConfig"] == theirs
     judge(page, "edit-raced")
     save(page)
@@ -148,7 +148,7 @@ def test_a_new_command_is_shown_once_and_ends_the_earlier(provider: Provider, op
     sign_in(page, provider, address(name, "/token"))
     assert "stops working" in page.get_by_role("main").inner_text()
     judge_on_every_screen(page, "token")
-    follow(page, page.get_by_role("button", name="Make the command"))
+    follow(page, page.get_by_role("button", name="Create command"))
     page.get_by_text("aks-flex-node agent --config-url").wait_for()
     command = page.get_by_text("aks-flex-node agent --config-url").inner_text()
     url = command.split("'")[1]
@@ -167,12 +167,12 @@ def test_a_form_that_is_sent_twice_makes_one_command(provider: Provider, open_pa
     sign_in(one, provider, address("oven-twice", "/token"))
     two = one.context.new_page()
     two.goto(provider.url + address("oven-twice", "/token"))
-    follow(one, one.get_by_role("button", name="Make the command"))
+    follow(one, one.get_by_role("button", name="Create command"))
     one.get_by_text("aks-flex-node agent --config-url").wait_for()
     version = properties(provider, "oven-twice")["configVersion"]
     open_page.expect("status of 409")
-    follow(two, two.get_by_role("button", name="Make the command"))
-    assert "none was made now" in two.get_by_role("alert").inner_text()
+    follow(two, two.get_by_role("button", name="Create command"))
+    assert "No command was created" in two.get_by_role("alert").inner_text()
     assert properties(provider, "oven-twice")["configVersion"] == version
 
 
@@ -183,14 +183,14 @@ def test_a_node_is_deleted_by_its_name_and_its_page_says_so(provider: Provider, 
     sign_in(page, provider, address(name, "/delete"))
     assert "evicted" in page.get_by_role("main").inner_text()
     open_page.expect("status of 400")
-    page.get_by_label("Type the node's name").fill("press-1")
+    page.get_by_label("enter the node name").fill("press-1")
     follow(page, page.get_by_role("button", name=f"Delete {name}"))
-    assert "not the name of this node" in page.get_by_role("alert").inner_text()
+    assert "does not match this node" in page.get_by_role("alert").inner_text()
     judge_on_every_screen(page, "delete-wrong-name")
-    page.get_by_label("Type the node's name").fill(name)
+    page.get_by_label("enter the node name").fill(name)
     follow(page, page.get_by_role("button", name=f"Delete {name}"))
     page.wait_for_url(f"**{address(name)}")
-    assert "Its machine leaves the cluster by itself" in page.get_by_role("main").inner_text()
+    assert "The machine is unbootstrapped automatically" in page.get_by_role("main").inner_text()
     judge_on_every_screen(page, "deleted")
     assert provider.running.admin.get(name).status == 404
 
@@ -202,9 +202,9 @@ def test_what_changed_meanwhile_is_not_deleted_unseen(provider: Provider, open_p
     sign_in(page, provider, address(name, "/delete"))
     provider.running.admin.put(name, principal(secret=None, nodeConfig={"maxPods": 9}))
     open_page.expect("status of 409")
-    page.get_by_label("Type the node's name").fill(name)
+    page.get_by_label("enter the node name").fill(name)
     follow(page, page.get_by_role("button", name=f"Delete {name}"))
-    assert "nothing was deleted" in page.get_by_role("alert").inner_text()
+    assert "The node was not deleted" in page.get_by_role("alert").inner_text()
     assert provider.running.admin.get(name).status == 200
 
 
@@ -218,7 +218,7 @@ def test_what_a_reader_sends_all_the_same_is_refused(entra_provider: EntraProvid
         form = {"csrf": token, "etag": etag, "name": "press-1", "labels": "a=b"}
         answer = page.request.post(entra_provider.url + address("press-1", below), form=form, headers=origin)
         assert answer.status == 403
-        assert "You may not do this" in answer.text()
+        assert "Access denied" in answer.text()
     found = entra_provider.running.admin.get("press-1").json
     assert found["etag"] == etag
     events = entra_provider.running.admin.audit("press-1").json["value"]

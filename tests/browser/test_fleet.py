@@ -47,7 +47,7 @@ def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Pro
         "oven-new": ("Joining",),
         "oven-failed": ("Join failed", "The API server did not answer"),
         "saw-drifted": ("Ready", "Drifted"),
-        "saw-upgrading": ("behind", "→ v1.34.4"),
+        "saw-upgrading": ("outdated", "→ v1.34.4"),
     }.items():
         row = page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
         for word in words:
@@ -73,13 +73,13 @@ def test_nodes_are_searched_filtered_and_sorted_without_a_button(open_page: Open
 
 def test_a_search_that_finds_nothing_says_so(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider, "?search=nobody")
-    expect(page.get_by_role("heading", name="No node fits")).to_be_visible()
+    expect(page.get_by_role("heading", name="No matching nodes")).to_be_visible()
     judge_on_every_screen(page, "fleet-none")
 
 
 def test_what_happens_is_seen_without_reloading(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider, "?search=newcomer")
-    expect(page.get_by_role("heading", name="No node fits")).to_be_visible()
+    expect(page.get_by_role("heading", name="No matching nodes")).to_be_visible()
     provider.fleet.never_joined("newcomer")
     row = page.get_by_role("row").filter(has_text="newcomer")
     expect(row).to_contain_text("Joining")

@@ -37,7 +37,7 @@ def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_
     assert provider.running.admin.fetch(found[1]).status == 200
     wait_for(page, "Configuration fetched", "now")
     assert provider.running.call(joins.on_token_csr(PLANT.key, name, secret, "csr-1"))
-    wait_for(page, "Asked to join", "now")
+    wait_for(page, "Join requested", "now")
     provider.running.call(joins.on_token_certificate(PLANT.key, name, secret, "csr-1"))
     heard = {**READY, "lastHeartbeatTime": format_utc(time.time() + 5)}
     provider.running.call(joins.on_node_observed(PLANT.key, name, heard))
@@ -52,9 +52,9 @@ def test_a_machine_that_fails_is_shown_with_its_cause_and_what_to_do(provider: P
     cause = "The API server did not answer within 30 s."
     told = {"agentVersion": "1.0.0", "joinState": "Failed", "joinFailure": cause}
     assert provider.running.admin.report("follow-2", told).status == 200
-    wait_for(page, "Asked to join", "failed")
+    wait_for(page, "Join requested", "failed")
     assert cause in page.locator(".step.failed").inner_text()
-    assert "run aks-flex-node agent on the machine again" in page.get_by_role("main").inner_text()
+    assert "run aks-flex-node agent without options on the machine" in page.get_by_role("main").inner_text()
     judge_on_every_screen(page, "created-failed")
 
 
@@ -78,6 +78,6 @@ def test_the_command_is_shown_once_and_nowhere_else(provider: Provider, open_pag
     page.reload()
     assert secret not in page.content()
     assert "shown once" in page.get_by_role("main").inner_text()
-    assert page.get_by_role("link", name="make a new command").get_attribute("href")
+    assert page.get_by_role("link", name="create a new join command").get_attribute("href")
     assert secret not in provider.running.log
     assert provider.running.admin.fetch(url).status == 200

@@ -88,7 +88,7 @@ def test_a_wrong_key_is_told_so_and_opens_nothing(provider: Provider, open_page:
     page.goto(f"{provider.url}/?search=press")
     open_page.expect("status of 403")
     give_key(page, "aksflex_admin_" + "x" * 43)
-    assert "not the admin key" in page.get_by_role("alert").inner_text()
+    assert "admin key is incorrect" in page.get_by_role("alert").inner_text()
     assert not session_of(page)
     give_key(page, provider.key)
     page.wait_for_url(f"{provider.url}/?search=press")
@@ -211,7 +211,7 @@ def test_who_has_no_role_sees_no_node_and_is_told_what_to_do(
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.stranger)
     assert "press-1" not in page.content()
-    assert "ask their owner for the role Reader" in page.get_by_role("main").inner_text()
+    assert "ask the cluster owner for the Reader role" in page.get_by_role("main").inner_text()
 
 
 def test_who_cancels_at_entra_is_told_so_and_may_try_again(entra_provider: EntraProvider, open_page: Opened) -> None:
@@ -234,11 +234,11 @@ def test_nobody_can_be_signed_in_as_somebody_else_by_a_link(entra_provider: Entr
     link = last_step(other, entra_provider)
     open_page.expect("status of 401")
     page.goto(link)
-    assert "has not begun to sign in" in page.get_by_role("alert").inner_text()
+    assert "No sign-in is in progress" in page.get_by_role("alert").inner_text()
     assert not session_of(page)
     begun(page, entra_provider)
     page.goto(link)
-    assert "not to the question" in page.get_by_role("alert").inner_text()
+    assert "does not belong to the sign-in" in page.get_by_role("alert").inner_text()
     assert not session_of(page)
 
 
@@ -260,7 +260,7 @@ def test_an_identity_for_another_question_is_refused(entra_provider: EntraProvid
     page.goto(begun(page, entra_provider).replace("&nonce=", "&nonce=0"))
     open_page.expect("status of 401")
     give_password(page, entra_provider.owner)
-    assert "not to the question" in page.get_by_role("alert").inner_text()
+    assert "does not belong to the sign-in" in page.get_by_role("alert").inner_text()
     assert not session_of(page)
 
 

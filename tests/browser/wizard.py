@@ -18,7 +18,7 @@ CANARY = "canary-Qw97-never-to-be-seen"
 def begin(page: Page, provider: Provider, name: str) -> None:
     """The first step, and on to the second."""
     sign_in(page, provider, "/ui/create")
-    page.get_by_label("Name of the node").fill(name)
+    page.get_by_label("Node name").fill(name)
     go_on(page)
 
 
@@ -27,7 +27,7 @@ def go_on(page: Page) -> None:
 
 
 def create(page: Page) -> None:
-    follow(page, page.get_by_role("button", name="Create the node"))
+    follow(page, page.get_by_role("button", name="Create node"))
 
 
 def command_on(page: Page) -> str:
@@ -48,11 +48,11 @@ def create_with_principal(page: Page, provider: Provider, name: str) -> None:
     choose_principal(page)
     for _ in range(3):
         go_on(page)
-    page.get_by_label("Secret of the service principal").fill(CANARY)
+    page.get_by_label("Client secret of the service principal").fill(CANARY)
     create(page)
     page.wait_for_url("**/joining")
 
 
 def choose_principal(page: Page) -> None:
     page.get_by_label("Service principal", exact=True).check()
-    page.get_by_label("Client id of the application").fill(CLIENT)
+    page.get_by_label("Application (client) ID").fill(CLIENT)

@@ -1,8 +1,8 @@
-"""Makes the environment that the command runs from, out of the wheels that the package carries.
+"""Creates the Python environment of the command from the wheels of the package.
 
-It runs on the machine, by the machine's own Python and nothing else, when the package is configured and when that
-Python changes. The steps are: unpack next to what is there, compile, turn the link `current`, and only then remove
-what nothing runs from any more. Stopped at any point, it can be run again.
+Runs on the machine with its system Python when the package is configured and when that Python changes. Unpacks the
+wheels to a new directory, compiles them, switches the link `current`, and then removes unused environments. It can be
+interrupted and run again at any point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOME = Path("/usr/lib/aks-flex-node")
-COMPILERS = 0  # as many as there are processors
+COMPILERS = 0  # one per processor
 TAG = "cp{}{}".format(*sys.version_info[:2])
 
 
@@ -32,71 +32,71 @@ class NotSupportedError(Exception):
 
 
 class DamagedError(Exception):
-    """A file of the package is not what the package came with."""
+    """A file of the package was changed or is missing."""
 
 
 def build(home: Path, tag: str, sync: Callable[[], None] = os.sync) -> Path:
-    """The environment of the package's version for a Python, made unless it is there, and current from now on."""
+    """Creates the environment for a Python if it is missing or incomplete, and makes it current."""
     index = json.loads((home / "wheels" / "index.json").read_text())
     if tag not in index["wheels"]:
-        raise NotSupportedError(f"no wheels for {tag}; there are: {', '.join(sorted(index['wheels']))}")
+        raise NotSupportedError(f"no wheels for {tag}; available: {', '.join(sorted(index['wheels']))}")
     environments = home / "env"
     environments.mkdir(mode=0o755, exist_ok=True)
-    place = environments / f"{index['version']}-{index['digest']}-{tag}"
+    path = environments / f"{index['version']}-{index['digest']}-{tag}"
     wheels = [home / "wheels" / name for name in index["wheels"][tag]]
-    if not _whole(wheels, place):
+    if not _whole(wheels, path):
         _check(wheels, index["sha256"])
-        _unpack(wheels, place, sync)
-    _point(environments / "current", place.name)
-    _tidy(environments, place)
-    return place
+        _unpack(wheels, path, sync)
+    _point(environments / "current", path.name)
+    _tidy(environments, path)
+    return path
 
 
-def _whole(wheels: list[Path], place: Path) -> bool:
-    """Whether every file is there; so installing the package again repairs what somebody deleted."""
-    if not place.exists():
+def _whole(wheels: list[Path], path: Path) -> bool:
+    """Whether all files exist, so that reinstalling the package repairs deleted files."""
+    if not path.exists():
         return False
     for wheel in wheels:
         try:
             with zipfile.ZipFile(wheel) as archive:
-                if not all((place / name).exists() for name in archive.namelist()):
+                if not all((path / name).exists() for name in archive.namelist()):
                     return False
         except (FileNotFoundError, zipfile.BadZipFile):
-            return False  # and is named by the check that follows
+            return False  # _check reports the wheel
     return True
 
 
 def _check(wheels: list[Path], sums: dict[str, str]) -> None:
-    """Before anything is made of them."""
+    """Verifies the checksums of the wheels before they are unpacked."""
     for wheel in wheels:
         try:
             found = hashlib.sha256(wheel.read_bytes()).hexdigest()
         except FileNotFoundError:
             raise DamagedError(f"{wheel} is missing") from None
         if found != sums[wheel.name]:
-            raise DamagedError(f"{wheel} was changed: it is not what the package came with")
+            raise DamagedError(f"{wheel} was changed: its checksum does not match")
 
 
-def _unpack(wheels: list[Path], place: Path, sync: Callable[[], None]) -> None:
-    partial = place.with_name(f".{place.name}.partial")
+def _unpack(wheels: list[Path], path: Path, sync: Callable[[], None]) -> None:
+    partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(mode=0o755)
     try:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(partial)
-        # Nobody changes these files, so nothing needs to compare them with their sources at each start.
+        # These files do not change, so Python does not need to compare them with their sources at each start.
         mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
         compileall.compile_dir(
-            partial, quiet=2, workers=COMPILERS, stripdir=partial, prependdir=place, invalidation_mode=mode
+            partial, quiet=2, workers=COMPILERS, stripdir=partial, prependdir=path, invalidation_mode=mode
         )
-        sync()  # a power cut right after the rename must not find empty files
+        sync()  # prevents empty files after a power failure
     except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)  # a full disk is not left fuller
+        shutil.rmtree(partial, ignore_errors=True)  # frees the space on a full disk
         raise
-    if place.exists():
-        place.rename(place.with_name(f".{place.name}.damaged"))
-    partial.rename(place)
+    if path.exists():
+        path.rename(path.with_name(f".{path.name}.damaged"))
+    partial.rename(path)
 
 
 def _point(link: Path, name: str) -> None:
@@ -109,7 +109,7 @@ def _point(link: Path, name: str) -> None:
 
 
 def _tidy(environments: Path, current: Path) -> None:
-    """Remove other environments, but for those that a process holds on to: they go the next time."""
+    """Removes other environments, except those that a running process has locked."""
     for other in sorted(environments.iterdir()):
         if other.is_symlink() or other == current:
             continue
@@ -133,6 +133,6 @@ if __name__ == "__main__":
         sys.exit(f"aks-flex-node: {error}.\nRepair it with: sudo apt install --reinstall aks-flex-node")
     except OSError as error:
         sys.exit(
-            f"aks-flex-node: its environment could not be made: {error}.\n"
-            "What was there before stays as it was. When that is mended: sudo dpkg --configure -a"
+            f"aks-flex-node: the Python environment could not be created: {error}.\n"
+            "The previous environment is unchanged. Fix the cause and run: sudo dpkg --configure -a"
         )

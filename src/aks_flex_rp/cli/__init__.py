@@ -22,7 +22,7 @@ from aks_flex_rp.cli import (
 
 
 class ErrorHandlingGroup(TyperGroup):
-    """Where every error comes out: told to the person, and turned into its exit code."""
+    """Prints the errors of all commands and maps them to exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -36,20 +36,20 @@ class ErrorHandlingGroup(TyperGroup):
 
 
 def _not_permitted(error: PermissionError) -> FlexError:
-    """What a service keeps is for its own user alone."""
+    """The files of a service are readable only for its user."""
     return ConfigError(
         "permission-denied",
-        f"{error.filename or 'A file'} is not for the user that runs this command.",
-        "Run it as the user of the service: `sudo -u aks-flex-rp aks-flex-rp …`, or as root.",
+        f"Permission denied: {error.filename or 'a file of the service'}.",
+        "Run the command as the user of the service (`sudo -u aks-flex-rp aks-flex-rp …`) or as root.",
     )
 
 
 app = typer.Typer(
     name="aks-flex-rp",
     cls=ErrorHandlingGroup,
-    help="The resource provider of flex nodes: makes their configuration, lets them join once, keeps them in sight.",
-    epilog="Start with `aks-flex-rp serve`; it says what to do next. "
-    "Exit codes: 0 done, 1 failed, 2 wrong words, 3 configuration, 5 the service or Azure, 6 the cluster, 7 busy.",
+    help="Resource provider of flex nodes: configuration, join tokens, and status of nodes.",
+    epilog="To start, run `aks-flex-rp serve`. It prints the next steps. "
+    "Exit codes: 0 success, 1 failure, 2 invalid arguments, 3 configuration, 5 service or Azure, 6 cluster, 7 busy.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -64,15 +64,15 @@ app.add_typer(notification_commands.app, name="notifications")
 
 
 @app.command()
-def version(json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Say which version this is."""
+def version(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the version."""
     output.print_result(__version__, {"version": __version__}, json)
 
 
 @app.command()
 def explain(
     name: Annotated[str | None, typer.Argument(help="An error name, a condition, a reason or a state.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain an error or a condition: cause, checks, remedy.
 

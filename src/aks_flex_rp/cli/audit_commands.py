@@ -1,4 +1,4 @@
-"""Command `audit`."""
+"""Command `audit`: lists audit events."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ def attach(app: typer.Typer) -> None:
 
 @with_service
 def audit(
-    reached: ServiceOptions,
+    service: ServiceOptions,
     cluster: ClusterName = "",
-    resource: Annotated[str, typer.Option(help="A cluster or a node by its id, and all below it.")] = "",
-    node: Annotated[str, typer.Option(help="A node of --cluster, by its name.")] = "",
-    who: Annotated[str, typer.Option(help="By this caller.")] = "",
-    what: Annotated[str, typer.Option(help="Of this kind: create, update, delete, regenerateToken, …")] = "",
+    resource: Annotated[str, typer.Option(help="Resource ID of a cluster or node. Includes its children.")] = "",
+    node: Annotated[str, typer.Option(help="Name of a node of --cluster.")] = "",
+    who: Annotated[str, typer.Option(help="Filter by caller.")] = "",
+    what: Annotated[str, typer.Option(help="Filter by event: create, update, delete, regenerateToken, …")] = "",
     since: Annotated[
-        str, typer.Option(help="Not older than 30m, 12h, 7d, or a moment such as 2026-05-01T12:00Z.")
+        str, typer.Option(help="Only newer events: 30m, 12h, 7d, or a time like 2026-05-01T12:00Z.")
     ] = "",
     limit: Annotated[
-        int | None, typer.Option(min=1, help=f"At most so many; {DEFAULT_LIMIT}, or with --since all of them.")
+        int | None,
+        typer.Option(min=1, help=f"Maximum number of events. Default: {DEFAULT_LIMIT}; with --since: all."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what was done, the newest first."""
+    """List audit events, newest first."""
     if node or (cluster and not resource):
-        target = reached.cluster(cluster)
+        target = service.cluster(cluster)
         resource = target.node(node) if node else str(target)
     earliest = parse_since(since, datetime.now(timezone.utc)) if since else ""
-    events = reached.client().audit(resource=resource, caller=who, what=what)
+    events = service.client().audit(resource=resource, caller=who, what=what)
     recent = takewhile(lambda event: event["at"] >= earliest, events)
     found = list(islice(recent, limit or (None if since else DEFAULT_LIMIT)))
     output.print_result(output.format_events(found), found, json)
 
 
 def parse_since(text: str, now: datetime) -> str:
-    """In the form of the service's own, which sorts as time goes."""
+    """Returns the start time in the format of the service, which sorts chronologically."""
     found = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
     if found:
         when = now - timedelta(**{UNITS[found[2]]: int(found[1])})
@@ -58,8 +59,8 @@ def parse_since(text: str, now: datetime) -> str:
         try:
             when = parse_timestamp(text.strip())
         except ValueError:
-            hint = "Write 30m, 12h, 7d, or a moment such as 2026-05-01T12:00Z."
-            raise CommandUsageError("timestamp-invalid", f"{text!r} is no time.", hint) from None
+            hint = "Use a duration (30m, 12h, 7d) or a time (2026-05-01T12:00Z)."
+            raise CommandUsageError("timestamp-invalid", f"{text!r} is not a valid time.", hint) from None
     if when.tzinfo is None:
         when = when.replace(tzinfo=timezone.utc)
     return format_utc_microseconds(when.timestamp())

@@ -1,4 +1,4 @@
-"""Commands `cluster add|list|show|check|remove`. They write to the service's store."""
+"""Commands `cluster add|list|show|check|remove`. They access the service's store directly."""
 
 from __future__ import annotations
 
@@ -24,38 +24,37 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.prerequisites import Finding
     from aks_flex_rp.settings import ServiceSettings
 
-app = typer.Typer(help="Clusters that nodes can be made for.", no_args_is_help=True)
-Id = Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="Its ARM id, or its name where that is enough.")]
+app = typer.Typer(help="Manage the clusters of the service.", no_args_is_help=True)
+Id = Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="ARM ID or unique name of the cluster.")]
 OnlyOne = Annotated[
     str,
-    typer.Argument(metavar="[CLUSTER-ID]", help="Its ARM id or its name; may be left out where there is one only."),
+    typer.Argument(metavar="[CLUSTER-ID]", help="ARM ID or name of the cluster. Optional with one cluster."),
 ]
-HIDDEN = {"ca_cert_data", "given", "ways"}  # from people, who can have them as JSON
+HIDDEN = {"ca_cert_data", "given", "ways"}  # shown only with --json
 
 
 @app.command()
 def add(
-    id: Annotated[
-        str, typer.Argument(metavar="CLUSTER-ID", help="Its ARM id: /subscriptions/…/managedClusters/NAME.")
-    ],
-    kubeconfig: Annotated[
-        Path | None, typer.Option(help="How to reach it; without, Azure is asked for its credentials.")
-    ] = None,
-    server: Annotated[str, typer.Option(help="The API server as nodes reach it, if another than for us.")] = "",
-    dns: Annotated[str, typer.Option(help="Address of the cluster's DNS service, if it cannot be found.")] = "",
-    location: Annotated[str, typer.Option(help="Its Azure region.")] = "",
-    tenant: Annotated[str, typer.Option(help="Its Entra tenant.")] = "",
+    id: Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="ARM ID: /subscriptions/…/managedClusters/NAME.")],
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig file. Default: credentials from Azure.")] = None,
+    server: Annotated[str, typer.Option(help="API server URL for nodes, if different.")] = "",
+    dns: Annotated[str, typer.Option(help="IP address of the cluster DNS service, if not detected.")] = "",
+    location: Annotated[str, typer.Option(help="Azure region of the cluster.")] = "",
+    tenant: Annotated[str, typer.Option(help="Entra tenant of the cluster.")] = "",
     follow_version: Annotated[
-        bool, typer.Option(help="When the cluster is upgraded, nodes that were given no version follow.")
+        bool, typer.Option(help="Update nodes without a set version when the cluster is upgraded.")
     ] = False,
     config: ConfigOption = None,
     state: StateOption = None,
 ) -> None:
-    """Let nodes be made for a cluster, or renew the way to it. Nothing is changed unless the cluster answers."""
+    """Add a cluster, or update its connection.
+
+    Nothing is changed if the cluster is unreachable.
+    """
     from aks_flex_rp.clusters import connections
     from aks_flex_rp.clusters.facts import FactOverrides
 
-    name = _whole_id(id)
+    name = _parse_id(id)
     settings = command_context.load_settings(config, state)
     connection: ClusterConnection = (
         connections.load_kubeconfig(kubeconfig) if kubeconfig else connections.ArmConnection(str(name))
@@ -84,7 +83,7 @@ async def _add(
         before = await store.cluster(name.key)
         sealed = sealer.seal(connections.to_bytes(connection), connection_seal_context(name.key))
         version = before.version + 1 if before else 1
-        # What the nodes of a cluster that was there before have may be of the past: the service looks, and renews it.
+        # The configuration of existing nodes may be outdated. The service checks and updates it.
         document = {**facts.to_document(), **extra_facts, SYNC_PENDING: before is not None}
         added = Cluster(name.key, str(name), document, sealed, version)
         await store.put_cluster(added, before.version if before else None)
@@ -107,14 +106,14 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
     text = (
         output.format_table(rows, ("NAME", "VERSION", "API SERVER", "ID"))
         if rows
-        else "no clusters; add one with `cluster add`"
+        else "No clusters. Add one with `aks-flex-rp cluster add`."
     )
     output.print_result(text, documents, json)
 
 
 @app.command()
 def show(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """Show what the service knows of a cluster."""
+    """Show a cluster."""
     from aks_flex_rp.cli import output
 
     cluster = command_context.choose_cluster(
@@ -126,7 +125,10 @@ def show(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = Non
 
 @app.command()
 def check(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """See whether a cluster is ready for flex nodes: its objects, and what the service may do there."""
+    """Check the prerequisites of a cluster.
+
+    Checks the required objects in the cluster and the permissions of the service. Exits with 6 on a problem.
+    """
     settings = command_context.load_settings(config, state)
     findings = asyncio.run(_check(settings, id))
     lines = [f"{each.level:<8} {each.what}: {each.why}" for each in findings]
@@ -137,9 +139,12 @@ def check(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = No
 
 @app.command()
 def remove(id: Id, config: ConfigOption = None, state: StateOption = None) -> None:
-    """Forget a cluster that has no nodes any more. What was made in the cluster stays there."""
+    """Remove a cluster without nodes from the service.
+
+    Objects that the service created in the cluster are not removed.
+    """
     settings = command_context.load_settings(config, state)
-    output.print_result(f"{asyncio.run(_remove(settings, id))} is forgotten")
+    output.print_result(f"Removed {asyncio.run(_remove(settings, id))}.")
 
 
 async def _remove(settings: ServiceSettings, text: str) -> str:
@@ -153,7 +158,7 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
             raise ConfigError(
                 "cluster-has-nodes",
                 f"{cluster.id} still has flex nodes.",
-                "Delete them first: `aks-flex-rp node list`, `aks-flex-rp node delete`.",
+                "Delete them first: run `aks-flex-rp node list` and `aks-flex-rp node delete`.",
             ) from None
         await store.record(AuditEvent(_now(), "aks-flex-rp cluster", AuditAction.CLUSTER_REMOVED, cluster.id))
         return cluster.id
@@ -165,14 +170,14 @@ def _now() -> float:
     return time.time()
 
 
-def _whole_id(text: str) -> ClusterId:
+def _parse_id(text: str) -> ClusterId:
     found = parse_cluster_id(text)
     if found is None:
         raise ConfigError(
             "cluster-id-invalid",
-            f"{text!r} is not the id of a cluster.",
-            "It is like /subscriptions/<id>/resourceGroups/<group>/providers/Microsoft.ContainerService/"
-            "managedClusters/<name>; for a cluster that Azure does not know, make one up in this form.",
+            f"{text!r} is not a cluster ID.",
+            "Use /subscriptions/<id>/resourceGroups/<group>/providers/Microsoft.ContainerService/"
+            "managedClusters/<name>. For a cluster outside Azure, choose the values freely.",
         )
     return found
 

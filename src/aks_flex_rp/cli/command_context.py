@@ -1,5 +1,6 @@
-"""Options shared by commands, the local store, and the connection to a service: from flags, the environment, or the
-service on this machine.
+"""Shared options of commands, access to the local store, and the connection to a service.
+
+The connection comes from options, the environment, or the service on this host.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", help=f"The service's configuration; {settings.DEFAULT_CONFIG_FILE} when left out."),
+    typer.Option("--config", help=f"Configuration file of the service. Default: {settings.DEFAULT_CONFIG_FILE}."),
 ]
-StateOption = Annotated[Path | None, typer.Option("--state", help="The service's state directory.")]
+StateOption = Annotated[Path | None, typer.Option("--state", help="State directory of the service.")]
 NameOption = Annotated[str, typer.Option("--name", "-n", help="Name of the node.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def load_settings(config: Path | None, state: Path | None, **flags: object) -> ServiceSettings:
-    """Only what was said: the environment is weaker than a flag, and stronger than one that nobody gave."""
+    """Loads the settings. Options override the environment, the environment overrides the file."""
     overrides = {**flags, "stateDir": str(state) if state else None}
     return settings.load(
         config, os.environ, **{name: value for name, value in overrides.items() if value is not None}
@@ -48,7 +49,7 @@ def load_settings(config: Path | None, state: Path | None, **flags: object) -> S
 
 @asynccontextmanager
 async def open_local_store(settings: ServiceSettings, *, make: bool = False) -> AsyncIterator[Store]:
-    """Whoever only looks, or looks in the wrong place, leaves no empty database behind: `make` is for the others."""
+    """Opens the database of the local service. Creates a missing SQLite database only with `make`."""
     from aks_flex_rp import raw_database
     from aks_flex_rp.service import open_store
 
@@ -63,7 +64,7 @@ async def open_local_store(settings: ServiceSettings, *, make: bool = False) -> 
 
 
 async def migrate_schema(settings: ServiceSettings) -> None:
-    """Which whoever opens a store does, and see that it answers."""
+    """Migrates the database schema, which opening a store does, and checks that the database responds."""
     async with open_local_store(settings, make=True) as store:
         await store.count_nodes()
 
@@ -79,17 +80,25 @@ def cluster_name(cluster: Cluster) -> str:
 
 
 def choose_cluster(known: tuple[Cluster, ...], text: str) -> Cluster:
-    """By its id or by its name; the only one there is when nothing is said."""
+    """Returns the cluster with this ID or name, or the only cluster when the text is empty."""
     key = text.lower().rstrip("/")
-    fitting = [each for each in known if key in {"", each.key, cluster_name(each).lower()}]
-    if len(fitting) == 1:
-        return fitting[0]
-    what = f"There is no cluster {text!r}." if text else "No cluster is named."
-    if fitting:
-        what = f"There are several clusters {text!r}." if text else "No cluster is named, and there are several."
+    matching = [each for each in known if key in {"", each.key, cluster_name(each).lower()}]
+    if len(matching) == 1:
+        return matching[0]
+    problem = f"The cluster {text!r} was not found." if text else "No cluster was specified."
+    if matching:
+        problem = (
+            f"The name {text!r} matches several clusters."
+            if text
+            else "Several clusters exist and none was specified."
+        )
     ids = "\n".join(f"  {each.id}" for each in known)
-    hint = "Give the whole id." if known else "Add one with `aks-flex-rp cluster add`."
-    raise ConfigError("cluster-not-found", f"{what} Known:\n{ids}" if known else f"{what} None is known.", hint)
+    hint = "Specify the full ID with `--cluster`." if known else "Add a cluster with `aks-flex-rp cluster add`."
+    raise ConfigError(
+        "cluster-not-found",
+        f"{problem} Known clusters:\n{ids}" if known else f"{problem} The service has no clusters.",
+        hint,
+    )
 
 
 URL_VARIABLE, CA_VARIABLE, TOKEN_VARIABLE, CLUSTER_VARIABLE = (
@@ -100,15 +109,17 @@ URL_VARIABLE, CA_VARIABLE, TOKEN_VARIABLE, CLUSTER_VARIABLE = (
 )
 
 Url = Annotated[
-    str | None, typer.Option("--url", help=f"The service, https://host:port; else {URL_VARIABLE}, else the one here.")
+    str | None, typer.Option("--url", help=f"URL of the service. Default: {URL_VARIABLE}, or the local service.")
 ]
-Ca = Annotated[Path | None, typer.Option("--ca", help=f"Its CA certificate (PEM); else {CA_VARIABLE}.")]
+Ca = Annotated[
+    Path | None, typer.Option("--ca", help=f"CA certificate of the service (PEM). Default: {CA_VARIABLE}.")
+]
 TokenFile = Annotated[
     str | None,
     typer.Option(
         "--token-file",
         metavar="FILE",
-        help=f"A bearer token or admin key; `-` for standard input; else {TOKEN_VARIABLE}.",
+        help=f"File with a bearer token or admin key, `-` for stdin. Default: {TOKEN_VARIABLE}.",
     ),
 ]
 ClusterName = Annotated[
@@ -118,7 +129,7 @@ ClusterName = Annotated[
         "-c",
         envvar=CLUSTER_VARIABLE,
         metavar="CLUSTER",
-        help="The cluster's ARM id; its name, or nothing, where the service here knows just one such.",
+        help="ARM ID or name of the cluster. Optional with one cluster.",
     ),
 ]
 
@@ -133,7 +144,7 @@ SERVICE_OPTIONS: dict[str, Any] = {
 
 
 def with_service(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options by which it finds its service; it takes them as one argument, `reached`."""
+    """Adds the connection options to a command, which receives them as one argument, `service`."""
     own = inspect.signature(command, eval_str=True)
     service_parameters = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -142,11 +153,11 @@ def with_service(command: Callable[..., None]) -> Callable[..., None]:
     command_parameters = [
         each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for each in own.parameters.values()
-        if each.name != "reached"
+        if each.name != "service"
     ]
 
     def run(**arguments: Any) -> None:
-        command(reached=ServiceOptions(**{name: arguments.pop(name) for name in SERVICE_OPTIONS}), **arguments)
+        command(service=ServiceOptions(**{name: arguments.pop(name) for name in SERVICE_OPTIONS}), **arguments)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     run.__annotations__ = {each.name: each.annotation for each in (*command_parameters, *service_parameters)}
@@ -156,7 +167,7 @@ def with_service(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class ServiceOptions:
-    """How this command gets to the service."""
+    """Connection options of a command."""
 
     url: str | None = None
     ca: Path | None = None
@@ -165,11 +176,13 @@ class ServiceOptions:
     state: Path | None = None
 
     def client(self) -> ServiceClient:
+        """Returns a client of the service."""
         from aks_flex_rp.api_client import ServiceClient
 
         return ServiceClient(self.connection())
 
     def connection(self) -> ServiceConnection:
+        """Resolves URL, credential and CA from options, environment, and the service on this host."""
         from aks_flex_rp.api_client import ServiceConnection
 
         url = self.url or os.environ.get(URL_VARIABLE)
@@ -187,7 +200,7 @@ class ServiceOptions:
         )
 
     def cluster(self, text: str) -> ClusterId:
-        """An id as it is; a name, when the service on this machine knows it."""
+        """Returns the cluster of an ID, or of a name that the service on this host knows."""
         known = parse_cluster_id(text)
         if known:
             return known
@@ -195,8 +208,8 @@ class ServiceOptions:
         if self.url and instance_lock.find_running(settings.state_dir) is None:
             raise CommandUsageError(
                 "cluster-id-required",
-                "A service on another machine needs the whole id of the cluster.",
-                f"Give it with --cluster, or once and for all as {CLUSTER_VARIABLE}.",
+                "A remote service requires the full ID of the cluster.",
+                f"Set `--cluster`, or the environment variable {CLUSTER_VARIABLE}.",
             )
         cluster = choose_cluster(asyncio.run(list_clusters(settings)), text)
         return parse_cluster_id(cluster.id) or ClusterId("", "", cluster.id)
@@ -210,16 +223,16 @@ def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return url.rstrip("/")
-    raise CommandUsageError("service-url-invalid", f"{url!r} is no address of a service.", "Write https://host:port.")
+    raise CommandUsageError("service-url-invalid", f"{url!r} is not a valid service URL.", "Use https://HOST:PORT.")
 
 
 def _here(host: str, port: int) -> tuple[str, int]:
-    """Where a service that listens so is asked on its own machine."""
+    """Returns the local address of a service that listens on this host and port."""
     return ("127.0.0.1" if host in {"0.0.0.0", "::"} else host), port  # noqa: S104 - compared, not bound
 
 
 def _own_ca(settings: ServiceSettings) -> Path | None:
-    """The service's own, unless it shows a certificate that somebody else made."""
+    """Returns the CA of the local service, unless it uses a certificate from the settings."""
     own = settings.state_dir / "tls" / "ca.crt"
     return own if own.exists() and settings.tls.certificate_file is None else None
 
@@ -229,13 +242,13 @@ def _needed(file: str | None) -> str:
         return file
     raise CommandUsageError(
         "access-token-required",
-        "A service on another machine needs to know who asks.",
-        f"Give a file with a bearer token: --token-file, or {TOKEN_VARIABLE}. `-` reads standard input.",
+        "A remote service requires a credential.",
+        f"Set `--token-file` or {TOKEN_VARIABLE} to a file with a bearer token, or `-` for standard input.",
     )
 
 
 def read_secret(file: str) -> str:
-    """A secret from a file that only its owner reads, or from standard input."""
+    """Reads a secret from standard input, or from a file that only its owner can read."""
     content = sys.stdin.buffer.read() if file == "-" else private_files.read(Path(file))
     return content.decode(errors="replace").strip()
 
@@ -244,13 +257,15 @@ def _token(file: str) -> str:
     token = read_secret(file)
     if token and token.isascii() and token.isprintable() and " " not in token:
         return token
-    what = "Standard input" if file == "-" else file
-    raise ConfigError("access-token-invalid", f"{what} holds no token.", "It must be the token alone, on one line.")
+    source = "Standard input" if file == "-" else file
+    raise ConfigError(
+        "access-token-invalid", f"{source} does not contain a valid token.", "Provide only the token, on one line."
+    )
 
 
 def _readable(file: Path | None) -> Path | None:
     if file is not None and not os.access(file, os.R_OK):
-        raise ConfigError("ca-file-unreadable", f"{file} cannot be read.", "Check --ca.")
+        raise ConfigError("ca-file-unreadable", f"{file} cannot be read.", "Check `--ca`.")
     return file
 
 
@@ -260,7 +275,7 @@ def _own_key(settings: ServiceSettings) -> str:
     if not settings.admin_key_file.exists():
         raise ConfigError(
             "service-not-local",
-            f"There is no service in {settings.state_dir}, and no other is named.",
-            "Start one with `aks-flex-rp serve`, name its directory with --state, or another service with --url.",
+            f"No service was found in {settings.state_dir}, and no URL was specified.",
+            "Start a service with `aks-flex-rp serve`, set its directory with `--state`, or set `--url`.",
         )
     return private_files.read(settings.admin_key_file, WORLD_ACCESS).decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""Commands `backup`, `restore` and `migrate`."""
+"""Commands `backup`, `restore` and `migrate` for the database."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
 
 WITHOUT_KEYS_NOTE = """\
-NOT IN THIS BACKUP: the keys ({keys}), the admin key and the CA.
-Without the keys no secret in it can be read: no connection to a cluster, no node's credentials.
-Without the CA, machines that were given a URL no longer trust the service.
-Keep them elsewhere, or make the backup with --with-keys and guard it as you guard a password."""
+NOT IN THIS BACKUP: the encryption keys ({keys}), the admin key and the CA.
+Without the keys, no secret in it can be decrypted: cluster connections and node credentials are lost.
+Without the CA, machines with an existing configuration URL no longer trust the service.
+Back them up separately, or run the backup with --with-keys and protect it like a password."""
 
 
 def attach(app: typer.Typer) -> None:
@@ -31,69 +31,78 @@ def attach(app: typer.Typer) -> None:
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="Where to; replaced when it is there.")],
-    with_keys: Annotated[bool, typer.Option("--with-keys", help="Keys, admin key and CA, too: a secret.")] = False,
+    file: Annotated[Path, typer.Argument(help="Backup file. An existing file is replaced.")],
+    with_keys: Annotated[
+        bool,
+        typer.Option("--with-keys", help="Include encryption keys, admin key and CA. The file is then a secret."),
+    ] = False,
     config: ConfigOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write all of the database into one file, as of now, while the service goes on."""
+    """Back up the database to a file. The service can keep running."""
     from aks_flex_rp import backup as aks_flex_rp_backup
 
     settings = command_context.load_settings(config, state)
-    made = aks_flex_rp_backup.create_backup(settings, file, with_keys=with_keys)
-    text = f"{file}: whole, with clusters: {made.clusters}, nodes: {made.nodes}, events: {made.events}"
-    output.print_result(text, asdict(made), json)
+    manifest = aks_flex_rp_backup.create_backup(settings, file, with_keys=with_keys)
+    text = f"{file}: clusters: {manifest.clusters}, nodes: {manifest.nodes}, events: {manifest.events}"
+    output.print_result(text, asdict(manifest), json)
     output.print_note(
-        "it holds all keys: guard it as a password" if with_keys else WITHOUT_KEYS_NOTE.format(keys=settings.keys)
+        "The backup contains all keys. Protect it like a password."
+        if with_keys
+        else WITHOUT_KEYS_NOTE.format(keys=settings.keys)
     )
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="A backup.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    file: Annotated[Path, typer.Argument(help="Backup file.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     config: ConfigOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Put a backup in the place of what is there, which is kept aside. The service must not run."""
+    """Restore a backup. The service must be stopped.
+
+    The current data is moved aside.
+    """
     from aks_flex_rp import backup as aks_flex_rp_backup
 
     settings = command_context.load_settings(config, state)
     if settings.sqlite_file.exists() and not yes:
-        output.confirm(f"Replace what is in {settings.state_dir} by {file}?")
+        output.confirm(f"Replace the data in {settings.state_dir} with {file}?")
     done = aks_flex_rp_backup.restore_backup(settings, file)
-    made = done.manifest
-    text = f"{settings.state_dir} is as of {made.made}, with clusters: {made.clusters}, nodes: {made.nodes}"
+    manifest = done.manifest
+    text = f"Restored {settings.state_dir} to {manifest.made}: clusters: {manifest.clusters}, nodes: {manifest.nodes}"
     aside = str(done.aside) if done.aside else None
-    output.print_result(text, {**asdict(made), "aside": aside, "sealedWithoutKey": done.keys_missing}, json)
+    output.print_result(text, {**asdict(manifest), "aside": aside, "sealedWithoutKey": done.keys_missing}, json)
     if aside:
-        output.print_note(f"what was there before is in {aside}; delete it when all is well")
+        output.print_note(f"The previous data is in {aside}. Delete it when the service works.")
     if done.keys_missing:
         output.print_note(
-            f"KEYS ARE MISSING: {done.keys_missing} secrets were sealed with keys that are not in {settings.keys}. "
-            "Put those back as further lines, or add the clusters and write the nodes' secrets anew."
+            f"KEYS ARE MISSING: {done.keys_missing} secrets are encrypted with keys that are not in {settings.keys}. "
+            "Add the missing keys as further lines, or add the clusters and set the secrets of the nodes again."
         )
 
 
 def migrate(
-    check: Annotated[bool, typer.Option("--check", help="Only say whether there is anything to do.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check whether a migration is required.")] = False,
     source: Annotated[
         Path | None,
-        typer.Option(
-            "--from", metavar="FILE", help="Copy this SQLite file into the PostgreSQL of the configuration."
-        ),
+        typer.Option("--from", metavar="FILE", help="Copy this SQLite file to the configured PostgreSQL database."),
     ] = None,
     config: ConfigOption = None,
     state: StateOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Bring the database to this program's schema, which `serve` does, too; or move from SQLite to PostgreSQL."""
+    """Migrate the database schema, or move to PostgreSQL.
+
+    `serve` also migrates the schema when it starts.
+    """
     settings = command_context.load_settings(config, state)
     before, newest = asyncio.run(_versions(settings))
     if check:
-        text = "nothing to do" if before == newest else "`aks-flex-rp migrate` or `serve` brings it there"
-        output.print_result(f"schema {before}, newest {newest}: {text}", {"schema": before, "newest": newest}, json)
+        text = "up to date" if before == newest else "run `aks-flex-rp migrate` or `aks-flex-rp serve` to migrate"
+        output.print_result(f"schema {before}, latest {newest}: {text}", {"schema": before, "newest": newest}, json)
         raise typer.Exit(0 if before == newest else 1)
     if source is None:
         asyncio.run(command_context.migrate_schema(settings))
@@ -102,9 +111,7 @@ def migrate(
     moved = _move(settings, source)
     rows = ", ".join(f"{table}: {count}" for table, count in moved.items())
     output.print_result(f"copied {rows}", moved, json)
-    output.print_note(
-        "the same keys are needed as before; start the service on the new database, and keep the old file"
-    )
+    output.print_note("Keep the encryption keys and the old file. Start the service with the new database.")
 
 
 def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
@@ -114,8 +121,8 @@ def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
     if not address:
         raise CommandUsageError(
             "migration-target-missing",
-            "The configuration names no PostgreSQL to copy into.",
-            "Set databaseFile to a file, mode 0600, that holds its postgresql:// address.",
+            "No PostgreSQL database is configured.",
+            "Set `databaseFile` to a file (mode 0600) that contains the postgresql:// URL.",
         )
     with instance_lock.exclusive(source.absolute().parent):
         asyncio.run(command_context.migrate_schema(settings))

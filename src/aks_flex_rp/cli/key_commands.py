@@ -21,23 +21,28 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
 
 app = typer.Typer(
-    help="Keys that encrypt secrets at rest. To change them: add, restart the service, rotate, prune.",
+    help="Manage encryption keys. To rotate: add, restart, rotate, prune.",
     no_args_is_help=True,
 )
 
 
 @app.command()
 def add(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """Make a new key. It seals from the next start of the service on; the earlier ones still open."""
+    """Add an encryption key.
+
+    The service encrypts with it after its next start. Earlier keys still decrypt.
+    """
     settings = command_context.load_settings(config, state)
-    made = encryption.create_key(settings.keys, os.environ)
-    output.print_result(f"{made} added to {settings.keys}", {"id": made}, json)
-    output.print_note("next: restart the service, all replicas with the same keys; then `aks-flex-rp keys rotate`")
+    key_id = encryption.create_key(settings.keys, os.environ)
+    output.print_result(f"{key_id} added to {settings.keys}", {"id": key_id}, json)
+    output.print_note(
+        "Next: restart all replicas of the service with the same keys. Then run `aks-flex-rp keys rotate`."
+    )
 
 
 @app.command("list")
 def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """List keys by their ids, and how much each has sealed."""
+    """List the keys, with the number of secrets each encrypts."""
     settings = command_context.load_settings(config, state)
     keys, used = encryption.list_keys(settings.keys, os.environ), asyncio.run(_in_use(settings))
     rows = [(each.id, "seals" if each is keys[0] else "opens", str(used[each.id]), each.source) for each in keys]
@@ -45,53 +50,59 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
     rows += [(key, "MISSING", str(count), "-") for key, count in used.items() if key not in known]
     documents = [dict(zip(("id", "use", "sealed", "source"), row, strict=True)) for row in rows]
     output.print_result(
-        output.format_table(rows, ("ID", "USE", "SEALED", "FROM")) if rows else "no keys", documents, json
+        output.format_table(rows, ("ID", "USE", "SEALED", "FROM")) if rows else "No keys.", documents, json
     )
 
 
 @app.command()
 def rotate(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """Seal everything anew with the newest key. It may be interrupted, and goes on when it is run again."""
+    """Re-encrypt all secrets with the newest key.
+
+    If interrupted, run it again to continue.
+    """
     settings = command_context.load_settings(config, state)
     _refuse_stale_service(settings)
     outcome = asyncio.run(_reseal(settings))
     done = ", ".join(f"{kind}: {count}" for kind, count in outcome.resealed.items() if count) or "nothing to do"
-    output.print_result(f"sealed anew, {done}", {"resealed": outcome.resealed, "unopened": outcome.unopened}, json)
+    output.print_result(f"re-encrypted: {done}", {"resealed": outcome.resealed, "unopened": outcome.unopened}, json)
     if outcome.unopened:
         raise ConfigError(
             "encryption-keys-incomplete",
-            "Some values cannot be opened with any key:\n" + "\n".join(f"  {each}" for each in outcome.unopened),
-            "Put back the keys that sealed them as further lines; or add the cluster, or write the secret, anew.",
+            "Some values cannot be decrypted with any key:\n" + "\n".join(f"  {each}" for each in outcome.unopened),
+            "Add the missing keys as further lines of the key file, or add the cluster or set the secret again.",
         )
 
 
 @app.command()
 def prune(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """Remove keys that nothing in the database needs any more. Backups made before still need them."""
+    """Remove unused keys.
+
+    Earlier backups still require the removed keys.
+    """
     settings = command_context.load_settings(config, state)
     _refuse_stale_service(settings)
     used = asyncio.run(_in_use(settings))
     own = [each for each in encryption.list_keys(settings.keys, os.environ)[1:] if each.source == str(settings.keys)]
-    gone = {each.id for each in own if not used[each.id]}
-    if gone:
-        encryption.remove_keys(settings.keys, gone)
+    removed = {each.id for each in own if not used[each.id]}
+    if removed:
+        encryption.remove_keys(settings.keys, removed)
     needed = [each.id for each in own if used[each.id]]
-    text = f"removed: {', '.join(sorted(gone)) or 'none'}"
+    text = f"removed: {', '.join(sorted(removed)) or 'none'}"
     output.print_result(
-        f"{text}; still needed: {', '.join(needed)}" if needed else text, {"removed": sorted(gone)}, json
+        f"{text}; still needed: {', '.join(needed)}" if needed else text, {"removed": sorted(removed)}, json
     )
     if needed:
-        output.print_note("`aks-flex-rp keys rotate` makes those free, too")
+        output.print_note("To remove the other keys, run `aks-flex-rp keys rotate` first.")
 
 
 def _refuse_stale_service(settings: ServiceSettings) -> None:
-    """One that does not know the newest key cannot open what is sealed with it, and goes on sealing with another."""
+    """Fails if the service was started before the newest key was added: it could not decrypt with that key."""
     running, keys = instance_lock.find_running(settings.state_dir), encryption.list_keys(settings.keys, os.environ)
     if running and keys and running.keys[:1] != (keys[0].id,):
         raise BusyError(
             "service-restart-required",
-            f"The service (process {running.pid}) was started before the newest key was made.",
-            "Restart it, and say this again.",
+            f"The service (process {running.pid}) was started before the newest key was added.",
+            "Restart the service and run the command again.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Commands `node create` and `node update`: build a request body from options, and write it with If-Match."""
+"""Commands `node create` and `node update`: build the request body from options and write it with If-Match."""
 
 from __future__ import annotations
 
@@ -27,75 +27,75 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
-ATTEMPTS = 4  # at a node that others change at the same time
+ATTEMPTS = 4  # when other clients change the node at the same time
 
 
 @with_service
 def write_node(
-    reached: ServiceOptions,
+    service: ServiceOptions,
     ctx: typer.Context,
     name: NameOption,
     cluster: ClusterName = "",
     file: Annotated[
-        Path | None, typer.Option(help="The whole body as JSON or YAML; what is said beside it is stronger.")
+        Path | None, typer.Option(help="All properties as JSON or YAML. Options override the file.")
     ] = None,
     auth_method: Annotated[
         str | None,
-        typer.Option(help="How the agent signs in to Azure: servicePrincipal, managedIdentity, arc, none."),
+        typer.Option(help="Azure identity of the agent: servicePrincipal, managedIdentity, arc, none."),
     ] = None,
-    client_id: Annotated[str | None, typer.Option(help="Client id of that identity.")] = None,
+    client_id: Annotated[str | None, typer.Option(help="Client ID of the identity.")] = None,
     client_secret_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File with the service principal's secret; `-` for stdin.")
+        str | None, typer.Option(metavar="FILE", help="File with the client secret, `-` for stdin.")
     ] = None,
     certificate_on_machine: Annotated[
         bool | None,
-        typer.Option(
-            "--certificate-on-machine", help="It has no secret, but a certificate that is on the machine already."
-        ),
+        typer.Option("--certificate-on-machine", help="The service principal uses a certificate on the machine."),
     ] = None,
-    client_tenant: Annotated[str | None, typer.Option(help="Its tenant; the cluster's when left out.")] = None,
-    principal_id: Annotated[str | None, typer.Option(help="Object id, of a managed or an Arc identity.")] = None,
+    client_tenant: Annotated[
+        str | None, typer.Option(help="Tenant of the identity. Default: tenant of the cluster.")
+    ] = None,
+    principal_id: Annotated[str | None, typer.Option(help="Object ID of a managed or Arc identity.")] = None,
     use_azure_auth: Annotated[
         bool | None,
-        typer.Option("--use-azure-auth/--bootstrap-token", help="The kubelet joins by that identity, or by a token."),
+        typer.Option("--use-azure-auth/--bootstrap-token", help="Join with the identity, or with a token."),
     ] = None,
     azure_auth: Annotated[
         str | None,
         typer.Option(
-            help="How the kubelet joins by that identity: exec (it shows it at every call), or certificate (until it "
-            "has one of its own, which is safer)."
+            help="How the kubelet uses the identity: exec (for every request) or certificate (only for its first "
+            "certificate, more secure)."
         ),
     ] = None,
     monitor: Annotated[
-        bool | None, typer.Option("--monitor/--no-monitor", help="The agent stays, follows and reports.")
+        bool | None, typer.Option("--monitor/--no-monitor", help="Managed node: apply changes and report status.")
     ] = None,
-    kubernetes_version: Annotated[str | None, typer.Option(help="Kubernetes, such as 1.34.4.")] = None,
-    containerd_version: Annotated[str | None, typer.Option(help="containerd.")] = None,
-    runc_version: Annotated[str | None, typer.Option(help="runc.")] = None,
-    cni_version: Annotated[str | None, typer.Option(help="The CNI plugins.")] = None,
-    npd_version: Annotated[str | None, typer.Option(help="node-problem-detector.")] = None,
-    agent_version: Annotated[str | None, typer.Option(help="The agent itself, where it stays.")] = None,
-    max_pods: Annotated[int | None, typer.Option(help="How many pods it may run.")] = None,
+    kubernetes_version: Annotated[str | None, typer.Option(help="Kubernetes version, for example 1.34.4.")] = None,
+    containerd_version: Annotated[str | None, typer.Option(help="containerd version.")] = None,
+    runc_version: Annotated[str | None, typer.Option(help="runc version.")] = None,
+    cni_version: Annotated[str | None, typer.Option(help="CNI plugins version.")] = None,
+    npd_version: Annotated[str | None, typer.Option(help="node-problem-detector version.")] = None,
+    agent_version: Annotated[str | None, typer.Option(help="Agent version (managed nodes).")] = None,
+    max_pods: Annotated[int | None, typer.Option(help="Maximum number of pods.")] = None,
     label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; KEY- removes. Repeatable.")] = None,
     taint: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable.")
     ] = None,
-    drift_policy: Annotated[str | None, typer.Option(help="About changes by hand: log or repair.")] = None,
+    drift_policy: Annotated[str | None, typer.Option(help="Action on drift: log or repair.")] = None,
     pause: Annotated[
-        bool | None, typer.Option("--pause/--resume", help="Change nothing on the machine for now, or go on.")
+        bool | None, typer.Option("--pause/--resume", help="Pause or resume changes on the machine.")
     ] = None,
     vpn: Annotated[
-        bool | None, typer.Option("--vpn/--no-vpn", help="Reach the cluster through a VPN; how, --file says.")
+        bool | None, typer.Option("--vpn/--no-vpn", help="Connect through a VPN. Configure it with --file.")
     ] = None,
     server_url: Annotated[
         str | None,
-        typer.Option(help="The API server, where this node reaches it at another address; '' for the cluster's own."),
+        typer.Option(help="API server URL for this node. '' resets it to the cluster's."),
     ] = None,
     allow_downgrade: Annotated[
-        bool, typer.Option("--allow-downgrade", help="Versions older than the node's are meant.")
+        bool, typer.Option("--allow-downgrade", help="Allow older versions than the node has.")
     ] = False,
     join_command: Annotated[
-        bool, typer.Option("--join-command", help="Also make the line for the machine, and print nothing else.")
+        bool, typer.Option("--join-command", help="Create and print only the join command.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -110,7 +110,7 @@ def write_node(
     options = NodeOptions(
         auth_method=auth_method,
         client_id=client_id,
-        client_secret=_secret(client_secret_file, reached.token_file),
+        client_secret=_secret(client_secret_file, service.token_file),
         client_tenant=client_tenant,
         certificate_on_machine=certificate_on_machine,
         principal_id=principal_id,
@@ -126,17 +126,17 @@ def write_node(
         taints=taint or (),
     )
     body = read_properties(file)
-    target, client = reached.cluster(cluster), reached.client()
+    target, client = service.cluster(cluster), service.client()
     if ctx.command.name == "create":
         written = create_node(client, target, name, apply_options(body or {}, options), join_command)
     else:
         how = UpdateOptions(url=join_command, downgrade=allow_downgrade)
         written = update_node(client, target, name, body, options, how)
-    _tell(ctx.command.name or "", target, written, join_command=join_command, json=json)
+    _print_written(ctx.command.name or "", target, written, join_command=join_command, json=json)
 
 
 def kubernetes_auth_from(use_azure_auth: bool | None, azure_auth: str | None) -> Document | None:
-    """Renders two options as kubernetesAuth. The service refuses those that contradict each other, and says why."""
+    """Converts the two options to `kubernetesAuth`. The service rejects contradictory values."""
     if azure_auth is not None:
         return {"useAzureAuth": use_azure_auth is not False, "method": azure_auth}
     if use_azure_auth is None:
@@ -145,7 +145,7 @@ def kubernetes_auth_from(use_azure_auth: bool | None, azure_auth: str | None) ->
 
 
 def apply_options(properties: Document, options: NodeOptions) -> Document:
-    """Applies options to properties, and raises what cannot be applied as an error of this program's usage."""
+    """Applies options to properties. Raises CommandUsageError for invalid options."""
     try:
         return node_changes.apply_options(properties, options)
     except NodeChangeError as error:
@@ -161,10 +161,11 @@ def _usage_error(error: NodeChangeError) -> CommandUsageError:
         return CommandUsageError("label-invalid", text, error.hint)
     if error.option == "taints":
         return CommandUsageError("taint-invalid", text, error.hint)
-    return CommandUsageError("auth-method-invalid", f"There is no method {error.value!r}.", error.hint)
+    return CommandUsageError("auth-method-invalid", f"Unknown authentication method {error.value!r}.", error.hint)
 
 
 def create_node(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, url: bool) -> Document:
+    """Creates a node. Fails if it exists."""
     from aks_flex_rp.api_client import RequestRefused
 
     try:
@@ -173,13 +174,13 @@ def create_node(client: ServiceClient, cluster: ClusterId, name: str, properties
         if refusal.status != 412:
             raise
         raise ConfigError(
-            "node-exists", f"There is a node {name} already.", "Change it with `aks-flex-rp node update`."
+            "node-exists", f"The node {name} already exists.", "Use `aks-flex-rp node update` to change it."
         ) from None
 
 
 @dataclass(frozen=True)
 class UpdateOptions:
-    """How an update is to be done."""
+    """Flags of an update request."""
 
     url: bool = False
     downgrade: bool = False
@@ -193,7 +194,7 @@ def update_node(
     options: NodeOptions,
     how: UpdateOptions,
 ) -> Document:
-    """Read, change, write: only if it still is as it was read, so that nobody's change is undone."""
+    """Reads, changes and writes a node. Retries if another client changed unrelated settings meanwhile."""
     from aks_flex_rp.api_client import RequestRefused
 
     found = client.node(cluster, name)
@@ -208,21 +209,21 @@ def update_node(
             if refusal.status != 412 or attempt == ATTEMPTS:
                 raise
         found = client.node(cluster, name)
-        overruled = (
-            ["all of it"]
+        conflicts = (
+            ["all settings"]
             if body is not None
             else node_changes.conflicting_paths(first, node_changes.writable_properties(found), options)
         )
-        if overruled:
+        if conflicts:
             raise ConfigError(
                 "node-conflict",
-                f"Somebody else has just changed the node {name}: {', '.join(overruled)}.",
-                "Look at it with `aks-flex-rp node show`, and say again what it is to be.",
+                f"Another client changed the node {name} at the same time: {', '.join(conflicts)}.",
+                "Check the node with `aks-flex-rp node show`, and run the command again.",
             )
     raise AssertionError("The last attempt returns or raises.")
 
 
-def _tell(verb: str, cluster: ClusterId, written: Document, *, join_command: bool, json: bool) -> None:
+def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_command: bool, json: bool) -> None:
     properties = written["properties"]
     name, version = written["name"], properties["configVersion"]
     if join_command:
@@ -234,18 +235,20 @@ def _tell(verb: str, cluster: ClusterId, written: Document, *, join_command: boo
     if properties["status"].get("joinState") == "Joined":
         if not properties.get("continuousMonitoring"):
             output.print_note(
-                f"{name} is not monitored: the machine hears of it by a new line of `node join-command`"
+                f"{name} is not managed. To apply the change, create a new join command with `aks-flex-rp node "
+                "join-command` and run it on the machine."
             )
     else:
-        output.print_note(f"to join: aks-flex-rp node join-command --cluster {cluster.name} --name {name}")
+        output.print_note(f"To join: aks-flex-rp node join-command --cluster {cluster.name} --name {name}")
 
 
 def print_join_command(made: Document, json: bool) -> None:
+    """Prints the join command of a new configuration URL."""
     line = f"aks-flex-node agent --config-url '{made['configUrl']}'"
     output.print_result(
         line, {"command": line, "configUrl": made["configUrl"], "expires": made["configUrlExpires"]}, json
     )
-    output.print_note(f"run it as root on the machine; good until {made['configUrlExpires']}, for one machine, once")
+    output.print_note(f"Run it as root on the machine. Valid until {made['configUrlExpires']}, for one use.")
 
 
 def _secret(file: str | None, token_file: str | None) -> str | None:
@@ -253,16 +256,18 @@ def _secret(file: str | None, token_file: str | None) -> str | None:
         return None
     if file == "-" == token_file:
         raise CommandUsageError(
-            "stdin-already-used", "Token and secret cannot both be read from standard input.", "Name a file."
+            "stdin-already-used",
+            "The token and the secret cannot both be read from standard input.",
+            "Use a file for one of them.",
         )
     secret = read_secret(file)
     if not secret:
-        raise ConfigError("secret-empty", f"There is no secret in {file}.", "Check --client-secret-file.")
+        raise ConfigError("secret-empty", f"{file} does not contain a secret.", "Check `--client-secret-file`.")
     return secret
 
 
 def read_properties(file: Path | None) -> Document | None:
-    """Reads the properties in a file, whether or not ARM's envelope is around them."""
+    """Reads properties from a file, with or without the ARM envelope."""
     import yaml
 
     if file is None:
@@ -271,11 +276,9 @@ def read_properties(file: Path | None) -> Document | None:
         document = yaml.safe_load(file.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is neither JSON nor YAML"
-        raise ConfigError("node-file-invalid", f"{file} cannot be used: {why}.", "Check --file.") from None
+        raise ConfigError("node-file-invalid", f"{file} is invalid: {why}.", "Check `--file`.") from None
     if not isinstance(document, dict):
-        raise ConfigError(
-            "node-file-invalid", f"{file} cannot be used: it holds no settings by name.", "Check --file."
-        )
+        raise ConfigError("node-file-invalid", f"{file} is invalid: it is not a mapping.", "Check `--file`.")
     inner = document.get("properties", document)
     if not isinstance(inner, dict):
         raise _invalid_file(file, "properties")
@@ -287,5 +290,5 @@ def read_properties(file: Path | None) -> Document | None:
 
 
 def _invalid_file(file: Path, path: str) -> ConfigError:
-    why = f"{path} is not of the kind that the API has there"
-    return ConfigError("node-file-invalid", f"{file} cannot be used: {why}.", "Check --file.")
+    why = f"{path} has the wrong type"
+    return ConfigError("node-file-invalid", f"{file} is invalid: {why}.", "Check `--file`.")

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.outbox import PendingMessages
 
-app = typer.Typer(help="Webhooks that are told of what happens to nodes.", no_args_is_help=True)
+app = typer.Typer(help="List and test webhooks for node events.", no_args_is_help=True)
 
 
 @app.command("list")
 def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """List webhooks, how many messages wait for each, and why the last that was tried did not arrive."""
+    """List webhooks, pending messages and the last failure."""
     settings = command_context.load_settings(config, state)
     webhooks = _hooks(settings)
     waiting = {each.hook: each for each in asyncio.run(_pending(settings))}
@@ -51,15 +51,18 @@ def _document(webhook: Webhook, pending: PendingMessages | None) -> dict[str, An
 
 @app.command("test")
 def try_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """Send a test message to each webhook now, and say what it answered. Exit 1 when one did not take it."""
+    """Send a test message to each webhook.
+
+    Prints the result of each webhook. Exits with 1 if a webhook did not accept the message.
+    """
     webhooks = _hooks(command_context.load_settings(config, state))
-    outcomes = [{"receiver": hook.title, **_tried(hook)} for hook in webhooks]
+    outcomes = [{"receiver": hook.title, **_send_test(hook)} for hook in webhooks]
     lines = [f"{each['receiver']}: {each['outcome']} {each['why']}".rstrip() for each in outcomes]
     output.print_result("\n".join(lines), outcomes, json)
     raise typer.Exit(0 if all(each["outcome"] == "sent" for each in outcomes) else 1)
 
 
-def _tried(webhook: Webhook) -> dict[str, str]:
+def _send_test(webhook: Webhook) -> dict[str, str]:
     import json
 
     from aks_flex_rp.notify.node_events import cloud_event
@@ -80,8 +83,8 @@ def _hooks(settings: ServiceSettings) -> tuple[Webhook, ...]:
     if not webhooks:
         raise ConfigError(
             "webhooks-missing",
-            "The configuration of the service names no webhook.",
-            "Name one below notifications.webhooks; docs/how-to/notifications.md says how.",
+            "No webhook is configured.",
+            "Add a webhook to `notifications.webhooks` in the service configuration.",
         )
     return webhooks
 

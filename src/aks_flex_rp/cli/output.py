@@ -1,4 +1,4 @@
-"""Output of commands: text tables for people, JSON for programs."""
+"""Output of commands as text tables or JSON."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ if TYPE_CHECKING:
 
 
 def print_result(text: str, document: Any = None, as_json: bool = False) -> None:
+    """Prints the result on standard output, as text or JSON."""
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False) if as_json else text)
 
 
 def print_note(text: str) -> None:
-    """Beside the answer, for whoever watches."""
+    """Prints a note on standard error."""
     typer.echo(text, err=True)
 
 
 def confirm(question: str) -> None:
-    """Of a person at a terminal; a script means what it says."""
+    """Asks for confirmation on a terminal. Does not ask in scripts."""
     if sys.stdin.isatty():
         typer.confirm(question, abort=True, err=True)
 
 
 def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
+    """Formats rows as aligned columns with a header."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -46,6 +48,7 @@ def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
 
 
 def print_error(error: FlexError) -> None:
+    """Prints message, hint and name of an error on standard error."""
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
     typer.echo(f"{red}error{plain}: {error.message}", err=True)
     if error.hint:
@@ -54,12 +57,13 @@ def print_error(error: FlexError) -> None:
 
 
 NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN")
-EVENT_COLUMNS = ("TIME", "WHO", "WHAT", "OUTCOME", "NODE", "FROM", "DETAIL")
+EVENT_COLUMNS = ("TIME", "CALLER", "EVENT", "OUTCOME", "NODE", "SOURCE", "DETAIL")
 
 
 def format_nodes(found: Sequence[Document], now: float | None = None) -> str:
+    """Formats nodes as a table."""
     if not found:
-        return "no nodes"
+        return "No nodes."
     return format_table([_row(each, time.time() if now is None else now) for each in found], NODE_COLUMNS)
 
 
@@ -80,6 +84,7 @@ def _ready(status: Document) -> str:
 
 
 def format_age(moment: str | None, now: float) -> str:
+    """Formats a timestamp as a relative time."""
     if not moment:
         return "never"
     seconds = max(0, int(now - parse_timestamp(moment).timestamp()))
@@ -90,27 +95,28 @@ def format_age(moment: str | None, now: float) -> str:
 
 
 def format_node(resource: Document, now: float | None = None) -> str:
+    """Formats the status and configuration of one node."""
     properties = resource["properties"]
     status, settings = properties.get("status", {}), properties.get("nodeConfig", {})
     desired_version = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
-    reached = status.get("appliedConfigVersion")
+    applied = status.get("appliedConfigVersion")
     rows = {
         "name": resource["name"],
         "id": resource["id"],
-        "ready": _because(status),
+        "ready": _ready_with_cause(status),
         "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
-        "configVersion": properties["configVersion"] + (f" (the node has {reached})" if reached else ""),
+        "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
         "azure": properties.get("azureAuth", {}).get("method", "none"),
-        "joins by": _join_method(properties.get("kubernetesAuth", {})),
-        "monitored": "yes" if properties.get("continuousMonitoring") else "no",
+        "kubelet auth": _join_method(properties.get("kubernetesAuth", {})),
+        "managed": "yes" if properties.get("continuousMonitoring") else "no",
         "server": settings.get("kubelet", {}).get("serverURL", ""),
         "vpn": _vpn(settings.get("vpn", {})),
         "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
         "taints": ", ".join(map(format_taint, settings.get("taints", ()))),
         "agent": status.get("agentVersion", ""),
-        "changed by": resource.get("systemData", {}).get("lastModifiedBy", ""),
+        "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
     return format_pairs(rows)
 
@@ -121,17 +127,17 @@ def _join_method(auth: Document) -> str:
 
 
 def _vpn(vpn: Document) -> str:
-    """By what it differs from the usual one."""
+    """Formats the VPN settings that differ from the defaults."""
     if not vpn.get("enabled"):
         return ""
     return ", ".join(["yes", *(str(vpn[name]) for name in ("gatewayName", "p2sGatewayCIDR") if name in vpn)])
 
 
-def _because(status: Document) -> str:
+def _ready_with_cause(status: Document) -> str:
     found: list[Document] = [each for each in status.get("conditions", ()) if each["type"] == "Ready"]
     ready = found[0] if found else {}
-    why = ready.get("message") or ready.get("reason", "")
-    return f"{ready.get('status', 'Unknown')}{f' ({why})' if why else ''}"
+    cause = ready.get("message") or ready.get("reason", "")
+    return f"{ready.get('status', 'Unknown')}{f' ({cause})' if cause else ''}"
 
 
 def _running(status: Document) -> str:
@@ -140,13 +146,14 @@ def _running(status: Document) -> str:
 
 
 def format_pairs(pairs: Mapping[str, str]) -> str:
-    """One a line, without those that say nothing."""
+    """Formats pairs one per line, without empty values."""
     width = max(map(len, pairs)) + 2
     return "\n".join(f"{name:<{width}}{value}" for name, value in pairs.items() if value)
 
 
 def format_events(found: Sequence[Document]) -> str:
-    return format_table([_event(each) for each in found], EVENT_COLUMNS) if found else "no events"
+    """Formats audit events as a table."""
+    return format_table([_event(each) for each in found], EVENT_COLUMNS) if found else "No events."
 
 
 def _event(event: Document) -> tuple[str, ...]:
@@ -159,5 +166,5 @@ def _event(event: Document) -> tuple[str, ...]:
 
 def _short(value: object) -> str:
     if isinstance(value, dict):
-        return "+".join(map(str, value)) or "nothing"
+        return "+".join(map(str, value)) or "none"
     return str(value)

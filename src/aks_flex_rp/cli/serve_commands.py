@@ -1,4 +1,4 @@
-"""Commands `init` and `serve`."""
+"""Commands `init` and `serve`: prepare and run the service."""
 
 from __future__ import annotations
 
@@ -32,25 +32,28 @@ def attach(app: typer.Typer) -> None:
 
 
 def init(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
-    """Make everything that `serve` needs: keys, certificates, admin key, database. What is there already stays."""
+    """Create keys, certificates, admin key and database.
+
+    Existing files are kept. `serve` also creates missing files.
+    """
     settings = command_context.load_settings(config, state)
     files = _files(settings)
-    there = {name for name, (file, _) in files.items() if file.exists()}
+    existing = {name for name, (file, _) in files.items() if file.exists()}
     asyncio.run(_prepare(settings))
-    made = {name: str(file) for name, (file, _) in files.items() if file.exists()}
-    rows = [("there" if name in there else "made", files[name][1], made[name]) for name in made]
+    paths = {name: str(file) for name, (file, _) in files.items() if file.exists()}
+    rows = [("exists" if name in existing else "created", files[name][1], paths[name]) for name in paths]
     output.print_result(
-        output.format_table(rows, ("", "WHAT", "WHERE")), {"stateDir": str(settings.state_dir), **made}, json
+        output.format_table(rows, ("STATUS", "ITEM", "PATH")), {"stateDir": str(settings.state_dir), **paths}, json
     )
-    output.print_note("next: `aks-flex-rp serve`; keep a copy of the keys, without which no secret can be read again")
+    output.print_note("Next: run `aks-flex-rp serve`. Back up the keys: without them no secret can be decrypted.")
 
 
 def _files(settings: ServiceSettings) -> dict[str, tuple[Path, str]]:
     return {
-        "keys": (settings.keys, "keys that encrypt secrets"),
-        "adminKey": (settings.admin_key_file, "the admin key, for `node` and the API"),
-        "ca": (settings.state_dir / "tls" / "ca.crt", "the CA certificate that callers trust"),
-        "database": (settings.sqlite_file, "the database"),
+        "keys": (settings.keys, "encryption keys"),
+        "adminKey": (settings.admin_key_file, "admin key for the CLI and the API"),
+        "ca": (settings.state_dir / "tls" / "ca.crt", "CA certificate of the service"),
+        "database": (settings.sqlite_file, "database"),
     }
 
 
@@ -66,24 +69,27 @@ async def _prepare(settings: ServiceSettings) -> None:
 def serve(
     config: ConfigOption = None,
     state: StateOption = None,
-    listen: Annotated[str | None, typer.Option(help="Address and port, such as 0.0.0.0:8443.")] = None,
-    url: Annotated[str | None, typer.Option("--url", help="How machines reach it, https://host:port.")] = None,
-    log_format: Annotated[
-        LogFormat | None, typer.Option(help="json, or text, which it is on a terminal by itself.")
+    listen: Annotated[
+        str | None, typer.Option(help="Address and port to listen on, for example 0.0.0.0:8443.")
     ] = None,
+    url: Annotated[str | None, typer.Option("--url", help="Public URL of the service, https://HOST:PORT.")] = None,
+    log_format: Annotated[LogFormat | None, typer.Option(help="Log format. Default on a terminal: text.")] = None,
 ) -> None:
-    """Run the service. With no configuration at all it works for one machine, and says how to use it."""
+    """Run the service.
+
+    Runs with local defaults if no configuration exists, and prints the next steps.
+    """
     settings = command_context.load_settings(config, state, listen=listen, publicUrl=url)
     if sys.stderr.isatty():
-        output.print_note(f"starting from {settings.state_dir} …")
+        output.print_note(f"Starting with state directory {settings.state_dir} …")
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, _end)
     with _locked(settings) as lock, suppress(KeyboardInterrupt):
-        _serve(settings, lock, log_format or _usual_format(settings))
+        _serve(settings, lock, log_format or _default_format(settings))
 
 
 def _end(*_: object) -> None:
-    """Until the service listens to signals itself: whatever has begun ends as after Ctrl-C."""
+    """Handles SIGINT and SIGTERM until the server installs its own handlers."""
     raise KeyboardInterrupt
 
 
@@ -101,6 +107,7 @@ def _serve(settings: ServiceSettings, lock: instance_lock.InstanceLock | None, l
 
 
 def key_ids(settings: ServiceSettings) -> list[str]:
+    """Returns the IDs of the encryption keys, newest first."""
     from aks_flex_rp.crypto import encryption
 
     return [each.id for each in encryption.list_keys(settings.keys, os.environ)]
@@ -108,7 +115,8 @@ def key_ids(settings: ServiceSettings) -> list[str]:
 
 @contextmanager
 def _locked(settings: ServiceSettings) -> Iterator[instance_lock.InstanceLock | None]:
-    """SQLite serves one process. Replicas on PostgreSQL may share a directory; the first is the one that is found."""
+    """Locks the state directory. SQLite allows one process. Replicas with PostgreSQL can share a directory: only the
+    first one holds the lock."""
     try:
         with instance_lock.exclusive(settings.state_dir) as lock:
             yield lock
@@ -118,13 +126,13 @@ def _locked(settings: ServiceSettings) -> Iterator[instance_lock.InstanceLock | 
         yield None
 
 
-def _usual_format(settings: ServiceSettings) -> LogFormat:
+def _default_format(settings: ServiceSettings) -> LogFormat:
     is_set = "format" in settings.log.model_fields_set
     return "text" if sys.stderr.isatty() and not is_set else settings.log.format
 
 
 def _greet(service: Service, port: int) -> None:
-    """For a person at a terminal; a log has no use for it."""
+    """Prints the next steps on a terminal, and one line otherwise."""
     if sys.stderr.isatty():
         output.print_note(greeting(service.settings, port))
     else:
@@ -132,26 +140,27 @@ def _greet(service: Service, port: int) -> None:
 
 
 def greeting(settings: ServiceSettings, port: int) -> str:
-    where = "" if str(settings.state_dir) == _usual_state() else f" --state {settings.state_dir}"
+    """Returns the text with the next steps."""
+    state_option = "" if str(settings.state_dir) == _default_state() else f" --state {settings.state_dir}"
     lines = [
         "",
         f"  aks-flex-rp serves {settings.origin}  (port {port})",
         "",
-        "  in another terminal:",
-        f"    aks-flex-rp cluster add CLUSTER-ID --kubeconfig FILE{where}",
-        "        let it make nodes for a cluster",
-        f"    aks-flex-rp node create --name edge-1{where}",
-        "        describe a node",
-        f"    aks-flex-rp node join-command --name edge-1{where}",
-        "        the one line for the machine",
+        "  In another terminal:",
+        f"    aks-flex-rp cluster add CLUSTER-ID --kubeconfig FILE{state_option}",
+        "        add a cluster",
+        f"    aks-flex-rp node create --name edge-1{state_option}",
+        "        create a node",
+        f"    aks-flex-rp node join-command --name edge-1{state_option}",
+        "        print the command to run on the machine",
         "",
         f"  admin key  {settings.admin_key_file}",
         f"  CA         {settings.state_dir / 'tls' / 'ca.crt'}",
-        "  stop with Ctrl-C",
+        "  Stop with Ctrl-C.",
         "",
     ]
     return "\n".join(lines)
 
 
-def _usual_state() -> str:
+def _default_state() -> str:
     return str(command_context.load_settings(None, None).state_dir)

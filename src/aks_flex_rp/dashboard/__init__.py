@@ -1,1 +1,1 @@
-"""Web pages: fleet, node, node creation, audit. Rendered on the server; scripts only refresh them."""
+"""Web dashboard: fleet, node, node creation, audit and help pages. Rendered on the server, refreshed by a script."""

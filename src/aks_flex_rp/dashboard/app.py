@@ -52,6 +52,8 @@ log = logging.getLogger("aks_flex_rp.pages")
 
 @dataclass(frozen=True)
 class Dashboard:
+    """All pages of the dashboard and their routes."""
+
     pages: PageRenderer
     sessions: SessionManager
     sign_in_page: SignInPage
@@ -66,14 +68,14 @@ class Dashboard:
     help_page: HelpPage
 
     def routes(self) -> list[Route]:
-        signing = self.sign_in_page
+        sign_in = self.sign_in_page
         return [
-            *self._open("/ui/sign-in", signing.ask),
-            *self._open("/ui/sign-in/key", signing.by_key, "POST"),
-            *self._open("/ui/sign-in/entra", signing.begin_entra),
-            *self._open("/ui/sign-in/entra/done", signing.end_entra),
+            *self._open("/ui/sign-in", sign_in.ask),
+            *self._open("/ui/sign-in/key", sign_in.by_key, "POST"),
+            *self._open("/ui/sign-in/entra", sign_in.begin_entra),
+            *self._open("/ui/sign-in/entra/done", sign_in.end_entra),
             *self._open("/ui/assets/{mark}/{name}", self._asset),
-            *self._closed("/ui/sign-out", post=signing.sign_out),
+            *self._closed("/ui/sign-out", post=sign_in.sign_out),
             *self._closed("/", self.fleet.show),
             *self._closed(NODE_PATH, self.nodes.show),
             *self._closed(f"{NODE_PATH}/edit", self.edit_page.ask, self.edit_page.save),
@@ -85,17 +87,20 @@ class Dashboard:
             *self._closed("/ui/audit.csv", self.audit_page.export_csv),
             *self._closed("/ui/audit.json", self.audit_page.export_json),
             *self._closed("/ui/help/{name}", self.help_page.show),
-            *self._open("/ui/{rest:path}", self._nothing),
+            *self._open("/ui/{rest:path}", self._not_found),
         ]
 
     def _open(self, path: str, answer: Answer, method: str = "GET") -> list[Route]:
-        """For anybody."""
+        """Adds a route that requires no session."""
         return [Route(path, self._guarded(answer), methods=[method])]
 
     def _closed(self, path: str, get: Page | None = None, post: Page | None = None) -> list[Route]:
-        """For those who are signed in; what changes something only by a form of our own pages."""
+        """Adds routes that require a session. A POST must also carry the session's CSRF token."""
         routes = [Route(path, self._guarded(self._signed_in(get)), methods=["GET"])] if get else []
-        return [*routes, *([Route(path, self._guarded(self._formed(post)), methods=["POST"])] if post else [])]
+        return [
+            *routes,
+            *([Route(path, self._guarded(self._with_csrf_check(post)), methods=["POST"])] if post else []),
+        ]
 
     def _signed_in(self, page: Page) -> Answer:
         async def answer(incoming: Incoming) -> Response:
@@ -103,22 +108,22 @@ class Dashboard:
             session = await self.sessions.find(incoming.cookies.get(SESSION_COOKIE, ""), by_hand=by_hand)
             if session is None:
                 return self._sign_in_first(incoming)
-            return await page(await self._visit(incoming, session))
+            return await page(await self._page_request(incoming, session))
 
         return answer
 
-    async def _visit(self, incoming: Incoming, session: SignedInUser) -> PageRequest:
+    async def _page_request(self, incoming: Incoming, session: SignedInUser) -> PageRequest:
         may_create = bool(await self.fleet.scopes.clusters(session.caller, Operation.WRITE))
         return PageRequest(incoming, http_messages.new_request_id(), session, may_create)
 
     def _sign_in_first(self, incoming: Incoming) -> Response:
-        if LIVE_HEADER in incoming.headers:  # a script, which takes the whole page there
+        if LIVE_HEADER in incoming.headers:  # from the refresh script, which then reloads the page
             return Response(status_code=401, headers=self.pages.headers)
         target = incoming.url.path + (f"?{incoming.url.query}" if incoming.url.query else "")
         back = target if incoming.method == "GET" else "/"
         return page_request.redirect("/ui/sign-in" + (f"?next={quote(back)}" if back != "/" else ""))
 
-    def _formed(self, page: Page) -> Answer:
+    def _with_csrf_check(self, page: Page) -> Answer:
         async def answer(incoming: Incoming) -> Response:
             session = await self.sessions.find(incoming.cookies.get(SESSION_COOKIE, ""))
             if session is None:
@@ -126,12 +131,12 @@ class Dashboard:
             form = await page_request.read_form(incoming)
             if not session.sent(form.pop("csrf", "")):
                 raise page_request.foreign_form()
-            return await page(replace(await self._visit(incoming, session), form=form))
+            return await page(replace(await self._page_request(incoming, session), form=form))
 
         return answer
 
     def _guarded(self, answer: Answer) -> Answer:
-        """Whatever happens, there is a page."""
+        """Renders every error of a handler as an error page."""
 
         async def guarded(incoming: Incoming) -> Response:
             try:
@@ -142,8 +147,8 @@ class Dashboard:
                 return self._problem(http_messages.arm_error(error, http_messages.new_request_id()))
             except Exception:
                 request_id = http_messages.new_request_id()
-                log.exception("A page failed.", extra={"request": request_id})
-                message = f"The service made a mistake. Its log says more at the id {request_id}."
+                log.exception("Rendering a page failed.", extra={"request": request_id})
+                message = f"Internal error. Search the service log for the request ID {request_id}."
                 return self._problem(ArmError(500, "InternalServerError", message))
 
         return guarded
@@ -156,36 +161,37 @@ class Dashboard:
     async def _asset(self, incoming: Incoming) -> Response:
         name, mark = incoming.path_params["name"], incoming.path_params["mark"]
         if name not in ASSETS or incoming.url.path != page_renderer.asset_url(name):
-            raise errors.ArmError(404, "NotFound", f"There is no {name[:80]} of {mark[:80]} here.")
+            raise errors.ArmError(404, "NotFound", f"The asset {mark[:80]}/{name[:80]} does not exist.")
         headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
         return Response(page_renderer.asset(name), 200, headers, media_type=ASSETS[name])
 
-    async def _nothing(self, incoming: Incoming) -> Response:
-        raise ArmError(404, "NotFound", f"There is no page at {incoming.url.path[:200]}.")
+    async def _not_found(self, incoming: Incoming) -> Response:
+        raise ArmError(404, "NotFound", f"The page {incoming.url.path[:200]} does not exist.")
 
 
 def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sealer: Sealer) -> Dashboard:
+    """Builds the dashboard from the service settings and the routes of the API."""
     dashboard_settings, authorizer = settings.dashboard, arm.authorizer
     entra = _entra(settings, sealer)
     pages = PageRenderer([entra.authority] if entra else ())
     sessions = SessionManager(authorizer.context.store, dashboard_settings, lambda: key.fingerprint)
     scopes = DashboardScopes(authorizer)
-    handing = ConfigUrlCookie(sealer)
+    url_cookie = ConfigUrlCookie(sealer)
     by_key = key if dashboard_settings.admin_key else None
-    signing_in = SignInPage(
+    sign_in_page = SignInPage(
         pages, sessions, authorizer.context.store, authorizer.limits, by_key, str(settings.admin_key_file), entra
     )
     return Dashboard(
         pages,
         sessions,
-        signing_in,
+        sign_in_page,
         FleetPage(pages, scopes, FleetCounter(authorizer.context.store)),
         NodeDetailPage(pages, scopes, arm.queries),
         EditPage(pages, scopes, arm.queries, arm.commands),
-        TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, handing),
+        TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, url_cookie),
         DeletePage(pages, scopes, arm.queries, arm.commands),
-        CreatePage(pages, scopes, arm, handing),
-        JoinPage(pages, scopes, arm.queries, handing),
+        CreatePage(pages, scopes, arm, url_cookie),
+        JoinPage(pages, scopes, arm.queries, url_cookie),
         AuditPage(pages, scopes),
         HelpPage(pages),
     )

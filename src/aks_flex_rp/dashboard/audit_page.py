@@ -1,4 +1,4 @@
-"""Audit page: search, pages, and export as CSV or JSON."""
+"""Audit page: filters and pages through the audit log, and exports it as CSV or JSON."""
 
 from __future__ import annotations
 
@@ -40,18 +40,20 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 async def as_csv(batches: AsyncIterator[list[AuditEvent]]) -> AsyncIterator[bytes]:
+    """Yields the events as CSV, batch by batch."""
     yield _lines([COLUMNS])
     async for batch in batches:
         yield _lines(map(_row, batch))
 
 
 async def as_json(batches: AsyncIterator[list[AuditEvent]]) -> AsyncIterator[bytes]:
-    between = b'{"value":[\n'
+    """Yields the events as one JSON document, event by event."""
+    separator = b'{"value":[\n'
     async for batch in batches:
         for event in batch:
-            yield between + json.dumps(event_document(event), ensure_ascii=False).encode()
-            between = b",\n"
-    yield b"\n]}\n" if between == b",\n" else b'{"value":[]}\n'
+            yield separator + json.dumps(event_document(event), ensure_ascii=False).encode()
+            separator = b",\n"
+    yield b"\n]}\n" if separator == b",\n" else b'{"value":[]}\n'
 
 
 def _lines(rows: Iterable[Iterable[object]]) -> bytes:
@@ -67,15 +69,15 @@ def _row(event: AuditEvent) -> list[object]:
 
 
 def escape_formula(value: object) -> object:
-    """A spreadsheet takes text that begins like a formula for one, and names come from strangers."""
+    """Prefixes text that a spreadsheet would evaluate as a formula: names in events are untrusted."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
 SIZE = 50
-MOST_LOOKED = 5_000  # events that one page looks through
-MOST_EXPORTED = 50_000
+MAX_SEARCHED = 5_000  # events that one page searches
+MAX_EXPORTED = 50_000
 FILTERS = ("who", "what", "outcome", "since", "until", "node", "cluster", "resource")
-# In the order of a node's life, then of a cluster's, then of people.
+# In the order of a node's life cycle, then a cluster's, then sign-ins.
 KINDS = {
     **node_history.EVENT_LABELS,
     AuditAction.UPDATE: "Changed",
@@ -85,25 +87,25 @@ KINDS = {
     AuditAction.REPORT_STATUS: "Status reported",
     AuditAction.CLUSTER_ADDED: "Cluster added",
     AuditAction.CLUSTER_RENEWED: "Cluster added again",
-    AuditAction.CLUSTER_CHANGED: "Cluster has changed",
+    AuditAction.CLUSTER_CHANGED: "Cluster changed",
     AuditAction.CLUSTER_REMOVED: "Cluster removed",
     AuditAction.SIGN_IN: "Signed in",
 }
 DENIED = {
     **node_history.DENIED,
-    AuditAction.LIST: "Listing nodes was refused",
-    AuditAction.SIGN_IN: "Signing in was refused",
+    AuditAction.LIST: "List denied",
+    AuditAction.SIGN_IN: "Sign-in denied",
 }
 
 
 @dataclass(frozen=True)
 class AuditRow:
-    """An event as the page shows it."""
+    """One row of the audit page."""
 
     event: AuditEvent
     text: str
-    name: str  # of what it was done to
-    link: str  # to its page; empty where there is none
+    name: str  # of the resource
+    link: str  # to the resource's page; empty when it has none
 
     @property
     def denied(self) -> bool:
@@ -116,14 +118,16 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class AuditPage:
+    """Serves the audit page and its exports."""
+
     pages: PageRenderer
     scopes: DashboardScopes
 
     async def show(self, page_request: PageRequest) -> Response:
         if not _everything(page_request) and not await self.scopes.clusters(page_request.caller, Operation.AUDIT):
             return self.pages.show("audit_nowhere", page_request)
-        clusters, where, selection = await self._let_in(page_request)
-        found = await audit_query.audit_slice(self.scopes.authorizer.context.store, selection, SIZE, MOST_LOOKED)
+        clusters, where, selection = await self._authorize(page_request)
+        found = await audit_query.audit_slice(self.scopes.authorizer.context.store, selection, SIZE, MAX_SEARCHED)
         filters = {name: page_request.query[name] for name in FILTERS if page_request.query.get(name)}
         return self.pages.show(
             "audit",
@@ -140,8 +144,8 @@ class AuditPage:
             csv=_link("/ui/audit.csv", filters),
             json=_link("/ui/audit.json", filters),
             kinds=KINDS,
-            most_exported=MOST_EXPORTED,
-            most_looked=MOST_LOOKED,
+            max_exported=MAX_EXPORTED,
+            max_searched=MAX_SEARCHED,
         )
 
     async def export_csv(self, page_request: PageRequest) -> Response:
@@ -151,20 +155,20 @@ class AuditPage:
         return await self._export(page_request, as_json, "json", "application/json; charset=utf-8")
 
     async def _export(self, page_request: PageRequest, file: File, suffix: str, kind: str) -> Response:
-        """Written as it is read: no more than a batch of it is ever in memory."""
-        _, _, selection = await self._let_in(page_request)
+        """Streams the export, so that at most one batch is in memory."""
+        _, _, selection = await self._authorize(page_request)
         now = format_utc(self.scopes.authorizer.context.now()).replace(":", "")
         headers = {**self.pages.headers, "Content-Disposition": f'attachment; filename="audit-{now}.{suffix}"'}
         return StreamingResponse(file(self._fitting(selection)), 200, headers, media_type=kind)
 
     async def _fitting(self, query: AuditQuery) -> AsyncIterator[list[AuditEvent]]:
-        async for batch in audit_query.search_batches(self.scopes.authorizer.context.store, query, MOST_EXPORTED):
+        async for batch in audit_query.search_batches(self.scopes.authorizer.context.store, query, MAX_EXPORTED):
             yield [each for each in batch if query.fits(each)]
 
-    async def _let_in(self, page_request: PageRequest) -> tuple[Sequence[ShownCluster], AuditScope, AuditQuery]:
-        """As in the API: the admin key sees everything, others one cluster at a time, where they may."""
-        doors = self.scopes.authorizer
-        if wait := doors.retry_after(page_request.caller, None, "read"):
+    async def _authorize(self, page_request: PageRequest) -> tuple[Sequence[ShownCluster], AuditScope, AuditQuery]:
+        """Authorizes the query as the API does: the admin key reads everything, others one permitted cluster."""
+        authorizer = self.scopes.authorizer
+        if wait := authorizer.retry_after(page_request.caller, None, "read"):
             raise errors.too_many_requests(wait)
         clusters = await self.scopes.clusters(page_request.caller, Operation.AUDIT)
         where = parse_scope(page_request.query)
@@ -173,13 +177,14 @@ class AuditPage:
                 raise errors.forbidden(page_request.caller, azure_action(Operation.AUDIT), where.other or "/")
             where = AuditScope(clusters[0].id, where.node)
         if where.cluster:
-            known = await doors.context.clusters.find(where.cluster.key) is not None
-            if not await doors.roles.allows(page_request.caller, Operation.AUDIT, where.cluster, ask=known):
+            known = await authorizer.context.clusters.find(where.cluster.key) is not None
+            if not await authorizer.roles.allows(page_request.caller, Operation.AUDIT, where.cluster, ask=known):
                 raise errors.forbidden(page_request.caller, azure_action(Operation.AUDIT), where.resource)
         return clusters, where, parse_query(page_request.query, where)
 
 
 def audit_row(event: AuditEvent, clusters: Sequence[ShownCluster]) -> AuditRow:
+    """Returns the row of an event, linked to its node when the caller can see the cluster."""
     denied = DENIED.get(event.what) if event.outcome is AuditOutcome.DENIED else None
     text = denied or KINDS.get(event.what, event.what)
     where = parse_scope({"resource": event.resource})

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 BATCH = 500
-CLOCKS = 3600.0  # seconds by which replicas may disagree: what is that much too old has nothing newer behind it
+CLOCK_SKEW = 3600.0  # seconds; with that margin, no event before an old one is newer
 OUTCOMES = tuple(AuditOutcome)
 MAX_TEXT_LENGTH = 512
 _NODE = re.compile(r"(?i)(?P<cluster>/.*)/flexnodeconfig(?:/(?P<node>[^/]*))?")
@@ -25,17 +25,19 @@ _NODE = re.compile(r"(?i)(?P<cluster>/.*)/flexnodeconfig(?:/(?P<node>[^/]*))?")
 
 @dataclass(frozen=True)
 class AuditQuery:
-    resource: str = ""  # an id, and all below it; empty for everything
+    """Filters of an audit search."""
+
+    resource: str = ""  # an ID and everything below it; empty for all resources
     who: str = ""
     what: str = ""
     outcome: AuditOutcome | None = None
-    node: str = ""  # of any cluster, where none is chosen
+    node: str = ""  # of any cluster; used when no cluster is selected
     since: float = 0.0
     until: float = 0.0
     before: int = 0
 
     def fits(self, event: AuditEvent) -> bool:
-        """What the store does not look for itself."""
+        """Applies the filters that the store does not apply."""
         return (
             self.outcome in {None, event.outcome}
             and event.at >= self.since
@@ -46,11 +48,11 @@ class AuditQuery:
 
 @dataclass(frozen=True)
 class AuditScope:
-    """Where the events are to be from."""
+    """The cluster or node whose events are searched."""
 
     cluster: ClusterId | None = None
     node: str = ""
-    other: str = ""  # what is no cluster and no node
+    other: str = ""  # an ID that is neither a cluster nor a node
 
     @property
     def resource(self) -> str:
@@ -60,7 +62,7 @@ class AuditScope:
 
 
 def parse_scope(query: Mapping[str, str]) -> AuditScope:
-    """From an id, as links have it, or from the fields of the form."""
+    """Reads the scope from a resource ID (links) or from the fields of the form."""
     text = query.get("resource", "")[:MAX_TEXT_LENGTH]
     resource = text.rstrip("/") or text[:1]
     found = _NODE.fullmatch(resource)
@@ -75,7 +77,7 @@ def parse_scope(query: Mapping[str, str]) -> AuditScope:
 
 
 def parse_query(query: Mapping[str, str], where: AuditScope) -> AuditQuery:
-    """What cannot be meant is left out: an old link still leads somewhere."""
+    """Reads the filters from the query string. Ignores invalid values, so that old links still work."""
     before = query.get("before", "")
     last_day = day(query.get("until", ""))
     return AuditQuery(
@@ -91,7 +93,7 @@ def parse_query(query: Mapping[str, str], where: AuditScope) -> AuditQuery:
 
 
 def day(text: str) -> float:
-    """When a day begins, as browsers write days; 0 for what is none."""
+    """Returns the start of a day (YYYY-MM-DD, UTC) as a timestamp; 0 for other text."""
     try:
         return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
@@ -99,35 +101,36 @@ def day(text: str) -> float:
 
 
 async def search_batches(store: Store, query: AuditQuery, most: int) -> AsyncIterator[list[AuditEvent]]:
-    """Batch by batch, what fits and what does not, until `most` were looked at or there are no more."""
-    before, looked = query.before, 0
-    while looked < most:
-        limit = min(BATCH, most - looked)
+    """Yields unfiltered batches, newest first, until `most` events were searched or none are left."""
+    before, searched = query.before, 0
+    while searched < most:
+        limit = min(BATCH, most - searched)
         found = await store.audit(
             resource=query.resource, caller=query.who, what=query.what, before=before, limit=limit
         )
         if found:
             yield list(found)
-        if len(found) < limit or found[-1].at < query.since - CLOCKS:
+        if len(found) < limit or found[-1].at < query.since - CLOCK_SKEW:
             return
-        looked, before = looked + len(found), found[-1].sequence
+        searched, before = searched + len(found), found[-1].sequence
 
 
 @dataclass(frozen=True)
 class AuditSlice:
-    """Of the audit, what one page shows."""
+    """The events of one page."""
 
     events: tuple[AuditEvent, ...]
-    next: int  # before which event the next page begins; 0 for none
-    cut: bool = False  # looking was ended before the page was full
+    next: int  # the sequence number that the next page starts before; 0 on the last page
+    cut: bool = False  # the search limit was reached before the page was full
 
 
 async def audit_slice(store: Store, query: AuditQuery, size: int, most: int) -> AuditSlice:
+    """Returns up to `size` matching events, after searching at most `most` events."""
     found: list[AuditEvent] = []
-    looked, last = 0, 0
+    searched, last = 0, 0
     async for batch in search_batches(store, query, most):
         found += [each for each in batch if query.fits(each)]
-        looked, last = looked + len(batch), batch[-1].sequence
+        searched, last = searched + len(batch), batch[-1].sequence
         if len(found) > size:
             return AuditSlice(tuple(found[:size]), found[size - 1].sequence)
-    return AuditSlice(tuple(found), last if looked >= most else 0, cut=looked >= most)
+    return AuditSlice(tuple(found), last if searched >= most else 0, cut=searched >= most)

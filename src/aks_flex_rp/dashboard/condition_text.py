@@ -21,6 +21,8 @@ ConditionMood = Literal["good", "bad", "unknown"]
 
 @dataclass(frozen=True)
 class Explanation:
+    """Text and remedy of a reason or state."""
+
     text: str
     remedy: str = ""
     see: str = ""  # the entry of the error catalogue that says more
@@ -88,7 +90,7 @@ def explain_condition(condition: Mapping[str, str]) -> ConditionRow:
 
 
 def state_of(status: Document) -> FleetState:
-    """As the fleet counts it."""
+    """Returns the fleet state of a node from its status document."""
     ready, joined = _ready(status), status.get("joinState") == JoinPhase.JOINED
     if ready.get("reason") == "NodeNotReporting" and joined:
         return FleetState.NOT_REPORTING
@@ -101,7 +103,7 @@ def state_of(status: Document) -> FleetState:
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """How a node is, on top of its page."""
+    """The summary at the top of a node page."""
 
     state: FleetState
     text: str
@@ -111,7 +113,7 @@ class NodeSummary:
 
 
 def summarize(status: Document, remedy: str = "") -> NodeSummary:
-    """`remedy` is what helps one that could not join."""
+    """Summarizes a status document. `remedy` is shown for a node that could not join."""
     state = state_of(status)
     about = explain_condition(_ready(status))
     if state is FleetState.FAILED:

@@ -45,24 +45,26 @@ ONLY_NEW = Preconditions(if_none_match="*")
 
 @dataclass(frozen=True)
 class WizardForm:
-    """A step of the form, as it is to be shown."""
+    """One step of the wizard to render."""
 
     draft: NodeDraft
     step: int = 1
-    troubles: Sequence[DraftError] = ()
-    focus: str = ""  # the field that a person goes on at
+    errors: Sequence[DraftError] = ()
+    focus: str = ""  # the field that receives the focus
     status: int = 200
 
     def wrong(self, name: str) -> str:
-        return next((each.message for each in self.troubles if each.field == name), "")
+        return next((each.message for each in self.errors if each.field == name), "")
 
 
 @dataclass(frozen=True)
 class CreatePage:
+    """Serves the wizard that creates a node."""
+
     pages: PageRenderer
     scopes: DashboardScopes
     arm: ArmRoutes
-    handing: ConfigUrlCookie
+    url_cookie: ConfigUrlCookie
 
     async def show(self, page_request: PageRequest) -> Response:
         clusters = await self.scopes.clusters(page_request.caller, Operation.WRITE)
@@ -72,62 +74,62 @@ class CreatePage:
         return await self._page(page_request, clusters, WizardForm(begun))
 
     async def take(self, page_request: PageRequest) -> Response:
-        """A step that was filled in, and where to go from it."""
+        """Handles a posted step: navigates, validates or creates the node."""
         clusters = await self.scopes.clusters(page_request.caller, Operation.WRITE)
         found, step, to = (
             parse_draft(page_request.form),
             _step(page_request.form.get("step", "")),
             page_request.form.get("to", ""),
         )
-        await self._refuse_strangers(page_request, clusters, found)
+        await self._check_cluster_access(page_request, clusters, found)
         if to == "create" and step == REVIEW:
             return await self._create(page_request, clusters, found)
         if (form := navigate(found, step, to)) is None:
-            form = await self._judged(page_request, clusters, found, step)
+            form = await self._next_step(page_request, clusters, found, step)
         return await self._page(page_request, clusters, form)
 
-    async def _refuse_strangers(
+    async def _check_cluster_access(
         self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
     ) -> None:
-        """Who names a cluster that the form did not offer is told so as by the API, and noted in the audit."""
+        """Rejects a cluster that the form did not offer, as the API does, and audits the attempt."""
         cluster_id = parse_cluster_id(found["cluster"])
         if cluster_id and cluster_id.key not in {each.id.key for each in clusters}:
             await self.scopes.new_node(page_request, cluster_id, found["name"] or "new")
 
-    async def _judged(
+    async def _next_step(
         self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft, step: int
     ) -> WizardForm:
-        """The next step; or the first one with something wrong, which may be an earlier one."""
-        troubles = await self._troubles(page_request, clusters, found)
-        return first_invalid_step(found, [each for each in troubles if each.step <= step]) or WizardForm(
+        """Returns the next step, or the first step with an error, which may be an earlier one."""
+        errors = await self._validate(page_request, clusters, found)
+        return first_invalid_step(found, [each for each in errors if each.step <= step]) or WizardForm(
             found, min(step + 1, REVIEW)
         )
 
-    async def _troubles(
+    async def _validate(
         self, page_request: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft
     ) -> list[DraftError]:
-        """The secret is not there yet, and not missed."""
-        troubles = form_errors(found, {each.id.key for each in clusters})
-        if any(each.step == 1 for each in troubles):
-            return troubles
+        """Validates all fields but the secret, which is entered in the last step."""
+        errors = form_errors(found, {each.id.key for each in clusters})
+        if any(each.step == 1 for each in errors):
+            return errors
         chosen = next(each for each in clusters if each.id.key == found["cluster"])
         try:
             _, known, _ = await self.scopes.new_node(page_request, chosen.id, found["name"])
         except ArmError as error:
             if error.status != 404:
                 raise
-            return [DraftError("cluster", "The service does not reach this cluster at the moment.")]
-        if await self._is_there(known, found["name"]):
-            troubles.append(name_taken(found))
-        fields = {each.field for each in troubles}
+            return [DraftError("cluster", "The service cannot reach this cluster. Try again later.")]
+        if await self._exists(known, found["name"]):
+            errors.append(name_taken(found))
+        fields = {each.field for each in errors}
         judged = [
             each
             for each in locate_draft_errors(found, validate_draft(found, known))
             if each.field not in {SECRET, *fields}
         ]
-        return [*troubles, *judged]
+        return [*errors, *judged]
 
-    async def _is_there(self, cluster: ClusterInfo, name: str) -> bool:
+    async def _exists(self, cluster: ClusterInfo, name: str) -> bool:
         try:
             await self.arm.queries.get(cluster, name)
         except ArmError as error:
@@ -137,8 +139,8 @@ class CreatePage:
         return True
 
     async def _create(self, visit: PageRequest, clusters: Sequence[ShownCluster], found: NodeDraft) -> Response:
-        if troubles := form_errors(found, {each.id.key for each in clusters}):
-            return await self._page(visit, clusters, first_invalid_step(found, troubles) or WizardForm(found, REVIEW))
+        if errors := form_errors(found, {each.id.key for each in clusters}):
+            return await self._page(visit, clusters, first_invalid_step(found, errors) or WizardForm(found, REVIEW))
         chosen = next(each for each in clusters if each.id.key == found["cluster"])
         try:
             written = await self._write(visit, chosen, found)
@@ -151,7 +153,7 @@ class CreatePage:
             return await self._page(visit, clusters, rejected_form(found, document))
         answer = page_request.redirect(f"{chosen.node(written.node.name)}/joining")
         if written.url:
-            self.handing.give(answer, visit, chosen.id.node(written.node.name), written.url)
+            self.url_cookie.give(answer, visit, chosen.id.node(written.node.name), written.url)
         return answer
 
     async def _write(self, page_request: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
@@ -183,7 +185,7 @@ class CreatePage:
 
 
 def wizard_options(found: NodeDraft, cluster: ClusterInfo | None) -> dict[str, Any]:
-    """What there is to choose from, in this cluster."""
+    """Returns the options that the wizard offers for this cluster."""
     version = cluster.facts.version if cluster else ""
     chosen = found["kubernetes"].removeprefix("v") or version
     server = versions.parse_version(version)
@@ -196,19 +198,19 @@ def wizard_options(found: NodeDraft, cluster: ClusterInfo | None) -> dict[str, A
         "cell_name": node_draft.cell,
         "effects": node_draft.EFFECTS,
         "components": node_draft.COMPONENTS,
-        "full": {kind: len(rows) >= node_draft.MOST_ROWS[kind] for kind, rows in _rows(found).items()},
+        "full": {kind: len(rows) >= node_draft.MAX_ROWS[kind] for kind, rows in _rows(found).items()},
     }
 
 
 def validate_draft(found: NodeDraft, cluster: ClusterInfo) -> list[Problem]:
-    """As the API will when it is sent."""
+    """Validates the draft with the rules of the API."""
     context = ValidationContext(cluster.facts.version, cluster.facts.aad, reserved_ranges=cluster.facts.taken)
     judged = bodies.validate_body(found.body(), found["name"], context)
     return judged if isinstance(judged, list) else []
 
 
 def navigate(found: NodeDraft, step: int, to: str) -> WizardForm | None:
-    """Where a button other than Next leads; what is wrong with the step may stay so for now."""
+    """Returns the step that a button other than Next leads to, without validation. Returns None for Next."""
     if to == "back":
         return WizardForm(found, max(step - 1, 1))
     if to.isdecimal():
@@ -218,13 +220,13 @@ def navigate(found: NodeDraft, step: int, to: str) -> WizardForm | None:
     if verb == "add" and kind in node_draft.ROWS:
         more = found.with_row(kind)
         return WizardForm(more, 4, focus=node_draft.cell(kind, "key", len(_rows(more)[kind]) - 1))
-    if verb == "drop" and kind in node_draft.ROWS and number in map(str, range(node_draft.MOST_ROWS[kind])):
+    if verb == "drop" and kind in node_draft.ROWS and number in map(str, range(node_draft.MAX_ROWS[kind])):
         return WizardForm(found.without_row(kind, int(number)), 4, focus=f"add-{kind}")
     return None
 
 
 def first_invalid_step(found: NodeDraft, form_errors: Sequence[DraftError], status: int = 400) -> WizardForm | None:
-    """The first step that has something wrong, with all that is wrong there."""
+    """Returns the first step with an error, with all errors of that step."""
     if not form_errors:
         return None
     first = min(each.step for each in form_errors)
@@ -232,7 +234,7 @@ def first_invalid_step(found: NodeDraft, form_errors: Sequence[DraftError], stat
 
 
 def rejected_form(found: NodeDraft, error: ArmError) -> WizardForm:
-    """Why the API did not take it."""
+    """Returns the step with the errors of the API's response."""
     if error.status == 412:
         return WizardForm(found, 1, [name_taken(found)], status=409)
     problems = [Problem(each.target, each.message) for each in error.details] or [
@@ -243,8 +245,9 @@ def rejected_form(found: NodeDraft, error: ArmError) -> WizardForm:
 
 
 def name_taken(found: NodeDraft) -> DraftError:
-    where = f"There is a node {found['name']} in this cluster already."
-    return DraftError("name", f"{where} Choose another name; or change that node, on its own page.")
+    """Returns the error for a node name that already exists."""
+    message = f"The node {found['name']} already exists in this cluster. Choose another name, or edit that node."
+    return DraftError("name", message)
 
 
 def _rows(found: NodeDraft) -> dict[str, tuple[node_draft.DraftRow, ...]]:

@@ -1,8 +1,7 @@
 """Differences between two documents, and reconstruction of an earlier document from the audit. Pure.
 
-The service stores the desired properties and knows the applied ones only by version; reverting the audited changes
-one
-by one leads back to them.
+The service stores the desired properties, and of the applied ones only the version. Reverting the audited changes one
+by one reconstructs the applied properties.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 Path = tuple[str, ...]
-ValueChange = tuple[object, object]  # what it was, and what it is; None for nothing
+ValueChange = tuple[object, object]  # before and after; None when absent
 
 WRITES = frozenset({AuditAction.CREATE, AuditAction.UPDATE, AuditAction.REGENERATE_TOKEN})
 
 
 @dataclass(frozen=True)
 class DiffLine:
-    """A setting in two documents."""
+    """One setting that differs between two documents."""
 
     name: str
-    before: str  # empty when it was not there
+    before: str  # empty when absent
     after: str
 
     @property
@@ -41,14 +40,14 @@ class DiffLine:
 
 @dataclass(frozen=True)
 class AppliedProperties:
-    """What a machine has of what is wanted."""
+    """Properties of the configuration that a machine has applied."""
 
     properties: Document
-    renewed: bool = False  # the cluster itself has changed since: its address, its authority, its version
+    renewed: bool = False  # the cluster has changed since: its address, its CA or its version
 
 
 def diff(before: Document, after: Document, above: Path = ()) -> dict[Path, ValueChange]:
-    """By the smallest things that differ: so what two people do to two labels is two things."""
+    """Returns the differences leaf by leaf, so that changes of two labels are two differences."""
     found: dict[Path, ValueChange] = {}
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)
@@ -62,25 +61,25 @@ def diff(before: Document, after: Document, above: Path = ()) -> dict[Path, Valu
 
 
 def apply_values(document: Document, values: Mapping[Path, object]) -> Document:
-    """The document with these in it; None takes out, and with it what holds nothing else."""
+    """Returns a copy with these values set. None removes a value and the parents that become empty."""
     result = copy.deepcopy(document)
     for path, value in values.items():
         if value is None:
-            _take_out(result, path)
+            _remove(result, path)
         else:
-            _put_in(result, path, copy.deepcopy(value))
+            _set(result, path, copy.deepcopy(value))
     return result
 
 
 def value_at(document: Document, path: Path) -> Any:
-    """None when there is nothing."""
+    """Returns the value at a path, or None when it does not exist."""
     here: Any = document
     for step in path:
         here = here.get(step) if isinstance(here, dict) else None
     return here
 
 
-def _put_in(document: Document, path: Path, value: object) -> None:
+def _set(document: Document, path: Path, value: object) -> None:
     for step in path[:-1]:
         if not isinstance(document.get(step), dict):
             document[step] = {}
@@ -88,17 +87,17 @@ def _put_in(document: Document, path: Path, value: object) -> None:
     document[path[-1]] = value
 
 
-def _take_out(document: Document, path: Path) -> None:
+def _remove(document: Document, path: Path) -> None:
     holder = value_at(document, path[:-1])
     if not isinstance(holder, dict) or path[-1] not in holder:
         return
     del holder[path[-1]]
     if not holder and len(path) > 1:
-        _take_out(document, path[:-1])
+        _remove(document, path[:-1])
 
 
 def diff_lines(found: Mapping[str, ValueChange]) -> list[DiffLine]:
-    """By name. What is a whole tree on one side is told leaf by leaf."""
+    """Returns one line per leaf, in the order of the names."""
     return [line for name, (old, new) in found.items() for line in _lines(name, _leaves(old), _leaves(new))]
 
 
@@ -109,18 +108,22 @@ def _lines(name: str, before: Mapping[Path, str], after: Mapping[Path, str]) -> 
 
 
 def name_of(path: Path) -> str:
-    """For people: keys with dots in them are told apart."""
+    """Returns a path as dotted text. Keys with a dot or slash are quoted."""
     return ".".join(f'"{step}"' if "." in step or "/" in step else step for step in path)
 
 
 def text_of(value: object) -> str:
+    """Returns a string as it is, other values and the empty string as JSON."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
 def applied_properties(
     desired: Document, version: int, has: str, events: Iterable[AuditEvent]
 ) -> AppliedProperties | None:
-    """`events` are the newest first. None when they do not reach back to what the machine has."""
+    """Reconstructs the properties of the applied version `has` from `events`, newest first.
+
+    Returns None when the events do not reach back to that version.
+    """
     if str(version) == has:
         return AppliedProperties(desired)
     found, renewed = desired, False
@@ -130,20 +133,24 @@ def applied_properties(
         if str(event.detail.get("configVersion")) == has:
             return AppliedProperties(found, renewed)
         if event.what is AuditAction.CREATE:
-            return None  # what it has is of an earlier life
+            return None  # applied by an earlier node of the same name
         found = revert_event(found, event)
         renewed = renewed or "changed" not in event.detail
     return None
 
 
 def revert_event(document: Document, event: AuditEvent) -> Document:
+    """Returns the document as it was before the event."""
     changes: Mapping[str, ValueChange] = event.detail.get("changed", {})
     return apply_values(document, {change_path(document, name): old for name, (old, _) in changes.items()})
 
 
 def change_path(document: Document, name: str) -> Path:
-    """Where a change of the audit was. It is written with dots, which keys have, too; what was not itself changed as
-    a whole was a tree before and after, and so it still is one here."""
+    """Returns the path of a change from its dotted name in the audit log.
+
+    Keys can contain dots, so the document decides where a key ends: the parents of a changed value are objects before
+    and after the change.
+    """
     path: list[str] = []
     here: object = document
     while isinstance(here, dict):

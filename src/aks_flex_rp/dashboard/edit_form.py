@@ -1,6 +1,6 @@
 """Edit form of a node: its properties as form fields, and form fields as properties. Pure.
 
-Properties without a field of their own are one more field, as JSON, so nothing is lost.
+Properties without a form field are edited as JSON in one more field, so that no property is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TEXTS: dict[str, Path] = {
     "window-zone": (*WINDOW, "timeZone"),
 }
 NUMBERS: dict[str, Path] = {"max-pods": (*NODE, "maxPods"), "window-minutes": (*WINDOW, "durationMinutes")}
-# What they are when nobody says anything.
+# Each check box with its path and default.
 TICKS: dict[str, tuple[Path, bool]] = {
     "monitored": (("continuousMonitoring",), False),
     "paused": ((*NODE, "updatePolicy", "paused"), False),
@@ -50,25 +50,28 @@ FIELDS_BY_PATH: dict[Path, str] = {
     TAINTS: "taints",
     WINDOW_DAYS: "window-days",
 }
+ALLOW_DOWNGRADE = "To downgrade, select “Allow downgrade” below."
 _SECRET = re.compile(r'("clientSecret"\s*:\s*)"(?:[^"\\]|\\.)*"?')
 
 
 @dataclass(frozen=True)
 class FieldError:
-    field: str  # empty when it belongs to none
+    """An error message at a form field."""
+
+    field: str  # empty for an error of the whole form
     message: str
 
 
 @dataclass
 class ParsedForm:
-    """What a form says."""
+    """Properties of a posted form, and its errors."""
 
     properties: Document
-    wrong: list[FieldError] = field(default_factory=list)
+    errors: list[FieldError] = field(default_factory=list)
 
 
 def form_fields(properties: Document) -> dict[str, str]:
-    """The fields that stand for these properties."""
+    """Returns the form fields of these properties."""
     texts = {name: str(document_diff.value_at(properties, path) or "") for name, path in {**TEXTS, **NUMBERS}.items()}
     ticks = {name: _tick(document_diff.value_at(properties, path), usual) for name, (path, usual) in TICKS.items()}
     opened = document_diff.value_at(properties, WINDOW_DAYS) or ()
@@ -86,41 +89,44 @@ def form_fields(properties: Document) -> dict[str, str]:
 
 
 def posted_fields(form: Mapping[str, str]) -> dict[str, str]:
-    """The fields of a form that was sent, to be shown again: as they were written, and never a secret."""
+    """Returns the fields of a posted form to show again, unchanged but without secrets."""
     names = ("labels", "taints", "drift", *TEXTS, *NUMBERS, *TICKS, *(f"day-{day}" for day in DAYS))
     rest = _SECRET.sub(r'\1""', form.get(REST, ""))
     return {**{name: form.get(name, "").replace("\r\n", "\n") for name in names}, REST: rest}
 
 
 def parse_form(form: Mapping[str, str], before: Document) -> ParsedForm:
-    """What is as usual and was said expressly `before` still is."""
-    wrong: list[FieldError] = []
+    """Parses a posted form. Omits default values, unless `before` sets them explicitly."""
+    errors: list[FieldError] = []
     values: dict[Path, object] = {path: form.get(name, "").strip() or None for name, path in TEXTS.items()}
     for name, path in NUMBERS.items():
-        values[path] = _number(name, form.get(name, "").strip(), wrong)
+        values[path] = _number(name, form.get(name, "").strip(), errors)
     usual: dict[Path, tuple[object, object]] = {
         path: (form.get(name) == "yes", standing) for name, (path, standing) in TICKS.items()
     }
     usual[DRIFT] = (form.get("drift") or "repair", "repair")
-    usual[LABELS] = (_labels(form.get("labels", ""), wrong), {})
-    usual[TAINTS] = (_taints(form.get("taints", ""), wrong), [])
+    usual[LABELS] = (_labels(form.get("labels", ""), errors), {})
+    usual[TAINTS] = (_taints(form.get("taints", ""), errors), [])
     usual[WINDOW_DAYS] = ([day for day in DAYS if form.get(f"day-{day}") == "yes"], [])
     for path, (value, standing) in usual.items():
         was = document_diff.value_at(before, path)
         values[path] = value if value != standing or was == standing else None
-    properties = document_diff.apply_values(_rest(form.get(REST, ""), wrong), values)
+    properties = document_diff.apply_values(_rest(form.get(REST, ""), errors), values)
     if secret := form.get(SECRET, ""):
         if isinstance(document_diff.value_at(properties, PRINCIPAL), dict):
             properties = document_diff.apply_values(properties, {(*PRINCIPAL, "clientSecret"): secret})
         else:
-            wrong.append(
-                FieldError(SECRET, "The settings below name no service principal whose secret this could be.")
+            errors.append(
+                FieldError(
+                    SECRET,
+                    "The settings below do not contain a service principal. Remove the secret, or set `azureAuth`.",
+                )
             )
-    return ParsedForm(properties, wrong)
+    return ParsedForm(properties, errors)
 
 
 def locate_errors(problems: Iterable[Problem], taints: str = "") -> list[FieldError]:
-    """What the API found wrong, at the fields that it was written in."""
+    """Maps validation problems of the API to form fields."""
     return [_located(each, [line for line in taints.splitlines() if line.strip()]) for each in problems]
 
 
@@ -129,7 +135,7 @@ def _located(problem: Problem, taints: list[str]) -> FieldError:
     if target == "azureAuth.servicePrincipal.clientSecret":
         return FieldError(SECRET, message)
     if target.startswith("versions.") and "allowDowngrade" in message:
-        message = message.partition(" If that is meant")[0] + " If that is meant, tick so below."
+        message = f"{message.partition('. ')[0].removesuffix('.')}. {ALLOW_DOWNGRADE}"  # the API names its own option
     for path, name in FIELDS_BY_PATH.items():
         dotted_path = ".".join(path)
         if target == dotted_path or target.startswith((f"{dotted_path}.", f"{dotted_path}[")):
@@ -140,7 +146,7 @@ def _located(problem: Problem, taints: list[str]) -> FieldError:
 
 
 def _which(below: str, taints: list[str]) -> str:
-    """Of many in one field, the one that is meant."""
+    """Returns the taint that an index refers to, as a prefix of the message."""
     found = re.match(r"\[(\d+)\]", below)
     if found and int(found[1]) < len(taints):
         return f"{taints[int(found[1])].strip()}: "
@@ -151,49 +157,49 @@ def _tick(value: object, usual: bool) -> str:
     return "yes" if (usual if value is None else bool(value)) else ""
 
 
-def _number(name: str, text: str, wrong: list[FieldError]) -> int | None:
+def _number(name: str, text: str, errors: list[FieldError]) -> int | None:
     if not text:
         return None
     if re.fullmatch(r"[0-9]{1,9}", text):
         return int(text)
-    wrong.append(FieldError(name, "Write a whole number."))
+    errors.append(FieldError(name, "Enter a whole number."))
     return None
 
 
-def _labels(text: str, wrong: list[FieldError]) -> dict[str, str]:
+def _labels(text: str, errors: list[FieldError]) -> dict[str, str]:
     labels: dict[str, str] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         key, equals, value = (part.strip() for part in line.partition("="))
         if not equals or not key:
-            wrong.append(FieldError("labels", f"“{line[:80]}” is no label. Write KEY=VALUE."))
+            errors.append(FieldError("labels", f"“{line[:80]}” is not a label. Use KEY=VALUE."))
         elif key in labels:
-            wrong.append(FieldError("labels", f"“{key[:80]}” stands here twice."))
+            errors.append(FieldError("labels", f"The key “{key[:80]}” is duplicated."))
         else:
             labels[key] = value
     return labels
 
 
-def _taints(text: str, wrong: list[FieldError]) -> list[dict[str, str]]:
+def _taints(text: str, errors: list[FieldError]) -> list[dict[str, str]]:
     taints = []
     for line in filter(None, map(str.strip, text.splitlines())):
         name, colon, effect = (part.strip() for part in line.rpartition(":"))
         key, equals, value = (part.strip() for part in name.partition("="))
         if not colon or not key:
-            wrong.append(FieldError("taints", f"“{line[:80]}” is no taint. Write KEY=VALUE:EFFECT or KEY:EFFECT."))
+            errors.append(FieldError("taints", f"“{line[:80]}” is not a taint. Use KEY=VALUE:EFFECT or KEY:EFFECT."))
             continue
         taints.append({"key": key, **({"value": value} if equals else {}), "effect": effect})
     return taints
 
 
-def _rest(text: str, wrong: list[FieldError]) -> Document:
+def _rest(text: str, errors: list[FieldError]) -> Document:
     parsed = validation.parse_body(text.encode("utf-8", "replace") if text.strip() else b"{}")
     if isinstance(parsed, Problem):
-        wrong.append(FieldError(REST, parsed.message.replace("The body", "This")))
+        errors.append(FieldError(REST, parsed.message.replace("The body", "This")))
         return {}
     if document_diff.value_at(parsed, (*PRINCIPAL, "clientSecret")) is not None:
-        wrong.append(FieldError(REST, "A secret has a field of its own, above."))
+        errors.append(FieldError(REST, "Enter the secret in its field above."))
     twice = [
         document_diff.name_of(path) for path in FIELDS_BY_PATH if document_diff.value_at(parsed, path) is not None
     ]
-    wrong += [FieldError(REST, f"{name} has a field of its own, above.") for name in twice]
+    errors += [FieldError(REST, f"Set {name} in its field above.") for name in twice]
     return parsed

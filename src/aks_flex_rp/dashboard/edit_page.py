@@ -33,63 +33,67 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class OtherChange:
-    """What somebody else has changed since the form was opened."""
+    """A setting that another user changed after the form was opened."""
 
     name: str
     before: str
     after: str
-    yours: str | None  # where this form says something else about the same thing
+    yours: str | None  # the value of this form, when it differs
 
 
 @dataclass(frozen=True)
 class EditSheet:
-    """The form as it is shown."""
+    """Values, errors and conflicts of the edit form to render."""
 
     values: Mapping[str, str]
-    wrong: tuple[FieldError, ...] = ()
-    theirs: tuple[OtherChange, ...] | None = None  # None as long as nobody else has changed anything
-    secret_lost: bool = False  # one was typed, and is not sent back
-    downgrade: bool = False  # older versions were said to be meant
+    errors: tuple[FieldError, ...] = ()
+    conflicts: tuple[OtherChange, ...] | None = None  # None when the node was not changed meanwhile
+    secret_lost: bool = False  # a secret was posted, and is not rendered again
+    downgrade: bool = False  # the user allowed a downgrade
 
     def at(self, name: str) -> list[str]:
-        return [each.message for each in self.wrong if each.field == name]
+        return [each.message for each in self.errors if each.field == name]
 
     @property
     def asks_downgrade(self) -> bool:
-        return self.downgrade or any(each.message.endswith("tick so below.") for each in self.wrong)
+        return self.downgrade or any(each.message.endswith(edit_form.ALLOW_DOWNGRADE) for each in self.errors)
 
 
 @dataclass(frozen=True)
 class MergedProperties:
+    """Properties with the changes of both users."""
+
     properties: Document
-    theirs: tuple[OtherChange, ...]
+    conflicts: tuple[OtherChange, ...]
 
 
 @dataclass(frozen=True)
 class EditPage:
+    """Serves and saves the edit form of a node."""
+
     pages: PageRenderer
     scopes: DashboardScopes
-    reading: NodeQueries
-    writing: NodeCommands
+    queries: NodeQueries
+    commands: NodeCommands
 
     async def ask(self, page_request: PageRequest) -> Response:
         where, known, _ = await self.scopes.node(page_request, Operation.WRITE)
-        node, _ = await self.reading.get(known, where.node)
+        node, _ = await self.queries.get(known, where.node)
         return self._form(page_request, known, node, EditSheet(edit_form.form_fields(node.properties)))
 
     async def save(self, visit: PageRequest) -> Response:
         where, known, request = await self.scopes.node(visit, Operation.WRITE)
-        node, _ = await self.reading.get(known, where.node)
+        node, _ = await self.queries.get(known, where.node)
         form, downgrade = visit.form, visit.form.get("downgrade") == "yes"
         opened = node.properties if form.get("etag") == node.etag else _opened(form.get("base", ""))
         parsed = edit_form.parse_form(form, opened)
         sheet = EditSheet(
-            edit_form.posted_fields(form), tuple(parsed.wrong), None, bool(form.get(edit_form.SECRET)), downgrade
+            edit_form.posted_fields(form), tuple(parsed.errors), None, bool(form.get(edit_form.SECRET)), downgrade
         )
-        if parsed.wrong:
+        if parsed.errors:
             return self._form(visit, known, node, sheet, opened)
         if form.get("etag") != node.etag:
-            return self._raced(visit, known, node, sheet, parsed.properties, opened)
+            return self._conflict(visit, known, node, sheet, parsed.properties, opened)
         if parsed.properties == node.properties and not downgrade:
             return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
         return await self._write(visit, known, node, sheet, parsed.properties, request)
@@ -105,18 +109,18 @@ class EditPage:
     ) -> Response:
         preconditions = Preconditions(if_match=node.etag, allow_downgrade=sheet.downgrade)
         try:
-            await self.writing.put(cluster, node.name, {"properties": desired}, preconditions, request, url=False)
+            await self.commands.put(cluster, node.name, {"properties": desired}, preconditions, request, url=False)
         except ArmError as error:
-            if error.status == 412:  # in the very moment between
-                now, _ = await self.reading.get(cluster, node.name)
-                return self._raced(visit, cluster, now, sheet, desired, node.properties)
+            if error.status == 412:  # changed between the read and the write
+                now, _ = await self.queries.get(cluster, node.name)
+                return self._conflict(visit, cluster, now, sheet, desired, node.properties)
             if error.status != 400:
                 raise
-            wrong = edit_form.locate_errors(_problems(error), visit.form.get("taints", ""))
-            return self._form(visit, cluster, node, replace(sheet, wrong=tuple(wrong)), node.properties)
+            errors = edit_form.locate_errors(_problems(error), visit.form.get("taints", ""))
+            return self._form(visit, cluster, node, replace(sheet, errors=tuple(errors)), node.properties)
         return page_request.redirect(ShownCluster(cluster.id, 0, "").node(node.name))
 
-    def _raced(
+    def _conflict(
         self,
         page_request: PageRequest,
         cluster: ClusterInfo,
@@ -125,10 +129,10 @@ class EditPage:
         desired: Document,
         opened: Document,
     ) -> Response:
-        """Both changes together, to be looked at: nothing is written before the person has seen the other's."""
+        """Shows both changes merged. Nothing is written until the user saves the merged form."""
         plain = document_diff.apply_values(desired, {(*PRINCIPAL, "clientSecret"): None})
         both = merge_changes(opened, plain, node.properties)
-        shown = replace(sheet, values=edit_form.form_fields(both.properties), theirs=both.theirs)
+        shown = replace(sheet, values=edit_form.form_fields(both.properties), conflicts=both.conflicts)
         return self._form(page_request, cluster, node, shown)
 
     def _form(
@@ -139,9 +143,9 @@ class EditPage:
         sheet: EditSheet,
         opened: Document | None = None,
     ) -> Response:
-        """`opened` is what the person saw at first, while that is not what there is now."""
+        """Renders the form. `opened` are the properties that the user started from, None for the current ones."""
         etag = node.etag if opened is None else page_request.form.get("etag", "")
-        status = 409 if sheet.theirs is not None else 400 if sheet.wrong else 200
+        status = 409 if sheet.conflicts is not None else 400 if sheet.errors else 200
         return self.pages.show(
             "edit",
             page_request,
@@ -163,7 +167,7 @@ class EditPage:
 
 
 def merge_changes(opened: Document, desired: Document, there: Document) -> MergedProperties:
-    """What there is now, with what the person changed; what both changed is as the person wants it."""
+    """Merges the changes of this form into the current properties. This form wins where both changed a setting."""
     mine, others = document_diff.diff(opened, desired), document_diff.diff(opened, there)
     together = document_diff.apply_values(there, {path: new for path, (_, new) in mine.items()})
     conflicts = tuple(
@@ -179,7 +183,7 @@ def merge_changes(opened: Document, desired: Document, there: Document) -> Merge
 
 
 def tested() -> dict[str, list[str]]:
-    """By component, the versions that were tested."""
+    """Returns the tested versions of each component."""
     rows = versions.TESTED_COMPONENTS.values()
     return {name: sorted({row[name] for row in rows}, reverse=True) for name in next(iter(rows))}
 
@@ -189,7 +193,7 @@ def _text(value: object) -> str:
 
 
 def _opened(text: str) -> Document:
-    """What the person saw, as the form brought it back."""
+    """Parses the properties that the form was opened with."""
     found = validation.parse_body(text.encode("utf-8", "replace"))
     return {} if isinstance(found, Problem) else found
 

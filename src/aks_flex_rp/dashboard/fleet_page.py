@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 PAGE = 50
-LONGEST_SEARCH = 200
+MAX_SEARCH_LENGTH = 200
 STATE_LABELS: dict[FleetState, str] = {
     FleetState.READY: "Ready",
     FleetState.NOT_READY: "Not ready",
@@ -34,25 +34,27 @@ STATE_LABELS: dict[FleetState, str] = {
     FleetState.FAILED: "Join failed",
     FleetState.JOINING: "Joining",
 }
-MOST_VERSIONS = 6
+MAX_VERSIONS = 6
 
 
 @dataclass(frozen=True)
 class BarSegment:
-    """A part of a bar, and what it stands for."""
+    """One segment of a bar chart."""
 
     name: str
-    word: str
+    label: str
     nodes: int
-    start: float  # in a bar of 100
+    start: float  # percent of the bar
     width: float
 
 
 @dataclass(frozen=True)
 class FleetPage:
+    """Serves the fleet page."""
+
     pages: PageRenderer
     scopes: DashboardScopes
-    counting: FleetCounter
+    counter: FleetCounter
 
     async def show(self, page_request: PageRequest) -> Response:
         if wait := self.scopes.authorizer.retry_after(page_request.caller, None, "read"):
@@ -60,11 +62,11 @@ class FleetPage:
         clusters = await self.scopes.clusters(page_request.caller)
         query = parse_fleet_query(page_request.query, clusters)
         now = self.scopes.authorizer.context.now()
-        counts = _of(await self.counting.counts(), query.cluster_numbers)
+        counts = _of(await self.counter.counts(), query.cluster_numbers)
         entries = await self.scopes.authorizer.context.store.fleet(query, now) if query.cluster_numbers else ()
         total = query.offset + len(entries)
-        if len(entries) == PAGE or (query.offset and not entries):  # else these are the last ones
-            total = await self.counting.length(replace(query, sort="name", descending=False, offset=0, limit=1))
+        if len(entries) == PAGE or (query.offset and not entries):  # otherwise this is the last page
+            total = await self.counter.length(replace(query, sort="name", descending=False, offset=0, limit=1))
         page = query.offset // PAGE + 1
         return self.pages.show(
             "fleet",
@@ -88,7 +90,7 @@ class FleetPage:
 
 @dataclass(frozen=True)
 class FleetLinks:
-    """The same list with something else about it."""
+    """Builds links to the same list with other filters, sort order or page."""
 
     query: Mapping[str, str]
 
@@ -98,12 +100,12 @@ class FleetLinks:
         return f"/?{urlencode(parameters)}" if parameters else "/"
 
     def sort(self, name: str) -> str:
-        turned = self.query.get("sort", "name") == name and self.query.get("order") != "desc"
-        return self(sort=name, order="desc" if turned else "")
+        descending = self.query.get("sort", "name") == name and self.query.get("order") != "desc"
+        return self(sort=name, order="desc" if descending else "")
 
 
 def parse_fleet_query(query: Mapping[str, str], clusters: Sequence[ShownCluster]) -> FleetQuery:
-    """What an address asks for. What it cannot mean is left out: an old link still leads somewhere."""
+    """Reads the filters from the query string. Ignores invalid values, so that old links still work."""
     chosen = query.get("cluster", "").lower()
     cluster_numbers = tuple(
         each.cluster_number for each in clusters if each.cluster_number and chosen in {"", each.id.key}
@@ -113,7 +115,7 @@ def parse_fleet_query(query: Mapping[str, str], clusters: Sequence[ShownCluster]
     state, sort = query.get("state", ""), query.get("sort", "name")
     return FleetQuery(
         cluster_numbers,
-        search=query.get("search", "")[:LONGEST_SEARCH],
+        search=query.get("search", "")[:MAX_SEARCH_LENGTH],
         state=FleetState(state) if state in tuple(FleetState) else None,
         version=query.get("version", "")[:64],
         trouble=query.get("trouble") == "yes",
@@ -126,32 +128,32 @@ def parse_fleet_query(query: Mapping[str, str], clusters: Sequence[ShownCluster]
 
 
 def segments(parts: Iterable[tuple[str, str, int]]) -> list[BarSegment]:
-    """Those that there are, side by side; none so thin that nobody sees it."""
-    there = [part for part in parts if part[2]]
-    total = sum(nodes for _, _, nodes in there)
-    widths = [max(nodes / total * 100, 1.0) for _, _, nodes in there]
+    """Returns the segments that are not empty, each wide enough to be visible."""
+    present = [part for part in parts if part[2]]
+    total = sum(nodes for _, _, nodes in present)
+    widths = [max(nodes / total * 100, 1.0) for _, _, nodes in present]
     scale = 100 / sum(widths) if widths else 1.0
     found, start = [], 0.0
-    for (name, word, nodes), width in zip(there, widths, strict=True):
-        found.append(BarSegment(name, word, nodes, round(start, 3), round(width * scale, 3)))
+    for (name, label, nodes), width in zip(present, widths, strict=True):
+        found.append(BarSegment(name, label, nodes, round(start, 3), round(width * scale, 3)))
         start += width * scale
     return found
 
 
 def _versions(counts: Sequence[FleetCount]) -> list[BarSegment]:
-    """The most frequent ones, the newest first; the rest together."""
+    """Returns the most frequent versions, newest first, and the others as one segment."""
     nodes: Counter[str] = Counter()
     for each in counts:
         nodes[each.kubelet] += each.nodes
     unknown = nodes.pop("", 0)
-    common = newest_first(version for version, _ in nodes.most_common(MOST_VERSIONS))
+    common = newest_first(version for version, _ in nodes.most_common(MAX_VERSIONS))
     parts = [(version, f"v{version}", nodes[version]) for version in common]
     rest = sum(nodes.values()) - sum(number for _, _, number in parts)
-    return segments([*parts, ("others", "others", rest), ("none", "none yet", unknown)])
+    return segments([*parts, ("others", "other", rest), ("none", "not reported", unknown)])
 
 
 def newest_first(found: Iterable[str]) -> list[str]:
-    """A node may say anything: what is no number counts as none, and keeps nobody from the page."""
+    """Sorts versions. A node can report any text: parts that are not numbers count as 0."""
 
     def order(version: str) -> list[int]:
         return [int(part) if part.isascii() and part.isdigit() else 0 for part in version.split(".")]
@@ -168,16 +170,14 @@ def _sum(counts: Iterable[FleetCount], **attributes: Any) -> int:
 
 
 FRESH_SECONDS = 2.0
-SHARE = (
-    20  # a count that took a second is fresh for so many, so that looking costs a twentieth of a processor at most
-)
-LONGEST_FRESH = 30.0  # seconds: one slow moment of the database must not make everybody look at the past for long
-OLD = 5  # times as old as fresh ones may be: such are not shown while new ones are made
-MAX_CACHED_LENGTHS = 256  # lists whose length is remembered
+SHARE = 20  # a count is cached for 20 times its duration, so that counting uses at most a twentieth of a CPU
+LONGEST_FRESH = 30.0  # seconds: one slow query must not make the counts stale for long
+STALE_FACTOR = 5  # counts older than this many times the cache time are not shown
+MAX_CACHED_LENGTHS = 256  # queries whose length is cached
 
 
 class FleetCounter:
-    """Belongs to one event loop. How old a count is goes by a clock that nobody sets."""
+    """Caches the counts of the fleet and the lengths of lists. Use it from one event loop only."""
 
     def __init__(
         self, store: Store, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic
@@ -185,16 +185,16 @@ class FleetCounter:
         self._store, self._now, self._clock = store, now, clock
         self._counts: tuple[float, tuple[FleetCount, ...]] = (float("-inf"), ())
         self._fresh = FRESH_SECONDS
-        self._asking: asyncio.Task[None] | None = None
+        self._counting: asyncio.Task[None] | None = None
         self._lengths: dict[FleetQuery, tuple[float, int]] = {}
 
     async def counts(self) -> tuple[FleetCount, ...]:
-        """Who comes a little late gets what there is, and new ones are made for the next."""
+        """Returns the counts. Slightly stale ones are returned while new ones are counted in the background."""
         age = self._clock() - self._counts[0]
-        if age > self._fresh and self._asking is None:
-            self._asking = asyncio.create_task(self._count())
-        if age > self._fresh * OLD and self._asking:
-            await asyncio.shield(self._asking)
+        if age > self._fresh and self._counting is None:
+            self._counting = asyncio.create_task(self._count())
+        if age > self._fresh * STALE_FACTOR and self._counting:
+            await asyncio.shield(self._counting)
         return self._counts[1]
 
     async def _count(self) -> None:
@@ -203,10 +203,10 @@ class FleetCounter:
             self._counts = (began, await self._store.fleet_counts(self._now()))
             self._fresh = min(max(FRESH_SECONDS, SHARE * (self._clock() - began)), LONGEST_FRESH)
         finally:
-            self._asking = None
+            self._counting = None
 
     async def length(self, query: FleetQuery) -> int:
-        """Of the list without regard to its order and part."""
+        """Returns the number of nodes that match the query, from a short-lived cache."""
         known = self._lengths.get(query)
         began = self._clock()
         if known and began - known[0] < FRESH_SECONDS:

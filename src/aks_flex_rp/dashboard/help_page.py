@@ -24,6 +24,8 @@ CATALOG: dict[str, ErrorEntry | StatusName] = {
 
 @dataclass(frozen=True)
 class HelpPage:
+    """Serves the help page of an error, reason, event or metric."""
+
     pages: PageRenderer
 
     async def show(self, request: PageRequest) -> Response:
@@ -32,7 +34,7 @@ class HelpPage:
         try:
             entry = error_catalog.find_entry(name, CATALOG)
         except CommandUsageError:
-            raise ArmError(404, "NotFound", f"The catalogue has no entry named {name[:80]}.") from None
+            raise ArmError(404, "NotFound", f"The catalogue does not contain an entry named {name[:80]}.") from None
         if isinstance(entry, StatusName):
             kind = f"Reason of {entry.condition}" if entry.condition else entry.kind.capitalize()
             cause, check, remedy, see = entry.meaning, "", entry.remedy, entry.see

@@ -1,7 +1,7 @@
 """Join page: shows the join command once, and the progress of the machine until it is Ready.
 
-Between creation and this page the URL travels in a sealed cookie of one minute: it is in no address and no history, a
-reload does not create it again, and any replica can show it.
+The page that creates the URL passes it to this page in an encrypted cookie that is valid for one minute. The secret
+is in no address and no browser history, a reload does not create another one, and any replica can show it.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 READY = "Ready"  # after the last phase
 JOIN_STEPS: dict[str, tuple[str, str]] = {
-    JoinPhase.CREATED: ("Created", "The node is known here. Now run its join command on the machine."),
+    JoinPhase.CREATED: ("Created", "The node is created. Run its join command on the machine."),
     JoinPhase.CONFIG_FETCHED: (
         "Configuration fetched",
-        "The machine has its configuration, and installs what a node needs.",
+        "The machine has fetched its configuration and installs the components.",
     ),
-    JoinPhase.BOOTSTRAP_ATTEMPTED: ("Asked to join", "The machine has asked the cluster to let it in."),
-    JoinPhase.JOINED: ("In the cluster", "The cluster knows the node, and waits for it to be ready."),
-    READY: ("Ready", "Pods can run here."),
+    JoinPhase.BOOTSTRAP_ATTEMPTED: ("Join requested", "The machine has requested to join the cluster."),
+    JoinPhase.JOINED: ("Joined", "The node has joined the cluster and is not Ready yet."),
+    READY: ("Ready", "The node can run pods."),
 }
 ORDER = tuple(JOIN_STEPS)
 FETCHED = {
@@ -57,14 +57,16 @@ FETCHED = {
 
 @dataclass(frozen=True)
 class JoinStep:
+    """One step of the join, and its progress."""
+
     name: str
-    word: str
+    label: str
     progress: Literal["done", "now", "failed", "next"]
-    note: str = ""  # what it means to be here; why it failed, and what to try next
+    note: str = ""  # what happens in this step, or why it failed
 
 
 def join_steps(node: Node, status: dict[str, Any], events: Iterable[AuditEvent] = ()) -> tuple[JoinStep, ...]:
-    """Of a node and its status as they are shown. `events` of its audit tell whether a failed one got anything."""
+    """Returns the steps of a join. `events` show whether a node that failed had fetched its configuration."""
     failed = status["joinState"] == JoinPhase.FAILED
     reached = _reached(node, status, events) if failed else status["joinState"]
     if reached == JoinPhase.JOINED and _is_ready(status):
@@ -76,26 +78,26 @@ def join_steps(node: Node, status: dict[str, Any], events: Iterable[AuditEvent] 
 
 def _step(number: int, reached_index: int, failed: bool, failure: str) -> JoinStep:
     name = ORDER[number]
-    word, note = JOIN_STEPS[name]
+    label, note = JOIN_STEPS[name]
     if number < reached_index or name == READY == ORDER[reached_index]:
-        return JoinStep(name, word, "done")
+        return JoinStep(name, label, "done")
     if number == reached_index:
-        return JoinStep(name, word, "done" if failed else "now", "" if failed else note)
+        return JoinStep(name, label, "done" if failed else "now", "" if failed else note)
     return (
-        JoinStep(name, word, "failed", failure)
+        JoinStep(name, label, "failed", failure)
         if failed and number == reached_index + 1
-        else JoinStep(name, word, "next")
+        else JoinStep(name, label, "next")
     )
 
 
 def _reached(node: Node, status: dict[str, Any], events: Iterable[AuditEvent]) -> str:
-    """The last step that went well before the one that did not."""
+    """Returns the last step that succeeded before the failed one."""
     if node.join.csr is not None:
         return JoinPhase.BOOTSTRAP_ATTEMPTED
     since = node.created if node.join.since is None else node.join.since
     fetched = node.join.phase is JoinPhase.CONFIG_FETCHED or "agentVersion" in status
-    heard = any(each.what in FETCHED and each.at >= since for each in events)
-    return JoinPhase.CONFIG_FETCHED if fetched or heard else JoinPhase.CREATED
+    audited = any(each.what in FETCHED and each.at >= since for each in events)
+    return JoinPhase.CONFIG_FETCHED if fetched or audited else JoinPhase.CREATED
 
 
 def _is_ready(status: dict[str, Any]) -> bool:
@@ -104,33 +106,34 @@ def _is_ready(status: dict[str, Any]) -> bool:
 
 CONFIG_URL_COOKIE = "__Host-aks-flex-made"
 COOKIE_SECONDS = 60.0
-EVENTS = 20  # the newest of a node, among which its last try to join is
-NEW_COMMAND_HINT = "Make a new command, and run it on the machine."
+EVENTS = 20  # newest events of a node, which include its last join attempt
+NEW_COMMAND_HINT = "Create a new join command and run it on the machine."
 RERUN_HINT = (
-    "Put right what it says. Then run aks-flex-node agent on the machine again, without anything else: it goes on "
-    "where it stopped. Only if that says that its URL is dead, make a new command."
+    "Fix the reported cause. Then run `aks-flex-node agent` without options on the machine to resume the join. "
+    "If it reports that the configuration URL is no longer valid, create a new join command."
 )
 
 
 def join_command(url: ConfigUrl) -> str:
-    """As `aks-flex-rp node join-command` prints it."""
+    """Returns the command that `aks-flex-rp node join-command` prints."""
     return f"aks-flex-node agent --config-url '{url.url}'"
 
 
 @dataclass(frozen=True)
 class ConfigUrlCookie:
-    """A URL on its way from where it was made to the page that shows it."""
+    """Passes a configuration URL from the page that creates it to the page that shows it, in an encrypted cookie."""
 
     sealer: Sealer
     clock: Callable[[], float] = field(default=time.time)
 
     def give(self, answer: Response, visit: PageRequest, node: str, url: ConfigUrl) -> None:
-        """`node` is the node's id; only this session can take it, and only for this node."""
+        """Sets the cookie. Only this session can read it, and only for the node with the ID `node`."""
         content = json.dumps([url.url, url.expires, self.clock() + COOKIE_SECONDS]).encode()
         sealed = self.sealer.seal(content, _context(visit, node))
         page_request.set_cookie(answer, CONFIG_URL_COOKIE, base64.urlsafe_b64encode(sealed).decode(), COOKIE_SECONDS)
 
     def take(self, page_request: PageRequest, node: str) -> ConfigUrl | None:
+        """Returns the URL of the cookie; None when it is missing, expired or of another session or node."""
         try:
             sealed = base64.b64decode(
                 page_request.incoming.cookies.get(CONFIG_URL_COOKIE, ""), altchars=b"-_", validate=True
@@ -148,16 +151,18 @@ def _context(page_request: PageRequest, node: str) -> str:
 
 @dataclass(frozen=True)
 class JoinPage:
+    """Serves the join page of a node."""
+
     pages: PageRenderer
     scopes: DashboardScopes
-    reading: NodeQueries
-    handing: ConfigUrlCookie
+    queries: NodeQueries
+    url_cookie: ConfigUrlCookie
 
     async def show(self, visit: PageRequest) -> Response:
-        """A script that asks for the live part alone neither gets the command nor uses it up."""
+        """Shows the page. A refresh by the script neither returns nor consumes the join command."""
         where, known, _ = await self.scopes.node(visit, Operation.READ)
-        node, shown = await self.reading.get(known, where.node)
-        made = self.handing.take(visit, shown["id"]) if visit.shown is None else None
+        node, shown = await self.queries.get(known, where.node)
+        url = self.url_cookie.take(visit, shown["id"]) if visit.shown is None else None
         status = shown["properties"]["status"]
         steps = join_steps(node, status, await self._events(visit, known, shown["id"], status))
         page = self.pages.show(
@@ -166,21 +171,21 @@ class JoinPage:
             node=node,
             cluster=known.id,
             above=visit.incoming.url.path.removesuffix("/joining"),
-            command=join_command(made) if made else "",
-            expires=made.expires if made else 0.0,
+            command=join_command(url) if url else "",
+            expires=url.expires if url else 0.0,
             steps=steps,
             ready=steps[-1].progress == "done",
             remedy=join_remedy(steps),
             may_renew=await self.scopes.may(visit, Operation.REGENERATE_TOKEN, known.id),
         )
-        if made:
+        if url:
             page_request.delete_cookie(page, CONFIG_URL_COOKIE)
         return page
 
     async def _events(
         self, page_request: PageRequest, cluster: ClusterInfo, node: str, status: Mapping[str, Any]
     ) -> Sequence[AuditEvent]:
-        """They tell how far one that failed had come."""
+        """Returns the newest events of a node that failed to join."""
         if status["joinState"] != JoinPhase.FAILED or not await self.scopes.may(
             page_request, Operation.AUDIT, cluster.id
         ):
@@ -189,7 +194,7 @@ class JoinPage:
 
 
 def join_remedy(steps: Sequence[JoinStep]) -> str:
-    """What helps, by where it stopped."""
+    """Returns the remedy for the failed step; empty when no step failed."""
     stopped = next((each.name for each in steps if each.progress == "failed"), "")
     if not stopped:
         return ""

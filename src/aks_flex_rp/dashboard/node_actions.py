@@ -1,4 +1,4 @@
-"""Pages that regenerate the join command of a node, and that delete a node after confirmation by its name."""
+"""Pages that create a new join command for a node, and that delete a node after its name is entered."""
 
 from __future__ import annotations
 
@@ -29,31 +29,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenPage:
+    """Creates a new join command for a node."""
+
     pages: PageRenderer
     scopes: DashboardScopes
-    reading: NodeQueries
-    writing: NodeCommands
-    granting: AccessGrants
-    handing: ConfigUrlCookie
+    queries: NodeQueries
+    commands: NodeCommands
+    access_grants: AccessGrants
+    url_cookie: ConfigUrlCookie
 
     async def ask(self, page_request: PageRequest) -> Response:
         where, known, _ = await self.scopes.node(page_request, Operation.REGENERATE_TOKEN)
-        node, _ = await self.reading.get(known, where.node)
+        node, _ = await self.queries.get(known, where.node)
         return self._form(page_request, known, node)
 
     async def renew(self, visit: PageRequest) -> Response:
         where, known, request = await self.scopes.node(visit, Operation.REGENERATE_TOKEN)
-        node, _ = await self.reading.get(known, where.node)
-        if (
-            visit.form.get("etag") != node.etag
-        ):  # sent twice, or somebody else was faster: that one must not die unseen
+        node, _ = await self.queries.get(known, where.node)
+        # A form that is sent twice, or by two users, must not revoke the command that was just created.
+        if visit.form.get("etag") != node.etag:
             return self._form(visit, known, node, 409)
-        seeing = await self.scopes.authorizer.may_see_secrets(visit.caller, where)
-        written = await self.writing.regenerate(known, node.name, replace(request, may_see_secrets=seeing))
-        await self.granting.try_ensure_access(known, written.node, request)
+        may_see_secrets = await self.scopes.authorizer.may_see_secrets(visit.caller, where)
+        written = await self.commands.regenerate(known, node.name, replace(request, may_see_secrets=may_see_secrets))
+        await self.access_grants.try_ensure_access(known, written.node, request)
         answer = page_request.redirect(ShownCluster(known.id, 0, "").node(node.name) + "/joining")
         if written.url:
-            self.handing.give(answer, visit, known.id.node(node.name), written.url)
+            self.url_cookie.give(answer, visit, known.id.node(node.name), written.url)
         return answer
 
     def _form(self, page_request: PageRequest, cluster: ClusterInfo, node: Node, status: int = 200) -> Response:
@@ -73,30 +74,32 @@ class TokenPage:
 
 @dataclass(frozen=True)
 class DeletePage:
+    """Deletes a node after confirmation."""
+
     pages: PageRenderer
     scopes: DashboardScopes
-    reading: NodeQueries
-    writing: NodeCommands
+    queries: NodeQueries
+    commands: NodeCommands
 
     async def ask(self, page_request: PageRequest) -> Response:
         where, known, _ = await self.scopes.node(page_request, Operation.DELETE)
-        node, shown = await self.reading.get(known, where.node)
+        node, shown = await self.queries.get(known, where.node)
         return self._form(page_request, known, node, condition_text.state_of(shown["properties"]["status"]))
 
     async def remove(self, visit: PageRequest) -> Response:
         where, known, request = await self.scopes.node(visit, Operation.DELETE)
-        node, shown = await self.reading.get(known, where.node)
+        node, shown = await self.queries.get(known, where.node)
         state = condition_text.state_of(shown["properties"]["status"])
         if visit.form.get("name", "").strip().lower() != node.key:
             return self._form(visit, known, node, state, 400, wrong=True)
         try:
-            await self.writing.delete(
+            await self.commands.delete(
                 known, node.name, Preconditions(if_match=visit.form.get("etag") or '""'), request
             )
         except ArmError as error:
             if error.status != 412:
                 raise
-            node, _ = await self.reading.get(known, where.node)
+            node, _ = await self.queries.get(known, where.node)
             return self._form(visit, known, node, state, 409, raced=True)
         return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
 

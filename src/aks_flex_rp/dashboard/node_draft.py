@@ -1,7 +1,7 @@
 """Draft of a new node: form fields, the request body they make, and validation problems by field.
 
-The draft is carried from step to step in the form itself; nothing is stored until the node is created. The secret is
-asked for at the last step and never carried.
+The form carries the draft from step to step. Nothing is stored until the node is created. The secret is entered in
+the last step and is never carried.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ FIELDS: Mapping[int, tuple[str, ...]] = {
 }
 DEFAULTS = {"method": TOKEN, "kubelet": TOKEN, "sp-proof": "secret", "monitor": "yes", "drift": "log"}
 ROWS = {"label": ("key", "value"), "taint": ("key", "value", "effect")}
-MOST_ROWS = {"label": 40, "taint": 20}  # a form has so many fields and no more
-MAX_FIELD_LENGTH = 2048  # characters of a field that are looked at
+MAX_ROWS = {"label": 40, "taint": 20}  # limits the number of form fields
+MAX_FIELD_LENGTH = 2048  # longer values are truncated
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 DraftRow = tuple[str, ...]
@@ -41,6 +41,8 @@ DraftRow = tuple[str, ...]
 
 @dataclass(frozen=True)
 class NodeDraft:
+    """Field values of the wizard, with rows for labels and taints."""
+
     values: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULTS))
     labels: tuple[DraftRow, ...] = ()
     taints: tuple[DraftRow, ...] = ()
@@ -49,7 +51,7 @@ class NodeDraft:
         return self.values.get(name, "")
 
     def carried(self, step: int) -> Iterator[tuple[str, str]]:
-        """The fields of all other steps, by name."""
+        """Yields the fields of all other steps, which the form carries as hidden fields."""
         for number, names in FIELDS.items():
             if number not in {step, REVIEW}:
                 yield from ((name, self[name]) for name in names if self[name])
@@ -63,7 +65,7 @@ class NodeDraft:
 
     def with_row(self, kind: str) -> NodeDraft:
         rows = self.labels if kind == "label" else self.taints
-        return self._rows(kind, (*rows, _empty(kind)) if len(rows) < MOST_ROWS[kind] else rows)
+        return self._rows(kind, (*rows, _empty(kind)) if len(rows) < MAX_ROWS[kind] else rows)
 
     def without_row(self, kind: str, number: int) -> NodeDraft:
         rows = self.labels if kind == "label" else self.taints
@@ -74,7 +76,7 @@ class NodeDraft:
 
     @property
     def monitored(self) -> bool:
-        """A token cannot ask for news, so a node that has nothing else is let alone once it has joined."""
+        """Whether the node is managed. A node with only a bootstrap token has no identity to poll with."""
         return self["monitor"] == "yes" and self["method"] != TOKEN
 
     @property
@@ -82,7 +84,7 @@ class NodeDraft:
         return self["method"] == PRINCIPAL and self["sp-proof"] != "certificate"
 
     def body(self, secret: str = "") -> dict[str, Any]:
-        """What is sent to the API; what was left empty is left out."""
+        """Returns the request body for the API, without empty fields."""
         node = {
             "labels": {key: value for key, value in self.labels if key},
             "taints": [_taint(row) for row in self.taints if row[0]],
@@ -102,9 +104,9 @@ class NodeDraft:
         method = self["method"]
         if method == TOKEN:
             return {}
-        proof = {"clientSecret": secret} if self.needs_secret else {"certificateOnMachine": True}
+        credential = {"clientSecret": secret} if self.needs_secret else {"certificateOnMachine": True}
         blocks: dict[str, dict[str, Any]] = {
-            PRINCIPAL: {"clientId": self["sp-client"], **proof, "clientTenant": self["sp-tenant"]},
+            PRINCIPAL: {"clientId": self["sp-client"], **credential, "clientTenant": self["sp-tenant"]},
             MANAGED: {"clientId": self["mi-client"], "principalId": self["mi-principal"]},
             ARC: {"principalId": self["arc-principal"]},
         }
@@ -113,7 +115,7 @@ class NodeDraft:
 
 
 def parse_draft(form: Mapping[str, str]) -> NodeDraft:
-    """What a form says. Spaces around a value are never meant."""
+    """Reads the draft from a posted form. Strips whitespace around values."""
     plain = {name: text.strip()[:MAX_FIELD_LENGTH] for name, text in form.items()}
     names = [name for step, names in FIELDS.items() if step != REVIEW for name in names]
     values = {name: plain[name] for name in names if plain.get(name)}
@@ -121,12 +123,13 @@ def parse_draft(form: Mapping[str, str]) -> NodeDraft:
 
 
 def cell(kind: str, part: str, number: int) -> str:
+    """Returns the field name of a cell, for example `label-key-0`."""
     return f"{kind}-{part}-{number}"
 
 
 def _read_rows(form: Mapping[str, str], kind: str) -> tuple[DraftRow, ...]:
-    """Those with something in them; which effect an empty one has says nothing."""
-    numbers = range(MOST_ROWS[kind])
+    """Returns the rows with a key or a value."""
+    numbers = range(MAX_ROWS[kind])
     rows = [tuple(form.get(cell(kind, part, number), "") for part in ROWS[kind]) for number in numbers]
     return tuple(row for row in rows if any(row[:2]))
 
@@ -141,7 +144,7 @@ def _taint(row: DraftRow) -> dict[str, str]:
 
 
 def _number(text: str) -> int | str:
-    """What is no number goes to the API as it is, which says so."""
+    """Returns an integer, or the text unchanged for the API to reject."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 
@@ -167,7 +170,7 @@ FIELDS_BY_PATH = {
 
 @dataclass(frozen=True)
 class DraftError:
-    """What is wrong, at a field of the form, or at none ("")."""
+    """An error message at a form field; the field is empty for an error of the whole form."""
 
     field: str
     message: str
@@ -180,7 +183,7 @@ class DraftError:
 
 
 def locate_draft_errors(found: NodeDraft, problems: Iterable[Problem]) -> list[DraftError]:
-    """What the API found wrong, where the person wrote it."""
+    """Maps validation problems of the API to form fields."""
     form_errors: list[DraftError] = []
     for problem in problems:
         field = _field(found, problem, {each.field for each in form_errors})
@@ -190,7 +193,7 @@ def locate_draft_errors(found: NodeDraft, problems: Iterable[Problem]) -> list[D
 
 def _field(found: NodeDraft, problem: Problem, taken: set[str]) -> str:
     target = problem.target
-    if target == "properties.azureAuth.managedIdentity":  # it is only when the node is to be known by it
+    if target == "properties.azureAuth.managedIdentity":  # reported only when the node needs its identity
         return "monitor" if found.monitored else "mi-client"
     row = _label_field(found, problem, taken) or _taint_field(found, target)
     above = (name for path, name in FIELDS_BY_PATH.items() if target == path or target.startswith(f"{path}."))
@@ -217,39 +220,39 @@ def _taint_field(found: NodeDraft, target: str) -> str:
 
 
 def _plain(path: str, message: str) -> str:
-    """Patterns and the names of properties are for programs."""
-    if message.startswith("This property is needed"):
-        return "This is needed."
-    if message.startswith("The value does not match the pattern"):
+    """Rewrites a message of the API without patterns and property names."""
+    if re.match("This property is (needed|required)", message):
+        return "This field is required."
+    if re.match("The value (does|must) (not )?match the pattern", message):
         if path in IDS:
-            return "This is no id of Entra ID, such as 6dae42f8-4368-4678-94ff-3960e28e3630."
-        return "This is no version, such as 1.34.4." if path in VERSIONS else "This is no name or id of a tenant."
-    if path == SECRET and message.startswith("The secret is needed"):
-        return "The secret is needed. It is kept encrypted, and nobody sees it again."
+            return "Enter an Entra ID object or client ID, for example 6dae42f8-4368-4678-94ff-3960e28e3630."
+        return "Enter a version, for example 1.34.4." if path in VERSIONS else "Enter the name or ID of a tenant."
+    if path == SECRET and "certificateOnMachine" in message:
+        return "Enter the client secret. It is stored encrypted and is never shown."
     if path == "monitor":
-        return "For this the service must know the identity: give its client id or object id, a step before."
+        return "A managed node requires an identity. Enter its client ID or object ID in the previous step."
     return re.sub("`([^`]*)`", r"“\1”", message)
 
 
 def form_errors(found: NodeDraft, clusters: Collection[str]) -> list[DraftError]:
-    """What only a form can have wrong."""
-    troubles = []
+    """Returns the errors that the API does not check."""
+    errors = []
     if found["cluster"] not in clusters:
-        troubles.append(DraftError("cluster", "Choose the cluster that the node is to join."))
-    if wrong := kubernetes.node_name(found["name"]):
-        message = f"{quoted(found['name'])} {wrong}" if found["name"] else "Give the node a name."
-        troubles.append(DraftError("name", _plain("name", message)))
+        errors.append(DraftError("cluster", "Select a cluster."))
+    if problem := kubernetes.node_name(found["name"]):
+        message = f"{quoted(found['name'])} {problem}" if found["name"] else "Enter a node name."
+        errors.append(DraftError("name", _plain("name", message)))
     if found["method"] not in METHODS:
-        troubles.append(DraftError("method", "Choose how the machine shows who it is."))
+        errors.append(DraftError("method", "Select an authentication method."))
     keys = [row[0] for row in found.labels]
     for number, key in enumerate(keys):
         if not key:
-            troubles.append(DraftError(cell("label", "key", number), "A value needs a key."))
+            errors.append(DraftError(cell("label", "key", number), "Enter a key."))
         elif key in keys[:number]:
-            troubles.append(DraftError(cell("label", "key", number), f"{quoted(key)} stands here twice."))
-    troubles += [
-        DraftError(cell("taint", "key", number), "A value needs a key.")
+            errors.append(DraftError(cell("label", "key", number), f"The key {quoted(key)} is duplicated."))
+    errors += [
+        DraftError(cell("taint", "key", number), "Enter a key.")
         for number, row in enumerate(found.taints)
         if not row[0]
     ]
-    return troubles
+    return errors

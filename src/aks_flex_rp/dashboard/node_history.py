@@ -1,4 +1,4 @@
-"""History of a node for its page: audit events and what its agent last reported, newest first. Pure."""
+"""Events of a node for its page: audit events and the last status report of its daemon, newest first. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import AuditEvent
 
 Document = dict[str, Any]
-MACHINE = "the machine"
+MACHINE = "the node"
 MAX_ENTRIES = 20
-MOST_CHANGES = 12  # that one line tells
+MAX_CHANGES = 12  # listed per event
 
 
 @dataclass(frozen=True)
 class HistoryEntry:
+    """One event on the node page."""
+
     at: float
     what: str
     who: str
     source: str = ""
-    message: str = ""  # the why, where there is one
+    message: str = ""  # the cause, if known
     changes: tuple[str, ...] = ()
     bad: bool = False
 
@@ -34,34 +36,35 @@ class HistoryEntry:
 EVENT_LABELS: dict[AuditAction, str] = {
     AuditAction.CREATE: "Created",
     AuditAction.DELETE: "Deleted",
-    AuditAction.REGENERATE_TOKEN: "New join command made",
+    AuditAction.REGENERATE_TOKEN: "Join command created",
     AuditAction.CONFIG_URL_FETCHED: "Configuration fetched",
-    AuditAction.TOKEN_USED: "Asked to join, with its token",
-    AuditAction.IDENTITY_USED: "Asked to join, with its Azure identity",
-    AuditAction.CERTIFICATE_ISSUED: "Got its certificate",
-    AuditAction.CERTIFICATE_DENIED: "Was refused a certificate",
-    AuditAction.JOIN_FAILED: "Could not join",
+    AuditAction.TOKEN_USED: "Join requested with bootstrap token",
+    AuditAction.IDENTITY_USED: "Join requested with Azure identity",
+    AuditAction.CERTIFICATE_ISSUED: "Certificate issued",
+    AuditAction.CERTIFICATE_DENIED: "Certificate denied",
+    AuditAction.JOIN_FAILED: "Join failed",
     AuditAction.NODE_JOINED: "Joined the cluster",
     AuditAction.NODE_LEFT: "Left the cluster",
     AuditAction.NODE_REMOVED: "Removed from the cluster",
-    AuditAction.ACCESS_GRANTED: "Its identity was let into the cluster",
-    AuditAction.ACCESS_WITHDRAWN: "Its identity was shut out of the cluster",
+    AuditAction.ACCESS_GRANTED: "Cluster access granted to its identity",
+    AuditAction.ACCESS_WITHDRAWN: "Cluster access of its identity revoked",
     AuditAction.LIST_CREDENTIALS: "Credentials read",
 }
 DENIED = {
-    AuditAction.READ: "Reading it was refused",
-    AuditAction.WRITE: "Changing it was refused",
-    AuditAction.DELETE: "Deleting it was refused",
-    AuditAction.REGENERATE_TOKEN: "A new join command was refused",
-    AuditAction.REPORT_STATUS: "A report of its status was refused",
-    AuditAction.LIST_CREDENTIALS: "Reading its credentials was refused",
+    AuditAction.READ: "Read denied",
+    AuditAction.WRITE: "Change denied",
+    AuditAction.DELETE: "Delete denied",
+    AuditAction.REGENERATE_TOKEN: "New join command denied",
+    AuditAction.REPORT_STATUS: "Status report denied",
+    AuditAction.LIST_CREDENTIALS: "Read of credentials denied",
 }
 BAD = frozenset({AuditAction.CERTIFICATE_DENIED, AuditAction.JOIN_FAILED, AuditAction.NODE_LEFT})
 
 
 def node_history(events: Iterable[AuditEvent], status: Document | None = None) -> list[HistoryEntry]:
-    moments = [*map(_audit_entry, events), *(_of_machine(status) if status else ())]
-    return sorted(moments, key=lambda each: each.at, reverse=True)[:MAX_ENTRIES]
+    """Returns the newest entries from audit events and the reported status."""
+    entries = [*map(_audit_entry, events), *(_reported_entries(status) if status else ())]
+    return sorted(entries, key=lambda each: each.at, reverse=True)[:MAX_ENTRIES]
 
 
 def _audit_entry(event: AuditEvent) -> HistoryEntry:
@@ -82,56 +85,56 @@ def _update(event: AuditEvent) -> str:
     if event.what is not AuditAction.UPDATE:
         return ""
     if "changed" not in event.detail:
-        return "Brought in line with its cluster"
+        return "Updated for changed cluster"
     versions = [name for name in event.detail["changed"] if name.startswith("versions")]
-    return "New versions wanted" if versions else "Changed"
+    return "Versions changed" if versions else "Changed"
 
 
 def _changes(event: AuditEvent) -> Iterator[str]:
     found = document_diff.diff_lines(event.detail.get("changed", {}))
-    for each in found[:MOST_CHANGES]:
-        yield _SAYING[each.kind](each)
-    if len(found) > MOST_CHANGES:
-        yield f"and {len(found) - MOST_CHANGES} more"
+    for each in found[:MAX_CHANGES]:
+        yield _CHANGE_TEXT[each.kind](each)
+    if len(found) > MAX_CHANGES:
+        yield f"and {len(found) - MAX_CHANGES} more"
     if event.detail.get("secretWritten"):
-        yield "a new secret"
+        yield "new secret"
 
 
-_SAYING: dict[str, Callable[[document_diff.DiffLine], str]] = {
+_CHANGE_TEXT: dict[str, Callable[[document_diff.DiffLine], str]] = {
     "added": lambda line: f"{line.name}: {line.after}",
-    "removed": lambda line: f"{line.name}: {line.before} was taken out",
+    "removed": lambda line: f"{line.name}: {line.before} removed",
     "changed": lambda line: f"{line.name}: {line.before} → {line.after}",
 }
 
 
-def _of_machine(status: Document) -> Iterator[HistoryEntry]:
-    """Of what it says of itself only the last is known, and since when."""
+def _reported_entries(status: Document) -> Iterator[HistoryEntry]:
+    """Yields entries for the last change of each reported condition."""
     if at := parse_time(status.get("lastConfigApplied", "")):
         yield HistoryEntry(
             at, f"Configuration {status.get('appliedConfigVersion', '')} applied".replace("  ", " "), MACHINE
         )
     if at := parse_time(status.get("lastDriftDetected", "")):
-        yield HistoryEntry(at, "Found changed by hand", MACHINE, message=_message(status, "Drifted"), bad=True)
+        yield HistoryEntry(at, "Drift detected", MACHINE, message=_message(status, "Drifted"), bad=True)
     for condition in status.get("conditions", ()):
         at = parse_time(condition.get("lastTransitionTime", ""))
-        turn = _TURNS.get((condition["type"], condition["status"]))
-        if at and turn:
-            why = (
+        label = _TRANSITIONS.get((condition["type"], condition["status"]))
+        if at and label:
+            message = (
                 condition.get("message", "") if condition["status"] != "True" or condition["type"] != "Ready" else ""
             )
             yield HistoryEntry(
-                at, turn, MACHINE, message=why, bad=(condition["type"], condition["status"]) != ("Ready", "True")
+                at, label, MACHINE, message=message, bad=(condition["type"], condition["status"]) != ("Ready", "True")
             )
 
 
-_TURNS = {
+_TRANSITIONS = {
     ("Ready", "True"): "Ready",
     ("Ready", "False"): "Not ready",
-    ("UpgradeFailed", "True"): "A change did not work and was undone",
-    ("CertificateExpiring", "True"): "Its certificate was not renewed",
-    ("AgentUpdateFailed", "True"): "A new agent did not run, and the one before does",
-    ("CredentialsRejected", "True"): "A new secret was refused",
-    ("VpnRenewalFailed", "True"): "Its VPN was not renewed",
+    ("UpgradeFailed", "True"): "Update failed and was rolled back",
+    ("CertificateExpiring", "True"): "Certificate not renewed",
+    ("AgentUpdateFailed", "True"): "Self-update failed and was rolled back",
+    ("CredentialsRejected", "True"): "New secret rejected",
+    ("VpnRenewalFailed", "True"): "VPN certificate not renewed",
 }
 
 

@@ -1,4 +1,4 @@
-"""Node page: state and cause, desired and applied configuration, history."""
+"""Node page: state, conditions, desired and applied configuration, details and events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import AuditEvent, Node
 
 Document = dict[str, Any]
-MAX_EVENTS_SEARCHED = 200  # events that are gone through to find what a machine has applied
+MAX_EVENTS_SEARCHED = 200  # events searched to reconstruct the applied configuration
 CHECKED_OPERATIONS = (Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.AUDIT)
 COMPONENTS = {
     "kubernetes": "Kubernetes",
@@ -42,22 +42,24 @@ COMPONENTS = {
 METHODS = {
     "none": "none",
     "servicePrincipal": "service principal",
-    "managedIdentity": "managed identity of its VM",
-    "arc": "identity of its Arc machine",
+    "managedIdentity": "managed identity of the VM",
+    "arc": "identity of the Arc machine",
 }
 JOIN_METHODS = {
-    None: "a bootstrap token",
-    "exec": "its Azure identity",
-    "certificate": "its Azure identity, then a certificate",
+    None: "bootstrap token",
+    "exec": "Azure identity for every request",
+    "certificate": "Azure identity, then certificate",
 }
 
 
 @dataclass(frozen=True)
 class ComponentRow:
-    word: str
+    """One row of the component versions."""
+
+    label: str
     desired: str
-    chosen: bool  # a person has asked for this version
-    running: str  # empty when nobody knows
+    chosen: bool  # a user has set this version
+    running: str  # empty when unknown
 
     @property
     def differs(self) -> bool:
@@ -66,19 +68,21 @@ class ComponentRow:
 
 @dataclass(frozen=True)
 class IdentityRow:
+    """The Azure identity of a node."""
+
     description: str
     id: str = ""
-    proof: str = ""
+    credential: str = ""
 
 
 @dataclass(frozen=True)
 class ConfigComparison:
-    """What is wanted beside what the machine has."""
+    """Desired and applied configuration of a node."""
 
     desired: str
-    applied: str  # its version; empty when it has not said
+    applied: str  # the version; empty when not reported
     at: float
-    lines: tuple[DiffLine, ...] | None  # None when the audit does not reach back
+    lines: tuple[DiffLine, ...] | None  # None when the audit log does not reach back to the applied version
     renewed: bool
 
     @property
@@ -88,20 +92,22 @@ class ConfigComparison:
 
 @dataclass(frozen=True)
 class NodeDetailPage:
+    """Serves the page of a node."""
+
     pages: PageRenderer
     scopes: DashboardScopes
-    reading: NodeQueries
+    queries: NodeQueries
 
     async def show(self, page_request: PageRequest) -> Response:
         where, known, _ = await self.scopes.node(page_request, Operation.READ)
         may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(page_request, each, known.id)}
         events = await self._events(known.id.node(where.node), node_history.MAX_ENTRIES) if "audit" in may else ()
         try:
-            node, shown = await self.reading.get(known, where.node)
+            node, shown = await self.queries.get(known, where.node)
         except ArmError as error:
             if error.status != 404 or not was_deleted(events):
                 raise
-            return self._gone(page_request, known.id, where.node, events, may)
+            return self._deleted(page_request, known.id, where.node, events, may)
         status = shown["properties"]["status"]
         compared = await self._comparison(node, status, shown["id"], events if "audit" in may else None)
         steps = join_steps(node, status, events)
@@ -111,10 +117,10 @@ class NodeDetailPage:
             called=node.name,
             cluster=known.id,
             here_is=ShownCluster(known.id, 0, known.id.name).node(node.name),
-            standing=condition_text.summarize(status, join_remedy(steps)),
+            summary=condition_text.summarize(status, join_remedy(steps)),
             steps=steps,
             comparison=compared,
-            moments=node_history.node_history(events, status),
+            history=node_history.node_history(events, status),
             may=may,
             labels=STATE_LABELS,
             **facts(node, shown),
@@ -123,7 +129,7 @@ class NodeDetailPage:
     async def _comparison(
         self, node: Node, status: Document, resource: str, events: Sequence[AuditEvent] | None
     ) -> ConfigComparison:
-        """`events` are None for those who may not see them."""
+        """Compares the desired with the applied configuration. `events` is None without permission to read them."""
         has = str(status.get("appliedConfigVersion", ""))
         at = condition_text.parse_time(status.get("lastConfigApplied", ""))
         found = document_diff.applied_properties(node.properties, node.version, has, events or ()) if has else None
@@ -135,7 +141,7 @@ class NodeDetailPage:
         lines = tuple(document_diff.diff_lines(named)) if found else None
         return ConfigComparison(str(node.version), has, at, lines, bool(found and found.renewed))
 
-    def _gone(
+    def _deleted(
         self,
         page_request: PageRequest,
         cluster: ClusterId,
@@ -143,7 +149,7 @@ class NodeDetailPage:
         events: Sequence[AuditEvent],
         may: set[Operation],
     ) -> Response:
-        """Whoever has just deleted it, or had its page open, is told what became of it."""
+        """Shows the page of a deleted node, for users who deleted it or had its page open."""
         deletion = next(filter(_is_deletion, events))
         return self.pages.show(
             "node",
@@ -154,7 +160,7 @@ class NodeDetailPage:
             cluster=cluster,
             deletion=deletion,
             leaves=unbootstraps_on_delete(deletion.detail.get("before", {})),
-            moments=node_history.node_history(events),
+            history=node_history.node_history(events),
             may=may,
         )
 
@@ -163,7 +169,7 @@ class NodeDetailPage:
 
 
 def facts(node: Node, shown: Document) -> Document:
-    """What the page says of the node besides how it stands."""
+    """Returns the template variables of the node's details."""
     properties, status = shown["properties"], shown["properties"]["status"]
     conditions = [condition_text.explain_condition(each) for each in status["conditions"]]
     return {
@@ -185,47 +191,51 @@ def facts(node: Node, shown: Document) -> Document:
 
 
 def was_deleted(events: Sequence[AuditEvent]) -> bool:
+    """Whether the events contain a successful deletion."""
     return any(map(_is_deletion, events))
 
 
 def unbootstraps_on_delete(properties: Document) -> bool:
-    """Whether the machine itself leaves the cluster when the node is deleted: an agent that stays does so, unless it
-    was told not to."""
+    """Whether the daemon unbootstraps the machine when the node is deleted."""
     setting = properties.get("nodeConfig", {}).get("unbootstrapOnDelete", True)
     return bool(properties.get("continuousMonitoring")) and setting is not False
 
 
 def components(node: Node, status: Document) -> list[ComponentRow]:
-    """Of what only the machine could tell, what it has applied is known as long as that is what is wanted."""
+    """Returns desired and running versions.
+
+    Nodes report only the kubelet and agent version. The other components are known while the desired configuration is
+    applied.
+    """
     desired, chosen = config_generator.config_versions(node.config), node.properties.get("versions", {})
     same = str(status.get("appliedConfigVersion", "")) == str(node.version)
     running = {name: version for name, version in desired.items() if same}
     running |= {"kubernetes": status.get("kubeletVersion", ""), "agent": status.get("agentVersion", "")}
     return [
-        ComponentRow(word, desired.get(name, ""), name in chosen, str(running.get(name, "")).removeprefix("v"))
-        for name, word in COMPONENTS.items()
+        ComponentRow(label, desired.get(name, ""), name in chosen, str(running.get(name, "")).removeprefix("v"))
+        for name, label in COMPONENTS.items()
     ]
 
 
 def identity(auth: Document) -> IdentityRow:
-    """How the agent signs in to Azure."""
+    """Returns the identity that the agent signs in to Azure with."""
     method = str(auth.get("method", "none"))
     settings = auth.get(method) or {}
     known = next(
         (str(settings[name]) for name in ("clientId", "principalId", "machineName") if settings.get(name)), ""
     )
-    proof = ""
+    credential = ""
     if method == "servicePrincipal":
-        proof = (
-            "with a certificate on the machine" if settings.get("certificateOnMachine") else "with a secret (hidden)"
+        credential = (
+            "with a certificate on the machine" if settings.get("certificateOnMachine") else "with a client secret"
         )
-    return IdentityRow(METHODS.get(method, method), known, proof)
+    return IdentityRow(METHODS.get(method, method), known, credential)
 
 
 def system(status: Document) -> Document:
-    """Who made it and who changed it last, with times to be shown."""
-    moments = ("createdAt", "lastModifiedAt")
-    return {**status, **{name: condition_text.parse_time(status.get(name, "")) for name in moments}}
+    """Returns the system data with timestamps as numbers."""
+    times = ("createdAt", "lastModifiedAt")
+    return {**status, **{name: condition_text.parse_time(status.get(name, "")) for name in times}}
 
 
 def _is_deletion(event: AuditEvent) -> bool:

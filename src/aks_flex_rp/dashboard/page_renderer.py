@@ -29,8 +29,10 @@ ASSETS = {
 
 
 class PageRenderer:
+    """Renders pages with a strict content security policy."""
+
     def __init__(self, form_targets: Iterable[str] = ()) -> None:
-        """`form_targets` are where else a form may lead: to where people sign in."""
+        """`form_targets` are other origins that forms can redirect to, for sign-in."""
         targets = " ".join(("'self'", *form_targets))
         self._policy = (
             "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -40,7 +42,7 @@ class PageRenderer:
     def show(
         self, name: str, page_request: PageRequest | None = None, *, status: int = 200, **about: Any
     ) -> Response:
-        """A page, or only its live part when a script asks for that and has not got it yet.
+        """Renders a page. For the refresh script, renders only the live part, or 204 when it is unchanged.
 
         The live part of `node.html` is `node.live.html`, which the page includes.
         """
@@ -75,16 +77,16 @@ class PageRenderer:
 
     @cached_property
     def _environment(self) -> Environment:
-        made = Environment(
+        environment = Environment(
             loader=PackageLoader("aks_flex_rp.dashboard"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        made.filters |= {"moment": moment, "iso": format_utc, "number": number, "marked": marked}
-        made.globals |= {"version": __version__, "asset": asset_url}
-        return made
+        environment.filters |= {"moment": moment, "iso": format_utc, "number": number, "marked": marked}
+        environment.globals |= {"version": __version__, "asset": asset_url}
+        return environment
 
     @cached_property
     def _templates(self) -> frozenset[str]:
@@ -92,11 +94,12 @@ class PageRenderer:
 
 
 def moment(seconds: float) -> str:
-    """For people, to the second, the same everywhere; a script turns it into `12 s ago`."""
+    """Formats a timestamp in UTC. The script replaces it with a relative time."""
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def number(value: int) -> str:
+    """Formats a number with thousands separators."""
     return f"{value:,}"
 
 
@@ -106,11 +109,12 @@ def marked(text: str) -> Markup:
 
 
 def asset(name: str) -> bytes:
+    """Reads a static asset of the package."""
     return (files("aks_flex_rp.dashboard") / "assets" / name).read_bytes()
 
 
 def asset_url(name: str) -> str:
-    """With what it holds in its name, so that a browser may keep it for ever."""
+    """Returns the URL of an asset, which contains its hash so that browsers can cache it permanently."""
     return _URLS.setdefault(name, f"/ui/assets/{hashlib.sha256(asset(name)).hexdigest()[:16]}/{name}")
 
 

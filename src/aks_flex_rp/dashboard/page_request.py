@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.sessions import SignedInUser
 
 SESSION_COOKIE = "__Host-aks-flex"
-START_COOKIE = "__Host-aks-flex-start"  # of somebody who is about to sign in
-LIVE_HEADER = "x-live"  # the header by which a script asks for the live part of a page
-MOST_FIELDS = 200
+START_COOKIE = "__Host-aks-flex-start"  # set before sign-in
+LIVE_HEADER = "x-live"  # request header of the refresh script
+MAX_FIELDS = 200
 
 
 @dataclass(frozen=True)
 class PageRequest:
+    """A request of a signed-in user."""
+
     incoming: Incoming
     request_id: str
     session: SignedInUser
-    may_create: bool = False  # a node, in any cluster
-    form: Mapping[str, str] = field(default_factory=dict)  # what was posted, once it is known to be from our own page
+    may_create: bool = False  # whether the user can create nodes in any cluster
+    form: Mapping[str, str] = field(default_factory=dict)  # the posted form, after the CSRF check
 
     @property
     def caller(self) -> Caller:
@@ -50,25 +52,25 @@ class PageRequest:
 
     @property
     def shown(self) -> str | None:
-        """What a script has on the screen already; None when a whole page is asked for."""
+        """The hash of the live part that the refresh script shows; None for a request of a whole page."""
         return self.incoming.headers.get(LIVE_HEADER)
 
 
 async def read_form(incoming: Incoming) -> dict[str, str]:
-    """The fields of a form. Raises unless it comes from a page of this very address."""
+    """Returns the fields of a posted form. Raises when it comes from another origin."""
     check_origin(incoming)
     kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise ArmError(415, "UnsupportedMediaType", "A form is expected here.")
+        raise ArmError(415, "UnsupportedMediaType", "The content type must be application/x-www-form-urlencoded.")
     content = await http_messages.read_bounded(incoming)
     try:
-        return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        return dict(parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
-        raise ArmError(400, "InvalidRequestContent", "The form cannot be read.") from None
+        raise ArmError(400, "InvalidRequestContent", "The form is malformed.") from None
 
 
 def check_origin(incoming: Incoming) -> None:
-    """Browsers say where a form comes from. One that says nothing is left to the token in the form."""
+    """Rejects a form from another origin. Without the headers of a browser, only the CSRF token protects the form."""
     where = incoming.headers.get("sec-fetch-site", "same-origin")
     origin = incoming.headers.get("origin")
     if where not in {"same-origin", "none"} or (origin and _host(origin) != incoming.headers.get("host")):
@@ -78,20 +80,21 @@ def check_origin(incoming: Incoming) -> None:
 def _host(origin: str) -> str:
     try:
         return urlsplit(origin).netloc
-    except ValueError:  # such as a bracket that is not closed
+    except ValueError:  # for example an unclosed bracket
         return ""
 
 
 def foreign_form() -> ArmError:
-    message = "This form was not sent by a page of this service, or the page is old. Load the page again."
+    """Returns the error for a form that fails the CSRF check."""
+    message = "The form was sent from another site, or its page has expired. Reload the page and try again."
     return ArmError(403, "ForeignForm", message)
 
 
 def local_path(path: str) -> str:
-    """Where to go next, if that is a page of ours; the first page otherwise."""
+    """Returns the path if it is a page of this service, otherwise `/`. Prevents open redirects."""
     known = path == "/" or path.startswith(("/ui/", "/?"))
     page = path.partition("?")[0]
-    plain = path.isascii() and path.isprintable() and not any(odd in page for odd in ("//", "/.", "\\"))
+    plain = path.isascii() and path.isprintable() and not any(pattern in page for pattern in ("//", "/.", "\\"))
     return path if known and plain and len(path) < 2000 else "/"
 
 
@@ -112,6 +115,6 @@ def start_token() -> str:
 
 
 def started_here(incoming: Incoming, token: str) -> bool:
-    """Whether a form before anybody is signed in has what its own page put into a cookie."""
+    """Whether the token of the sign-in form matches the cookie that its page set."""
     cookie = incoming.cookies.get(START_COOKIE, "")
     return bool(cookie) and hmac.compare_digest(cookie.encode(), token.encode("utf-8", "replace"))

@@ -22,38 +22,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ShownCluster:
-    """A cluster as a page shows it."""
+    """A cluster with its label and links."""
 
     id: ClusterId
-    cluster_number: int  # its number in the fleet; 0 before it has nodes
-    label: str  # its name, with its group where two have the same
+    cluster_number: int  # its number in the fleet table; 0 without nodes
+    label: str  # its name, with the resource group when two clusters have the same name
 
     @property
     def path(self) -> str:
         return f"{self.id.subscription}/{self.id.group}/{self.id.name}"
 
     def node(self, name: str) -> str:
-        """The page of one of its nodes."""
+        """Returns the path of a node's page."""
         return f"/ui/nodes/{self.path}/{name}"
 
 
 @dataclass(frozen=True)
 class DashboardScopes:
+    """Authorizes dashboard requests with the rules of the API."""
+
     authorizer: Authorizer
 
     async def clusters(self, caller: Caller, operation: Operation = Operation.LIST) -> tuple[ShownCluster, ...]:
-        """Those in which the caller may do this."""
+        """Returns the clusters in which the caller is permitted the operation."""
         store = self.authorizer.context.store
         numbers = await store.cluster_numbers()
         ids = [found for each in await store.clusters() if (found := parse_cluster_id(each.id))]
-        # All at once: where Azure assigns roles, each cluster is a question to it every few minutes.
-        verdicts = await asyncio.gather(*(self.authorizer.roles.allows(caller, operation, each) for each in ids))
-        allowed = [each for each, verdict in zip(ids, verdicts, strict=True) if verdict]
+        # Concurrently: with Azure role assignments, each cluster is a request to Azure every few minutes.
+        permitted = await asyncio.gather(*(self.authorizer.roles.allows(caller, operation, each) for each in ids))
+        allowed = [each for each, is_permitted in zip(ids, permitted, strict=True) if is_permitted]
         names = [each.name.lower() for each in allowed]
-        alone = {each: names.count(each) == 1 for each in names}
+        unique = {each: names.count(each) == 1 for each in names}
         return tuple(
             ShownCluster(
-                each, numbers.get(each.key, 0), each.name if alone[each.name.lower()] else f"{each.group}/{each.name}"
+                each,
+                numbers.get(each.key, 0),
+                each.name if unique[each.name.lower()] else f"{each.group}/{each.name}",
             )
             for each in allowed
         )
@@ -61,13 +65,13 @@ class DashboardScopes:
     async def node(
         self, page_request: PageRequest, operation: Operation
     ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
-        """The node that the address names, once the caller is let in to do this with it."""
+        """Authorizes the operation on the node in the path, and returns the node and its cluster."""
         return await self._admit(page_request, operation, page_request.incoming.path_params)
 
     async def new_node(
         self, page_request: PageRequest, cluster: ClusterId, name: str
     ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
-        """One that may not be there yet."""
+        """Authorizes the creation of a node, and returns its ID and cluster."""
         parts = {"subscription": cluster.subscription, "group": cluster.group, "cluster": cluster.name, "node": name}
         return await self._admit(page_request, Operation.WRITE, parts)
 
@@ -85,4 +89,5 @@ class DashboardScopes:
         return where, known, request
 
     async def may(self, page_request: PageRequest, operation: Operation, cluster: ClusterId) -> bool:
+        """Whether the user is permitted the operation, without an audit event."""
         return await self.authorizer.roles.allows(page_request.caller, operation, cluster)

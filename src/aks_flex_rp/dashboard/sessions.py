@@ -22,20 +22,23 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import DashboardSettings
     from aks_flex_rp.store.protocol import Store
 
-USED_SECONDS = 60.0  # in which one request writes that the session was used
+USED_SECONDS = 60.0  # the last use is written at most once in this time
 
 
 @dataclass(frozen=True)
 class SignedInUser:
+    """A valid session."""
+
     caller: Caller
-    secret: str  # as the cookie has it
+    secret: str  # the value of the cookie
 
     @property
     def form_token(self) -> str:
-        """What a form of ours has in it, and a form of somebody else's cannot have."""
+        """The CSRF token of the session's forms."""
         return hmac.new(self.secret.encode(), b"form", hashlib.sha256).hexdigest()
 
     def sent(self, form_token: str) -> bool:
+        """Whether a posted CSRF token is the one of this session."""
         return hmac.compare_digest(self.form_token.encode(), form_token.encode("utf-8", "replace"))
 
     def __repr__(self) -> str:
@@ -43,6 +46,8 @@ class SignedInUser:
 
 
 class SessionManager:
+    """Creates, finds and ends sessions."""
+
     def __init__(
         self,
         store: Store,
@@ -50,7 +55,7 @@ class SessionManager:
         key_mark: Callable[[], str],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`key_mark` says which admin key there is now."""
+        """`key_mark` returns the fingerprint of the current admin key."""
         self._store, self._clock = store, clock
         self._key_mark = key_mark if settings.admin_key else lambda: ""
         self._entra_mark = f"{settings.entra.tenant_id}/{settings.entra.client_id}" if settings.entra else ""
@@ -58,13 +63,17 @@ class SessionManager:
         self._idle = settings.idle_minutes * 60
 
     async def begin(self, caller: Caller) -> SignedInUser:
+        """Creates a session with a new secret."""
         secret, now = secrets.token_urlsafe(32), self._clock()
         session = UserSession(_hash(secret), _document(caller), self._proof(caller), now + self.seconds, now)
         await self._store.put_session(session)
         return SignedInUser(caller, secret)
 
     async def find(self, secret: str, *, by_hand: bool = True) -> SignedInUser | None:
-        """Only what a person does keeps it from being idle: a page that keeps itself fresh would do so for ever."""
+        """Returns the valid session of a secret, or None.
+
+        Automatic refreshes (`by_hand` is false) do not extend the session, so that an open page expires.
+        """
         if not secret or len(secret) > 128:
             return None
         now, name = self._clock(), _hash(secret)
@@ -79,13 +88,14 @@ class SessionManager:
         return SignedInUser(caller, secret)
 
     def _proof(self, caller: Caller) -> str:
-        """What it was opened by; empty when nothing here opens such a one any more."""
+        """Identifies the current credential for this kind of caller; empty when its sign-in is disabled."""
         return self._key_mark() if caller.kind is CallerKind.KEY else self._entra_mark
 
     async def end(self, secret: str) -> None:
         await self._store.end_session(_hash(secret))
 
     async def sweep(self) -> int:
+        """Deletes expired and idle sessions, and returns their number."""
         now = self._clock()
         return await self._store.sweep_sessions(now, now - self._idle)
 

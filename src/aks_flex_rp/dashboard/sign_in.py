@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 FLOW_COOKIE = "__Host-aks-flex-flow"
 FLOW_SECONDS = 600.0
-MAX_RETURN_PATH = 2000  # characters of an address that is kept meanwhile: a cookie has 4 KiB
-ENTRA_TIMEOUT = 10.0  # for one question to Entra
+MAX_RETURN_PATH = 2000  # characters; a cookie is limited to 4 KiB
+ENTRA_TIMEOUT = 10.0  # seconds for one request to Entra ID
 FLOW = "sign-in under way"  # what a sealed flow is for
 DONE = "/ui/sign-in/entra/done"
 
 
 class EntraSignIn:
-    """One application of one tenant. MSAL blocks, so it works in threads."""
+    """Signs users in with one Entra ID application of one tenant. MSAL blocks, so it runs in threads."""
 
     def __init__(
         self, settings: EntraSignInSettings, authority: str, ca_file: str | None, origin: str, sealer: Sealer
@@ -66,7 +66,10 @@ class EntraSignIn:
         self._tokens = TokenVerifier(AuthSettings(tenants=(tenant,)))
 
     async def start(self, after: str) -> tuple[str, str]:
-        """Where the browser is to go, and what it is to keep meanwhile; `after` is where it was going."""
+        """Returns the URL to redirect the browser to, and the encrypted state for a cookie.
+
+        `after` is the path to return to after sign-in.
+        """
         flow = await asyncio.to_thread(self._begin)
         where = flow.pop("auth_uri")
         state = {
@@ -77,49 +80,49 @@ class EntraSignIn:
         sealed = self._sealer.seal(json.dumps(state).encode(), FLOW)
         return where, base64.urlsafe_b64encode(sealed).decode()
 
-    async def finish(self, sealed: str, answered: Mapping[str, str]) -> tuple[Caller, str]:
-        """Who has signed in, and where they were going. The code is worth nothing without what the browser kept."""
+    async def finish(self, sealed: str, response: Mapping[str, str]) -> tuple[Caller, str]:
+        """Redeems the authorization code with the state of the cookie. Returns the user and the path to return to."""
         flow, after = self._opened(sealed)
-        result = await asyncio.to_thread(self._redeem, flow, dict(answered))
+        result = await asyncio.to_thread(self._redeem, flow, dict(response))
         try:
             return await self._tokens.caller(f"Bearer {result['id_token']}"), after
-        except Unauthenticated as refused:
-            log.warning("an id token was refused: %s", refused.message)
-            raise _failed("Entra's answer could not be verified.") from None
+        except Unauthenticated as error:
+            log.warning("Entra ID returned an invalid ID token: %s", error.message)
+            raise _failed("The ID token from Entra ID could not be verified.") from None
 
     def _begin(self) -> dict[str, Any]:
         with warnings.catch_warnings():
-            # MSAL would rather have the answer posted by Entra's page; a browser sends no cookie of ours with that.
+            # MSAL recommends form_post, but a browser does not send our cookies with a POST from another site.
             warnings.filterwarnings("ignore", "response_mode='form_post'")
             flow: dict[str, Any] = self._application().initiate_auth_code_flow([], redirect_uri=self._redirect)
         return flow
 
-    def _redeem(self, flow: dict[str, Any], answered: dict[str, str]) -> dict[str, Any]:
+    def _redeem(self, flow: dict[str, Any], response: dict[str, str]) -> dict[str, Any]:
         application = self._application()
         try:
-            result: dict[str, Any] = application.acquire_token_by_auth_code_flow(flow, answered)
+            result: dict[str, Any] = application.acquire_token_by_auth_code_flow(flow, response)
         except OSError as error:
-            raise self._away(error) from None
-        except (ValueError, RuntimeError):  # another state or nonce than we gave: somebody else's answer
-            raise _failed("Entra's answer is not to the question that this browser asked.") from None
+            raise self._unreachable(error) from None
+        except (ValueError, RuntimeError):  # the state or nonce does not match
+            raise _failed("The response from Entra ID does not belong to the sign-in of this browser.") from None
         if "id_token" not in result:
-            reason = str(result.get("error_description") or result.get("error") or "no reason was given")
-            log.warning("Entra refused a sign-in: %s", reason.splitlines()[0])
-            raise _failed(f"Entra did not let you in: {reason.splitlines()[0][:300]}")
+            reason = str(result.get("error_description") or result.get("error") or "no reason given")
+            log.warning("Entra ID denied a sign-in: %s", reason.splitlines()[0])
+            raise _failed(f"Entra ID denied the sign-in: {reason.splitlines()[0][:300]}")
         return result
 
     def _opened(self, sealed: str) -> tuple[dict[str, Any], str]:
         try:
             found = json.loads(self._sealer.open(base64.urlsafe_b64decode(sealed), FLOW))
-        except Exception:  # whatever a stranger has put there
-            raise _failed("This browser has not begun to sign in, or it took too long.") from None
+        except Exception:  # the cookie is untrusted
+            raise _failed("No sign-in is in progress in this browser, or it has expired.") from None
         if found["until"] < time.time():
-            raise _failed("It took too long.")
+            raise _failed("The sign-in has expired.")
         return found["flow"], found["after"]
 
     def _application(self) -> ConfidentialClientApplication:
-        """Made for each sign-in, which are rare: so a secret that was replaced is used at once."""
-        from msal import ConfidentialClientApplication  # noqa: PLC0415 - most services need none
+        """Creates a client for each sign-in, so that a replaced secret is used immediately."""
+        from msal import ConfidentialClientApplication  # noqa: PLC0415 - not needed without Entra ID
 
         try:
             return ConfidentialClientApplication(
@@ -129,12 +132,12 @@ class EntraSignIn:
                 instance_discovery=self.authority == ENTRA_AUTHORITY,
                 http_client=_verifying(self._ca_file),
             )
-        except (OSError, ValueError) as error:  # it asks the authority who it is
-            raise self._away(error) from None
+        except (OSError, ValueError) as error:  # the constructor requests metadata from the authority
+            raise self._unreachable(error) from None
 
-    def _away(self, error: Exception) -> ArmError:
-        log.warning("%s cannot be asked: %s", self.authority, error)
-        message = f"Entra ID ({self.authority}) cannot be reached from this service now. Try again in a minute."
+    def _unreachable(self, error: Exception) -> ArmError:
+        log.warning("%s is unreachable: %s", self.authority, error)
+        message = f"The service cannot reach Entra ID ({self.authority}). Try again in a minute."
         return ArmError(503, "ServiceUnavailable", message, headers={"Retry-After": "60"})
 
     def _credential(self) -> Any:
@@ -150,7 +153,7 @@ def _failed(why: str) -> ArmError:
 
 
 def _verifying(ca_file: str | None) -> Session:
-    """Trusts our own CA whatever the environment says of others, which `requests` would believe more."""
+    """Returns an HTTP session that trusts the configured CA. `requests` would prefer one from the environment."""
     from requests import Session  # noqa: PLC0415
 
     class Verifying(Session):
@@ -162,18 +165,20 @@ def _verifying(ca_file: str | None) -> Session:
 
 
 START_SECONDS = 3600.0
-WRONG_KEY = "This is not the admin key of this service."
+WRONG_KEY = "The admin key is incorrect."
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SignInPage:
+    """Serves sign-in and sign-out."""
+
     pages: PageRenderer
     sessions: SessionManager
     store: Store
     limits: RateLimiter
-    key: AdminKey | None  # None when people may not sign in with it
+    key: AdminKey | None  # None when sign-in with the admin key is disabled
     key_file: str
     entra: EntraSignIn | None
 
@@ -205,7 +210,7 @@ class SignInPage:
         if self.key is None or not self.key.matches(form.get("key", "").strip().encode("utf-8", "replace")):
             await self._record(incoming, "somebody", AuditOutcome.DENIED)
             return self._form(incoming, after, WRONG_KEY, 403)
-        return await self._let_in(incoming, ADMIN_CALLER, after)
+        return await self._start_session(incoming, ADMIN_CALLER, after)
 
     async def begin_entra(self, incoming: Incoming) -> Response:
         if self.entra is None:
@@ -226,17 +231,17 @@ class SignInPage:
             if error.status == 401:
                 await self._record(incoming, "somebody", AuditOutcome.DENIED)
             raise
-        answer = await self._let_in(incoming, caller, local_path(after))
+        answer = await self._start_session(incoming, caller, local_path(after))
         page_request.delete_cookie(answer, FLOW_COOKIE)
         return answer
 
     def _limit(self, incoming: Incoming) -> None:
-        """By address, before anything is asked of Entra or of the store: nobody is known yet."""
+        """Limits sign-ins by client address, before any request to Entra ID or the store."""
         if wait := self.limits.acquire(f"sign-in {http_messages.client_address(incoming)}", "write"):
             raise errors.too_many_requests(wait)
 
-    async def _let_in(self, incoming: Incoming, caller: Caller, after: str) -> Response:
-        """With a new secret, whatever the browser had before."""
+    async def _start_session(self, incoming: Incoming, caller: Caller, after: str) -> Response:
+        """Starts a session with a new secret, and ends the previous session of the browser."""
         if earlier := incoming.cookies.get(SESSION_COOKIE):
             await self.sessions.end(earlier)
         session = await self.sessions.begin(caller)

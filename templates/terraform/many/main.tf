@@ -1,6 +1,6 @@
-# Many flex nodes of an AKS cluster, each by its name.
+# Creates several flex nodes of an AKS cluster, by name.
 terraform {
-  required_version = ">= 1.11" # for attributes that are written and never kept in the state
+  required_version = ">= 1.11" # for write-only attributes
 
   required_providers {
     azapi = {
@@ -12,21 +12,21 @@ terraform {
 
 variable "cluster_id" {
   type        = string
-  description = "Resource id of the cluster."
+  description = "Resource ID of the cluster."
 }
 
 variable "nodes" {
   type = map(object({
-    client_id = optional(string) # of the service principal that the machine is to Azure
+    client_id = optional(string) # client ID of the service principal of the machine
     labels    = optional(map(string), {})
     taints    = optional(list(object({ key = string, value = optional(string), effect = string })), [])
   }))
-  description = "What is particular about each node, by its name."
+  description = "Individual settings of each node, by name."
 }
 
 variable "client_secrets" {
   type        = map(string)
-  description = "Secrets of service principals by the name of the node."
+  description = "Client secrets of service principals by node name."
   default     = {}
   sensitive   = true
   ephemeral   = true
@@ -34,19 +34,19 @@ variable "client_secrets" {
 
 variable "client_secrets_version" {
   type        = string
-  description = "Secrets are sent when this changes; the service keeps what was sent before."
+  description = "Secrets are sent when this value changes. Otherwise the service keeps the stored secrets."
   default     = "1"
 }
 
 variable "kubernetes_version" {
   type        = string
-  description = "Of the kubelets; null: the cluster's."
+  description = "Kubernetes version. Null: the version of the cluster."
   default     = null
 }
 
 variable "issue_config_urls" {
   type        = bool
-  description = "Make config URLs when this becomes true. They are then in the state of Terraform, in plain text."
+  description = "Create configuration URLs when this becomes true. The Terraform state then contains them in plain text."
   default     = false
 }
 
@@ -57,7 +57,7 @@ resource "azapi_resource" "node" {
   name      = each.key
   parent_id = var.cluster_id
 
-  # The provider of Terraform does not have the schema of a preview.
+  # The azapi provider does not contain the schema of a preview API.
   schema_validation_enabled = false
   response_export_values    = ["properties.configVersion"]
 
@@ -84,7 +84,7 @@ resource "azapi_resource" "node" {
     }
   }
 
-  # Sent with the rest, and kept nowhere. What is null is what was written before.
+  # Sent with the request and not stored in the state. Null keeps the stored secret.
   sensitive_body = each.value.client_id == null ? null : {
     properties = {
       azureAuth = {

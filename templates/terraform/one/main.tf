@@ -1,6 +1,6 @@
-# One flex node of an AKS cluster.
+# Creates a flex node of an AKS cluster.
 terraform {
-  required_version = ">= 1.11" # for attributes that are written and never kept in the state
+  required_version = ">= 1.11" # for write-only attributes
 
   required_providers {
     azapi = {
@@ -12,23 +12,23 @@ terraform {
 
 variable "cluster_id" {
   type        = string
-  description = "Resource id of the cluster."
+  description = "Resource ID of the cluster."
 }
 
 variable "node_name" {
   type        = string
-  description = "The node. In the cluster it has this name in lower case."
+  description = "Name of the node. In the cluster the name is lowercase."
 }
 
 variable "client_id" {
   type        = string
-  description = "Of the service principal that the machine is to Azure; null: it is nobody, and joins by a token."
+  description = "Client ID of the service principal of the machine. Null: no identity, the node joins with a bootstrap token."
   default     = null
 }
 
 variable "client_secret" {
   type        = string
-  description = "Its secret."
+  description = "Client secret of the service principal."
   default     = null
   sensitive   = true
   ephemeral   = true
@@ -36,7 +36,7 @@ variable "client_secret" {
 
 variable "client_secret_version" {
   type        = string
-  description = "Its secret is sent when this changes; the service keeps what was sent before."
+  description = "The secret is sent when this value changes. Otherwise the service keeps the stored secret."
   default     = "1"
 }
 
@@ -48,13 +48,13 @@ variable "labels" {
 
 variable "kubernetes_version" {
   type        = string
-  description = "Of the kubelet; null: the cluster's."
+  description = "Kubernetes version. Null: the version of the cluster."
   default     = null
 }
 
 variable "issue_config_url" {
   type        = bool
-  description = "Make a config URL when this becomes true. It is then in the state of Terraform, in plain text."
+  description = "Create a configuration URL when this becomes true. The Terraform state then contains it in plain text."
   default     = false
 }
 
@@ -63,7 +63,7 @@ resource "azapi_resource" "node" {
   name      = var.node_name
   parent_id = var.cluster_id
 
-  # The provider of Terraform does not have the schema of a preview.
+  # The azapi provider does not contain the schema of a preview API.
   schema_validation_enabled = false
   response_export_values    = ["properties.configVersion"]
 
@@ -89,7 +89,7 @@ resource "azapi_resource" "node" {
     }
   }
 
-  # Sent with the rest, and kept nowhere.
+  # Sent with the request and not stored in the state.
   sensitive_body = var.client_secret == null ? null : {
     properties = {
       azureAuth = {

@@ -115,7 +115,7 @@ def test_what_is_damaged_is_made_anew(tmp_path: Path) -> None:
 
 def test_a_python_without_wheels_is_named(tmp_path: Path) -> None:
     ship(tmp_path, "1")
-    with pytest.raises(NotSupportedError, match=f"no wheels for cp27; there are: {TAG}"):
+    with pytest.raises(NotSupportedError, match=f"no wheels for cp27; available: {TAG}"):
         build(tmp_path, "cp27")
 
 

@@ -17,10 +17,10 @@ def test_a_clean_checkout_of_the_version_in_the_changelog_is_ready() -> None:
 @pytest.mark.parametrize(
     ("wanted", "present", "status", "words"),
     [
-        ("v1.2.3", "v1.2.3", "", "v1.2.3 is not a version"),
-        ("1.2.3", "1.2.2", "", "says 1.2.2, not 1.2.3"),
-        ("1.2", "1.2", "", "1.2 is not a version"),
-        ("1.2.3", "1.2.3", " M README.md\n", "Not everything is committed:\n M README.md"),
+        ("v1.2.3", "v1.2.3", "", "v1.2.3 is not a valid version"),
+        ("1.2.3", "1.2.2", "", "is 1.2.2, not 1.2.3"),
+        ("1.2", "1.2", "", "1.2 is not a valid version"),
+        ("1.2.3", "1.2.3", " M README.md\n", "The working tree has uncommitted changes:\n M README.md"),
         ("2.0.0", "2.0.0", "", "no section `## 2.0.0`"),
     ],
 )
@@ -39,7 +39,7 @@ def test_all_problems_are_said_at_once() -> None:
 @pytest.mark.parametrize(("wanted", "refused"), [("1.2.3", True), ("1.2.3rc1", False), ("1.2.3b2", False)])
 def test_only_a_version_before_the_final_one_is_made_without_tests(wanted: str, refused: bool) -> None:
     found = problems(wanted, present=wanted, changelog=f"## {wanted}\n", status="", tested=False)
-    assert [line.partition(".")[0] for line in found] == ["A final version is made with all tests"] * refused
+    assert [line.partition(".")[0] for line in found] == ["A final version requires all tests"] * refused
 
 
 def test_the_version_stands_in_one_place() -> None:

@@ -45,7 +45,7 @@ def test_a_licence_is_known_however_it_is_said(line: str, licence: str) -> None:
     ],
 )
 def test_a_licence_that_nobody_looked_at_stops_the_release(lines: tuple[str, ...]) -> None:
-    with pytest.raises(ReleaseError, match=r"some-package 1.0 comes under a licence that was not looked at"):
+    with pytest.raises(ReleaseError, match=r"some-package 1.0 has a licence that is not accepted"):
         read_package(metadata(*lines))
 
 

@@ -1,4 +1,4 @@
-// Pages work without this. It keeps them fresh, says times as people do, copies commands, and applies filters at once.
+// Refreshes live parts, shows relative times, copies commands, and applies filters immediately. Pages work without it.
 "use strict";
 
 const LIVE_SECONDS = 2;
@@ -7,16 +7,16 @@ function ago(element) {
   const seconds = Math.round((Date.now() - Date.parse(element.dateTime)) / 1000);
   const past = Math.abs(seconds);
   const [size, unit] = past < 90 ? [1, "second"] : past < 5400 ? [60, "minute"] : past < 129600 ? [3600, "hour"] : [86400, "day"];
-  const words = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
+  const format = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
   if (!element.title) element.title = element.textContent.trim();
-  element.textContent = words.format(-Math.round(seconds / size), unit);
+  element.textContent = format.format(-Math.round(seconds / size), unit);
 }
 
-function tellTimes(root) {
+function showRelativeTimes(root) {
   for (const each of root.querySelectorAll("time[data-ago]")) ago(each);
 }
 
-// What a person is at stays: the place of the keyboard, and what was opened.
+// Keeps the focus, open details and scroll positions.
 function replace(live, text) {
   const focused = document.activeElement && live.contains(document.activeElement) ? document.activeElement.id : "";
   const opened = [...live.querySelectorAll("details[open][id]")].map((each) => each.id);
@@ -29,27 +29,27 @@ function replace(live, text) {
 }
 
 async function refresh(live) {
-  const answer = await fetch(location.href, { headers: { "X-Live": live.dataset.live }, cache: "no-store" });
-  if (answer.status === 401) location.reload();
-  if (answer.status === 200 && answer.headers.has("X-Live")) {
-    live.dataset.live = answer.headers.get("X-Live");
-    replace(live, await answer.text());
+  const response = await fetch(location.href, { headers: { "X-Live": live.dataset.live }, cache: "no-store" });
+  if (response.status === 401) location.reload();
+  if (response.status === 200 && response.headers.has("X-Live")) {
+    live.dataset.live = response.headers.get("X-Live");
+    replace(live, await response.text());
   }
-  return answer.ok;
+  return response.ok;
 }
 
-function keepFresh(live) {
+function autoRefresh(live) {
   const stale = document.querySelector("[data-stale]");
   let failures = 0;
-  const turn = async () => {
+  const poll = async () => {
     if (document.visibilityState === "visible" && !live.querySelector("[data-hold]")) {
       const fresh = await refresh(live).catch(() => false);
       failures = fresh ? 0 : failures + 1;
-      stale.textContent = failures > 1 ? " · The service does not answer; what you see may be old." : "";
+      stale.textContent = failures > 1 ? " · The service does not respond. This page may be outdated." : "";
     }
-    setTimeout(turn, 1000 * LIVE_SECONDS * Math.min(1 + failures, 15));
+    setTimeout(poll, 1000 * LIVE_SECONDS * Math.min(1 + failures, 15));
   };
-  setTimeout(turn, 1000 * LIVE_SECONDS);
+  setTimeout(poll, 1000 * LIVE_SECONDS);
 }
 
 function offerCopy(root) {
@@ -67,7 +67,7 @@ function offerCopy(root) {
   }
 }
 
-function applyAtOnce(form) {
+function applyImmediately(form) {
   let timer = 0;
   const submit = () => form.requestSubmit();
   form.querySelector("button").hidden = true;
@@ -81,11 +81,11 @@ function applyAtOnce(form) {
 }
 
 function prepare(root) {
-  tellTimes(root);
+  showRelativeTimes(root);
   offerCopy(root);
 }
 
 prepare(document);
-document.querySelectorAll("form[data-instant]").forEach(applyAtOnce);
-document.querySelectorAll("[data-live]").forEach(keepFresh);
-setInterval(() => tellTimes(document), 5000);
+document.querySelectorAll("form[data-instant]").forEach(applyImmediately);
+document.querySelectorAll("[data-live]").forEach(autoRefresh);
+setInterval(() => showRelativeTimes(document), 5000);

@@ -181,7 +181,7 @@ def test_after_rotation_the_old_key_is_needed_for_nothing(
     assert worked.does("keys", "prune").out == f"removed: {old['id']}\n"
     assert [(each["id"], each["sealed"]) for each in worked.does("keys", "list", "--json").json] == [(new, "6")]
     assert secret_of(worked, made, clusters) == CANARY
-    assert worked.does("keys", "rotate").out == "sealed anew, nothing to do\n"
+    assert worked.does("keys", "rotate").out == "re-encrypted: nothing to do\n"
 
 
 class Cut(SqliteDatabase):
@@ -219,7 +219,7 @@ def test_keys_are_not_rotated_under_a_service_that_does_not_know_the_newest(
         worked.does("keys", "add")
         refused = worked.types("keys", "rotate")
         assert refused.code == 7
-        assert "Restart it" in refused.err
+        assert "Restart the service" in refused.err
     with serving(made, clusters):
         worked.does("keys", "rotate")
         assert worked.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json["servicePrincipal"]

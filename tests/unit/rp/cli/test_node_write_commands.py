@@ -34,9 +34,9 @@ def test_two_options_say_how_the_kubelet_joins(
 @pytest.mark.parametrize(
     ("options", "name", "text"),
     [
-        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is not a label."),
-        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is not a taint."),
-        (NodeOptions(auth_method="password"), "auth-method-invalid", "There is no method 'password'."),
+        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is no label."),
+        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is no taint."),
+        (NodeOptions(auth_method="password"), "auth-method-invalid", "Unknown authentication method 'password'."),
         (
             NodeOptions(client_id="a", principal_id="b"),
             "auth-options-mismatch",
@@ -68,6 +68,6 @@ def test_a_file_with_other_types_than_the_api_has_is_refused(tmp_path: Path, tex
     file = tmp_path / "node.yaml"
     file.write_text(text)
 
-    with pytest.raises(ConfigError, match=f"{path} is not of the kind") as refused:
+    with pytest.raises(ConfigError, match=f"{path} has the wrong type") as refused:
         read_properties(file)
     assert refused.value.name == "node-file-invalid"

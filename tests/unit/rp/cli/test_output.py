@@ -60,7 +60,10 @@ def test_a_node_says_how_it_joins(auth: dict[str, object], way: str) -> None:
     shown = format_node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "kubernetesAuth": auth}})
 
     assert (
-        dict(line.split(maxsplit=1) for line in shown.replace("joins by", "joins-by").splitlines())["joins-by"] == way
+        dict(line.split(maxsplit=1) for line in shown.replace("kubelet auth", "kubelet-auth").splitlines())[
+            "kubelet-auth"
+        ]
+        == way
     )
 
 

@@ -133,7 +133,7 @@ def test_events_are_told_in_words_with_a_way_to_their_node() -> None:
     assert audit_row(event(1), shown).text == "Changed"
     assert audit_row(event(1), ()).link == ""
     service = audit_row(AuditEvent(1.0, "somebody", AuditAction.SIGN_IN, "/", outcome=AuditOutcome.DENIED), shown)
-    assert (service.text, service.name, service.denied) == ("Signing in was refused", "the service", True)
+    assert (service.text, service.name, service.denied) == ("Sign-in denied", "the service", True)
     assert audit_row(AuditEvent(1.0, "a", AuditAction.CLUSTER_ADDED, str(PLANT)), shown).name == "Plant"
 
 

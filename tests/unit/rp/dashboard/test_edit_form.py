@@ -41,7 +41,7 @@ EVERYTHING: Document = {
 def test_a_form_that_is_sent_as_it_came_changes_nothing(properties: Document) -> None:
     found = edit_form.parse_form(edit_form.form_fields(properties), properties)
     assert found.properties == properties
-    assert found.wrong == []
+    assert found.errors == []
 
 
 @pytest.mark.parametrize("place", edit_form.FIELDS_BY_PATH, ids=".".join)
@@ -80,22 +80,22 @@ def test_a_window_that_is_emptied_is_gone() -> None:
 @pytest.mark.parametrize(
     ("field", "text", "words"),
     [
-        ("labels", "a", "“a” is no label"),
-        ("labels", "=x", "“=x” is no label"),
-        ("labels", "a=1\na=2", "twice"),
-        ("taints", "a=b", "is no taint"),
-        ("taints", ":NoSchedule", "is no taint"),
+        ("labels", "a", "“a” is not a label"),
+        ("labels", "=x", "“=x” is not a label"),
+        ("labels", "a=1\na=2", "duplicated"),
+        ("taints", "a=b", "is not a taint"),
+        ("taints", ":NoSchedule", "is not a taint"),
         ("max-pods", "many", "whole number"),
         ("max-pods", "9" * 30, "whole number"),
         ("rest", "{", "not JSON"),
         ("rest", "[]", "JSON object"),
-        ("rest", '{"versions": {"runc": "1.5.2"}}', "versions.runc has a field of its own"),
-        ("rest", '{"azureAuth": {"servicePrincipal": {"clientSecret": "s"}}}', "secret has a field of its own"),
-        ("client-secret", "s", "no service principal"),
+        ("rest", '{"versions": {"runc": "1.5.2"}}', "Set versions.runc in its field above"),
+        ("rest", '{"azureAuth": {"servicePrincipal": {"clientSecret": "s"}}}', "secret in its field above"),
+        ("client-secret", "s", "do not contain a service principal"),
     ],
 )
 def test_what_cannot_be_read_is_told_at_its_field(field: str, text: str, words: str) -> None:
-    [wrong] = edit_form.parse_form({**edit_form.form_fields({}), field: text}, {}).wrong
+    [wrong] = edit_form.parse_form({**edit_form.form_fields({}), field: text}, {}).errors
     assert wrong.field == field
     assert words in wrong.message
 
@@ -143,7 +143,7 @@ def test_an_older_version_is_asked_about_in_the_words_of_the_form() -> None:
         "allowDowngrade=true in the query."
     )
     [wrong] = edit_form.locate_errors([Problem("properties.versions.kubernetes", said)])
-    assert wrong.message == "'1.33.1' is older than the node's 1.34.4. If that is meant, tick so below."
+    assert wrong.message == "'1.33.1' is older than the node's 1.34.4. To downgrade, select “Allow downgrade” below."
 
 
 def test_two_who_change_different_things_both_get_theirs() -> None:
@@ -152,13 +152,13 @@ def test_two_who_change_different_things_both_get_theirs() -> None:
     theirs = {"nodeConfig": {"maxPods": 2, "labels": {"b": "2"}}}
     both = merge_changes(opened, mine, theirs)
     assert both.properties == {"nodeConfig": {"maxPods": 2, "labels": {"a": "1", "b": "2"}}}
-    assert [each.yours for each in both.theirs] == [None, None]
+    assert [each.yours for each in both.conflicts] == [None, None]
 
 
 def test_two_who_change_the_same_are_told_of_each_other() -> None:
     both = merge_changes({"v": {"x": "1"}}, {"v": {"x": "2"}}, {"v": {"x": "3"}, "n": {"y": "4"}})
     assert both.properties == {"v": {"x": "2"}, "n": {"y": "4"}}
-    told = {each.name: (each.before, each.after, each.yours) for each in both.theirs}
+    told = {each.name: (each.before, each.after, each.yours) for each in both.conflicts}
     assert told == {"v.x": ("1", "3", "2"), "n.y": ("", "4", None)}
 
 

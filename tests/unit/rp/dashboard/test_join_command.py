@@ -40,7 +40,7 @@ def visit(session: str = SESSION, cookie: str = "") -> PageRequest:
     return PageRequest(Request({"type": "http", "headers": headers}), "request", SignedInUser(ADMIN_CALLER, session))
 
 
-def handing(clock: Clock | None = None) -> ConfigUrlCookie:
+def url_cookie(clock: Clock | None = None) -> ConfigUrlCookie:
     return ConfigUrlCookie(Sealer([b"k" * 32], "a test"), clock or Clock())
 
 
@@ -54,16 +54,16 @@ def given(made: ConfigUrlCookie) -> str:
 
 
 def test_the_page_of_the_same_node_and_session_gets_it() -> None:
-    made = handing()
+    made = url_cookie()
     assert made.take(visit(cookie=given(made)), NODE.upper()) == URL
 
 
 def test_the_cookie_does_not_show_it() -> None:
-    assert "hc0secret" not in given(handing())
+    assert "hc0secret" not in given(url_cookie())
 
 
 def test_nobody_else_gets_it() -> None:
-    made = handing()
+    made = url_cookie()
     cookie = given(made)
     assert made.take(visit(OTHER_SESSION, cookie), NODE) is None
     assert made.take(visit(cookie=cookie), f"{NODE}0") is None
@@ -73,7 +73,7 @@ def test_nobody_else_gets_it() -> None:
 
 def test_after_a_minute_it_is_gone() -> None:
     clock = Clock()
-    made = handing(clock)
+    made = url_cookie(clock)
     cookie = given(made)
     clock.now += 61
     assert made.take(visit(cookie=cookie), NODE) is None

@@ -12,7 +12,7 @@ from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.dashboard.create_page import first_invalid_step, navigate, rejected_form, validate_draft
 from aks_flex_rp.dashboard.node_draft import (
     FIELDS,
-    MOST_ROWS,
+    MAX_ROWS,
     REVIEW,
     SECRET,
     DraftError,
@@ -21,7 +21,7 @@ from aks_flex_rp.dashboard.node_draft import (
     locate_draft_errors,
     parse_draft,
 )
-from aks_flex_rp.dashboard.page_request import MOST_FIELDS
+from aks_flex_rp.dashboard.page_request import MAX_FIELDS
 from aks_flex_rp.nodes.context import ClusterInfo
 
 CLIENT = "6dae42f8-4368-4678-94ff-3960e28e3630"
@@ -90,11 +90,9 @@ def test_every_step_carries_all_the_others_and_never_the_secret(step: int) -> No
 
 
 def test_a_form_with_all_rows_is_still_one_that_is_read() -> None:
-    most = NodeDraft(
-        labels=(("k", "v"),) * MOST_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MOST_ROWS["taint"]
-    )
+    most = NodeDraft(labels=(("k", "v"),) * MAX_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MAX_ROWS["taint"])
     others = sum(map(len, FIELDS.values()))
-    assert len(list(most.cells())) + others + len(("csrf", "step", "to")) < MOST_FIELDS
+    assert len(list(most.cells())) + others + len(("csrf", "step", "to")) < MAX_FIELDS
     assert most.with_row("label") == most
 
 
@@ -123,25 +121,25 @@ def test_what_is_right_has_no_trouble() -> None:
 @pytest.mark.parametrize(
     ("wrong", "field", "said"),
     [
-        ({"cluster": "elsewhere"}, "cluster", "Choose the cluster"),
-        ({"name": ""}, "name", "Give the node a name"),
-        ({"name": "Press"}, "name", "Use press"),
-        ({"method": "magic"}, "method", "Choose how"),
-        ({"sp-client": ""}, "sp-client", "needed"),
-        ({"sp-client": "me"}, "sp-client", "no id of Entra ID"),
+        ({"cluster": "elsewhere"}, "cluster", "Select a cluster"),
+        ({"name": ""}, "name", "Enter a node name"),
+        ({"name": "Press"}, "name", "write press"),
+        ({"method": "magic"}, "method", "Select an authentication method"),
+        ({"sp-client": ""}, "sp-client", "required"),
+        ({"sp-client": "me"}, "sp-client", "Enter an Entra ID"),
         ({"sp-tenant": "a b"}, "sp-tenant", "tenant"),
         ({"kubelet": "magic"}, "kubelet", "must be one of"),
         ({"kubernetes": "1.35.0"}, "kubernetes", "newer than the cluster's"),
-        ({"runc": "new"}, "runc", "no version"),
+        ({"runc": "new"}, "runc", "Enter a version"),
         ({"pods": "many"}, "pods", "integer"),
         ({"pods": "9999"}, "pods", "less than or equal"),
         ({"drift": "ignore"}, "drift", "must be one of"),
-        ({"label-value-0": "alone"}, "label-key-0", "needs a key"),
-        ({"label-key-0": "-a"}, "label-key-0", "is not a valid key"),
+        ({"label-value-0": "alone"}, "label-key-0", "Enter a key"),
+        ({"label-key-0": "-a"}, "label-key-0", "is not a name"),
         ({"label-key-0": "a", "label-value-0": "no spaces"}, "label-value-0", "is not a label value"),
-        ({"label-key-0": "a", "label-key-1": "a"}, "label-key-1", "twice"),
-        ({"label-key-0": "x.y/z", "label-key-1": "kubernetes.io/role"}, "label-key-1", "is reserved for the cluster"),
-        ({"taint-value-0": "alone"}, "taint-key-0", "needs a key"),
+        ({"label-key-0": "a", "label-key-1": "a"}, "label-key-1", "duplicated"),
+        ({"label-key-0": "x.y/z", "label-key-1": "kubernetes.io/role"}, "label-key-1", "belongs to the cluster"),
+        ({"taint-value-0": "alone"}, "taint-key-0", "Enter a key"),
         ({"taint-key-0": "a", "taint-effect-0": "Never"}, "taint-effect-0", "must be one of"),
         ({"taint-key-0": "a", "taint-value-0": "b c", "taint-effect-0": "NoExecute"}, "taint-value-0", "label value"),
     ],
@@ -183,7 +181,7 @@ def test_the_first_step_with_something_wrong_is_shown_with_all_of_it() -> None:
     form = first_invalid_step(parse_draft(BASE), found)
     assert form is not None
     assert form.step == 3
-    assert [each.message for each in form.troubles] == ["a", "c"]
+    assert [each.message for each in form.errors] == ["a", "c"]
 
 
 def test_what_the_api_refuses_in_the_end_leads_back_to_its_step() -> None:
@@ -195,9 +193,9 @@ def test_what_the_api_refuses_in_the_end_leads_back_to_its_step() -> None:
     assert (form.step, form.status) == (3, 400)
     form = rejected_form(parse_draft(BASE), ArmError(503, "ServiceUnavailable", "Plant does not answer."))
     assert (form.step, form.status) == (REVIEW, 503)
-    assert [each.message for each in form.troubles] == ["Plant does not answer."]
+    assert [each.message for each in form.errors] == ["Plant does not answer."]
     form = rejected_form(parse_draft(BASE), precondition_failed("press-1"))
-    assert (form.step, form.wrong("name")[:10]) == (1, "There is a")
+    assert (form.step, form.wrong("name")[:8]) == (1, "The node")
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "40", "-1", "", "\u00b2", "\u0663"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aks_flex_rp.dashboard.node_history import MACHINE, MAX_ENTRIES, MOST_CHANGES, node_history
+from aks_flex_rp.dashboard.node_history import MACHINE, MAX_CHANGES, MAX_ENTRIES, node_history
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
 
 
@@ -24,33 +24,33 @@ def test_an_update_says_what_changed() -> None:
         "nodeConfig.labels.a": ["x", None],
     }
     [moment] = node_history([event(1, "update", changed=changes, secretWritten=True)])
-    assert moment.what == "New versions wanted"
+    assert moment.what == "Versions changed"
     assert moment.changes == (
         "versions.runc: 1.5.2",
         "nodeConfig.maxPods: 110 → 50",
-        "nodeConfig.labels.a: x was taken out",
-        "a new secret",
+        "nodeConfig.labels.a: x removed",
+        "new secret",
     )
 
 
 def test_an_update_that_changed_a_great_deal_is_cut_short() -> None:
     changes = {f"nodeConfig.labels.l{number}": [None, "x"] for number in range(40)}
     [moment] = node_history([event(1, "update", changed=changes)])
-    assert len(moment.changes) == MOST_CHANGES + 1
-    assert moment.changes[-1] == f"and {40 - MOST_CHANGES} more"
+    assert len(moment.changes) == MAX_CHANGES + 1
+    assert moment.changes[-1] == f"and {40 - MAX_CHANGES} more"
 
 
 def test_what_the_cluster_brought_is_told_apart_from_what_people_did() -> None:
     [moment] = node_history([event(1, "update", configVersion="2")])
-    assert moment.what == "Brought in line with its cluster"
+    assert moment.what == "Updated for changed cluster"
 
 
 def test_what_was_refused_is_told_as_that() -> None:
     refused, certificate = node_history(
         [event(2, "write", "denied"), event(1, "certificate.denied", "denied", why="no")]
     )
-    assert (refused.what, refused.bad) == ("Changing it was refused", True)
-    assert (certificate.what, certificate.message) == ("Was refused a certificate", "no")
+    assert (refused.what, refused.bad) == ("Change denied", True)
+    assert (certificate.what, certificate.message) == ("Certificate denied", "no")
 
 
 def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
@@ -76,8 +76,8 @@ def test_drift_upgrade_and_rollback_come_from_the_machine() -> None:
     }
     found = node_history([], status)
     assert [(each.what, each.message) for each in found] == [
-        ("A change did not work and was undone", "not Ready"),
-        ("Found changed by hand", "a file"),
+        ("Update failed and was rolled back", "not Ready"),
+        ("Drift detected", "a file"),
         ("Configuration 7 applied", ""),
         ("Ready", ""),
     ]

@@ -7,6 +7,6 @@ from azure.cli.core.aaz import AAZCommandGroup, register_command_group
 class FlexNodeGroup(AAZCommandGroup):
     """Manage machines outside Azure that are nodes of an AKS cluster.
 
-    A flex node is described first; then a machine joins by one command. What is wanted of it
-    may be changed at any time; an agent that stays on the machine follows.
+    Create a flex node first, then run its join command on a machine. The configuration can be
+    changed at any time. The daemon of a managed node applies the changes.
     """

@@ -1,4 +1,4 @@
-"""The commands, where az's loader looks for them."""
+"""Commands of `az aks flex-node`, in the package that the AAZ loader expects."""
 
 from .__cmd_group import FlexNodeGroup
 from ._create import Create

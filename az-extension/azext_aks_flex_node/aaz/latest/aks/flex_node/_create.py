@@ -20,23 +20,23 @@ logger = get_logger(__name__)
 
 @register_command("aks flex-node create")
 class Create(FlexNodeCommand):
-    r"""Describe a new flex node.
+    r"""Create a flex node.
 
-    Nothing is done to any machine: one joins with the URL that --output-config-url gives, or
-    with the line that `az aks flex-node join-command` prints.
+    No machine is changed. A machine joins with the URL of --output-config-url, or with the
+    command that `az aks flex-node join-command` prints.
 
-    :example: A node that joins by a token, and the command for its machine
+    :example: Create a node that joins with a bootstrap token, and join a machine
         CONFIG_URL=$(az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --auth-method bootstrapToken --output-config-url --query properties.configUrl -o tsv)
         aks-flex-node agent --config-url "$CONFIG_URL"
-    :example: A node that is followed for life, as a service principal whose secret you are asked for
+    :example: Create a managed node with a service principal, and prompt for the secret
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --auth-method servicePrincipal --client-id 11111111-2222-3333-4444-555555555555 \
         --continuous-monitoring
-    :example: A node with labels, a taint, and versions of its own
+    :example: Create a node with labels, a taint and a Kubernetes version
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --labels site=north rack=7 --taints edge=yes:NoSchedule --kubernetes-version 1.34.4
-    :example: A node of a self-hosted resource provider, as its administrator
+    :example: Create a node in a self-hosted resource provider with the admin key
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --rp-endpoint https://host:8443 --rp-key-file admin.key --rp-ca-file ca.crt
     """
@@ -55,34 +55,35 @@ class Create(FlexNodeCommand):
 
     def execute(self) -> Any:
         args = self.ctx.options
-        refuse_lost_url(args)
+        check_no_wait(args)
         options, body = option_values.node_options_of(args), option_values.properties_from_file(args) or {}
         properties = option_values.apply_options(body, options)
         if option_values.is_secret_missing({}, properties):
             properties = option_values.apply_options(body, replace(options, client_secret=client_secret()))
-        _warn_of_idle_identity(properties)
+        _warn_unused_identity(properties)
         try:
             return PutNode(self.ctx, properties, url=bool(args.get("output_config_url")))()
         except HttpResponseError as error:
             if error.status_code != 412:
                 raise
             raise ValidationError(
-                f"There is a flex node {args['name']} already.", "Change it with `az aks flex-node update`."
+                f"The flex node {args['name']} already exists.", "Use `az aks flex-node update` to change it."
             ) from None
 
 
-def refuse_lost_url(args: dict[str, Any]) -> None:
+def check_no_wait(args: dict[str, Any]) -> None:
+    """Rejects --output-config-url with --no-wait: the URL would be lost."""
     if args.get("output_config_url") and args.get("no_wait"):
         raise MutuallyExclusiveArgumentError(
-            "--no-wait prints nothing, and the URL of --output-config-url would be lost.", "Leave one of them out."
+            "--output-config-url cannot be used with --no-wait, which prints no output.", "Remove one of the options."
         )
 
 
-def _warn_of_idle_identity(properties: dict[str, Any]) -> None:
+def _warn_unused_identity(properties: dict[str, Any]) -> None:
     if node_changes.auth_method_of(properties) == node_changes.NO_IDENTITY or properties.get("continuousMonitoring"):
         return
     if not properties.get("kubernetesAuth", {}).get("useAzureAuth"):
         logger.warning(
-            "This node has an identity and no use for it. --continuous-monitoring lets the agent follow changes; "
-            "--kubernetes-auth certificate lets the kubelet join by it."
+            "The identity of this node is not used. Set --continuous-monitoring to manage the node, or "
+            "--kubernetes-auth certificate to join the kubelet with the identity."
         )

@@ -10,9 +10,8 @@ from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import DeleteNode
 
 CONFIRMATION = (
-    "Its config URL and token stop working at once. An agent that stays there takes the node apart: pods are moved "
-    "away, the node leaves the cluster, and the machine is as before it joined. The machine itself stays. "
-    "Delete this flex node?"
+    "The configuration URL and token are revoked immediately. The daemon of a managed node drains the node, removes "
+    "it from the cluster and removes the installed components from the machine. Delete this flex node?"
 )
 logger = get_logger(__name__)
 
@@ -21,11 +20,11 @@ logger = get_logger(__name__)
 class Delete(FlexNodeCommand):
     """Delete a flex node.
 
-    Its config URL and token stop working at once. An agent that stays on the machine takes the
-    node out of the cluster, and leaves the machine as it was before it joined. A machine
-    without one remains a node until `aks-flex-node unbootstrap` is run there.
+    Revokes the configuration URL and the token immediately. The daemon of a managed node drains
+    the node, removes it from the cluster and removes the installed components. For a node that
+    is not managed, run `aks-flex-node unbootstrap` on the machine.
 
-    :example: Without being asked
+    :example: Delete a node without confirmation
         az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --yes
     """
 
@@ -41,5 +40,5 @@ class Delete(FlexNodeCommand):
     def execute(self) -> Any:
         done = DeleteNode(self.ctx)()
         if done is None:
-            logger.warning("There is no flex node %s.", self.ctx.options["name"])
+            logger.warning("The flex node %s was not found.", self.ctx.options["name"])
         return done

@@ -15,14 +15,14 @@ logger = get_logger(__name__)
 
 @register_command("aks flex-node join-command")
 class JoinCommand(FlexNodeCommand):
-    r"""Print the one line by which a machine becomes this node.
+    r"""Print the join command of a flex node.
 
-    It is to be run there as root. Whoever has it can be this node: it is a secret until it is
-    used. A config URL from before stops working.
+    Run it as root on the machine. The command is a secret until it is used: any machine that
+    runs it joins as this node. A previous configuration URL is revoked.
 
-    :example: To copy and paste
+    :example: Print the join command
         az aks flex-node join-command -g my-rg --cluster my-cluster --name edge-1
-    :example: Run it on the machine at once
+    :example: Run the join command on the machine
         az aks flex-node join-command -g my-rg --cluster my-cluster --name edge-1 -o tsv \
         | ssh root@edge-1 sh
     """
@@ -30,19 +30,19 @@ class JoinCommand(FlexNodeCommand):
     @classmethod
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
         schema = super()._build_arguments_schema(*args, **kwargs)
-        arguments.node(schema, ids=False)  # one line, one machine: of several, nobody would know which is whose
+        arguments.node(schema, ids=False)  # one command per machine: with several, the output would be ambiguous
         arguments.self_hosted(schema)
         return schema
 
     def execute(self) -> Any:
-        """As plain text, which can be pasted, unless a format was asked for."""
-        made = RegenerateToken(self.ctx)()
+        """Prints plain text that can be pasted, unless an output format is set."""
+        created = RegenerateToken(self.ctx)()
         logger.warning(
-            "Run it as root on the machine; good until %s, for one machine, once. A config URL from before no longer "
-            "works.",
-            made["configUrlExpires"],
+            "Run the command as root on the machine. It is valid until %s, for one use. A previous configuration URL "
+            "is revoked.",
+            created["configUrlExpires"],
         )
-        line = f"aks-flex-node agent --config-url '{made['configUrl']}'"
+        line = f"aks-flex-node agent --config-url '{created['configUrl']}'"
         if FORMATTED & set(self.cli_ctx.data.get("safe_params") or ()):
             return line
         print(line)

@@ -17,9 +17,9 @@ STATES = ("Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed")
 class List(FlexNodeCommand):
     """List the flex nodes of a cluster.
 
-    :example: As a table: ready, versions wanted and applied, last seen, and why not
+    :example: List nodes as a table
         az aks flex-node list -g my-rg --cluster my-cluster -o table
-    :example: Those at one site that are not Ready
+    :example: List the nodes of a site that are not Ready
         az aks flex-node list -g my-rg --cluster my-cluster --ready False --label site=north -o table
     """
 
@@ -35,19 +35,19 @@ class List(FlexNodeCommand):
             options=["--ready"],
             arg_group=group,
             enum={each: each for each in ("True", "False", "Unknown")},
-            help="Only those that are so.",
+            help="Filter by the Ready condition.",
         )
         schema.join_state = AAZStrArg(
             options=["--join-state"],
             arg_group=group,
             enum={each: each for each in STATES},
-            help="Only those that have come so far in joining.",
+            help="Filter by join state.",
         )
         schema.kubernetes_version = AAZStrArg(
-            options=["--kubernetes-version"], arg_group=group, help="Only those that are to have this version."
+            options=["--kubernetes-version"], arg_group=group, help="Filter by desired Kubernetes version."
         )
         schema.label = arguments.WordsArg(
-            options=["--label"], arg_group=group, help="Only those with these labels, KEY=VALUE, separated by spaces."
+            options=["--label"], arg_group=group, help="Filter by labels: space-separated KEY=VALUE."
         )
         arguments.self_hosted(schema)
         return schema
@@ -56,14 +56,15 @@ class List(FlexNodeCommand):
         listing = ListNodes(self.ctx, filter_text(self.ctx.options))
         page: dict[str, Any] = {}
 
-        def ask() -> None:
+        def fetch_page() -> None:
             page.clear()
             page.update(listing())
 
-        return list(self.build_paging(ask, lambda: (page["value"], page.get("nextLink"))))
+        return list(self.build_paging(fetch_page, lambda: (page["value"], page.get("nextLink"))))
 
 
 def filter_text(args: dict[str, Any]) -> str:
+    """Returns the `$filter` expression of the options."""
     filters = {
         "ready": args.get("ready"),
         "joinState": args.get("join_state"),
@@ -77,8 +78,8 @@ def _quoted(value: str) -> str:
     return value.replace("'", "''")
 
 
-def _label(word: str) -> tuple[str, str]:
-    key, equals, value = word.partition("=")
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
     if not key or not equals:
-        raise InvalidArgumentValueError(f"--label: {word!r} is no label.", "Write KEY=VALUE.")
+        raise InvalidArgumentValueError(f"--label: {text!r} is not a label.", "Use KEY=VALUE.")
     return f"labels/{key}", value

@@ -11,9 +11,11 @@ from azext_aks_flex_node.operations import RegenerateToken
 
 @register_command("aks flex-node regenerate-token")
 class RegenerateTokenOfNode(FlexNodeCommand):
-    r"""Make a new token and a new config URL for a flex node; those from before stop working.
+    r"""Create a new token and configuration URL for a flex node.
 
-    :example: Let a machine join again, whose first join did not work
+    The previous token and URL are revoked.
+
+    :example: Print a new configuration URL after a failed join
         az aks flex-node regenerate-token -g my-rg --cluster my-cluster --name edge-1 \
         --query configUrl -o tsv
     """
@@ -26,5 +28,5 @@ class RegenerateTokenOfNode(FlexNodeCommand):
         return schema
 
     def execute(self) -> Any:
-        """With the name, since --ids may have named several, whose answers come in any order."""
+        """Includes the name, because the results of several --ids are unordered."""
         return {"name": self.ctx.options["name"], **RegenerateToken(self.ctx)()}

@@ -12,11 +12,11 @@ from azext_aks_flex_node.tables import table_rows
 
 @register_command("aks flex-node show")
 class Show(FlexNodeCommand):
-    r"""Show a flex node: what is wanted of it, and how it is.
+    r"""Show the configuration and status of a flex node.
 
-    :example: All of a node
+    :example: Show a node
         az aks flex-node show -g my-rg --cluster my-cluster --name edge-1
-    :example: Why it is not Ready
+    :example: Show why a node is not Ready
         az aks flex-node show -g my-rg --cluster my-cluster --name edge-1 -o tsv \
         --query "properties.status.conditions[?type=='Ready'] | [0].message"
     """

@@ -15,15 +15,15 @@ from azext_aks_flex_node.secret_input import client_secret
 from azext_aks_flex_node.tables import table_rows
 from azext_aks_flex_node.vendored import node_changes
 
-from ._create import refuse_lost_url
+from ._create import check_no_wait
 
-ATTEMPTS = 4  # at a node that others change at the same time
+ATTEMPTS = 4  # when other clients change the node at the same time
 logger = get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class UpdateFlags:
-    """How an update is to be done."""
+    """Flags of an update request."""
 
     url: bool
     downgrade: bool
@@ -31,18 +31,18 @@ class UpdateFlags:
 
 @register_command("aks flex-node update")
 class Update(FlexNodeCommand):
-    """Change a flex node: what is said, and nothing else.
+    """Update the specified settings of a flex node.
 
-    What somebody else changes at the same time is not undone. Where an agent stays on the
-    machine, it follows within seconds.
+    Other settings, and concurrent changes by other clients, are kept. The daemon of a managed
+    node applies the change within seconds.
 
-    :example: Another version of Kubernetes
+    :example: Update the Kubernetes version
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --kubernetes-version 1.34.4
-    :example: Set a label, and remove another
+    :example: Set a label and remove another
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --labels site=north rack-
-    :example: A new secret of its service principal, from standard input
+    :example: Set a new client secret from standard input
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --client-secret-file - < secret
-    :example: Hold a machine as it is, and later go on
+    :example: Pause and resume changes of a machine
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --pause
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --pause false
     """
@@ -58,13 +58,13 @@ class Update(FlexNodeCommand):
         arguments.node(schema)
         arguments.node_options(schema)
         schema.allow_downgrade = AAZBoolArg(
-            options=["--allow-downgrade"], arg_group="Versions", help="Versions older than the node's are meant."
+            options=["--allow-downgrade"], arg_group="Versions", help="Allow older versions than the node has."
         )
         return schema
 
     def execute(self) -> Any:
         args = self.ctx.options
-        refuse_lost_url(args)
+        check_no_wait(args)
         how = UpdateFlags(bool(args.get("output_config_url")), bool(args.get("allow_downgrade")))
         body, options = option_values.properties_from_file(args), option_values.node_options_of(args)
         found = GetNode(self.ctx)()
@@ -73,17 +73,17 @@ class Update(FlexNodeCommand):
             first, option_values.apply_options(first if body is None else body, options)
         ):
             options = replace(options, client_secret=client_secret())
-        return self._written(found, body, options, how)
+        return self._write(found, body, options, how)
 
-    def _written(
+    def _write(
         self, found: dict[str, Any], body: dict[str, Any] | None, options: node_changes.NodeOptions, how: UpdateFlags
     ) -> dict[str, Any]:
-        """Only if it still is as it was read, so that nobody's change is undone."""
+        """Writes with If-Match, and retries if another client changed unrelated settings."""
         for attempt in range(1, ATTEMPTS + 1):
             first = node_changes.writable_properties(found)
             desired = option_values.apply_options(first if body is None else body, options)
             if desired == first and not (how.url or how.downgrade):
-                logger.warning("Nothing is to be changed.")
+                logger.warning("No changes.")
                 return found
             try:
                 written = PutNode(self.ctx, desired, etag=found["etag"], url=how.url, downgrade=how.downgrade)()
@@ -92,30 +92,32 @@ class Update(FlexNodeCommand):
                     raise
                 found = self._read_again(first, body, options)
             else:
-                _warn_of_dead_url(written, how)
+                _warn_revoked_url(written, how)
                 return dict(written)
         raise AssertionError("The last attempt returns or raises.")
 
     def _read_again(
         self, first: dict[str, Any], body: dict[str, Any] | None, options: node_changes.NodeOptions
     ) -> dict[str, Any]:
-        """As somebody else has left it, unless that was what these words are about."""
+        """Reads the node again. Fails if another client changed the same settings."""
         found = GetNode(self.ctx)()
-        lost = (
-            ["all of it"]
+        conflicts = (
+            ["all settings"]
             if body is not None
             else node_changes.conflicting_paths(first, node_changes.writable_properties(found), options)
         )
-        if lost:
+        if conflicts:
             raise ValidationError(
-                f"Somebody else has just changed the flex node {found['name']}: {', '.join(lost)}.",
-                "Look at it with `az aks flex-node show`, and say again what it is to be.",
+                f"Another client changed the flex node {found['name']} at the same time: {', '.join(conflicts)}.",
+                "Check the node with `az aks flex-node show`, and run the command again.",
             )
         return dict(found)
 
 
-def _warn_of_dead_url(written: dict[str, Any], how: UpdateFlags) -> None:
+def _warn_revoked_url(written: dict[str, Any], how: UpdateFlags) -> None:
     properties = written["properties"]
     token = not properties.get("kubernetesAuth", {}).get("useAzureAuth")
     if token and properties["status"].get("joinState") != "Joined" and not how.url:
-        logger.warning("A config URL from before no longer works. `az aks flex-node join-command` makes another.")
+        logger.warning(
+            "A previous configuration URL is revoked. Run `az aks flex-node join-command` to create a new one."
+        )

@@ -15,23 +15,23 @@ from azext_aks_flex_node.errors import explain_errors
 from azext_aks_flex_node.operations import GetNode
 
 READY = "properties.status.conditions[?type=='Ready' && status=='True'] | [0]"
-INTERVAL = 5  # seconds; az's own 30 are for what takes minutes
-MOMENTS = 12  # of such an interval, in which a service may be away
+INTERVAL = 5  # seconds; az's default of 30 is too long for a join
+MAX_RETRIES = 12  # intervals that the service can be unavailable
 logger = get_logger(__name__)
 
 
 @register_command("aks flex-node wait")
 class Wait(AAZWaitCommand, FlexNodeCommand):
-    r"""Wait until a flex node is in a state, such as Ready.
+    r"""Wait until a flex node meets a condition, for example Ready.
 
-    :example: Until its machine has joined and is Ready
+    :example: Wait until the node has joined and is Ready
         az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1 --ready --timeout 300
-    :example: Until it runs what was last wanted of it
+    :example: Wait until the desired configuration is applied
         az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1 \
         --custom "properties.configVersion==properties.status.appliedConfigVersion"
     """
 
-    _answered = False  # the service, before
+    _answered = False  # whether the service has responded before
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
@@ -51,7 +51,7 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
             command_args["custom"] = READY
         with explain_errors(self.ctx):
             result = super().__call__(command_args)
-        if isinstance(result, Exception):  # az returns it where it gave up, and would go on as if all were well
+        if isinstance(result, Exception):  # az returns the exception on a timeout, instead of raising it
             raise AzureResponseError(str(result), self._advice())
 
     @property
@@ -59,26 +59,26 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
         return bool(self.ctx.options.get("ready"))
 
     def _handler(self, _command_args: dict[str, Any]) -> Any:
-        """It is asked for again and again; a join that has failed makes no node Ready, however long one waits."""
+        """Polls the node. Stops when the join has failed, because the node cannot become Ready."""
         found = self._found()
         status = found["properties"].get("status", {})
         cause = tables.cause(status)
         if self._for_ready and cause and status.get("joinState") == "Failed":
             raise AzureResponseError(
                 f"The flex node {found['name']} could not join: {cause}",
-                "Put that right, and let it join again: `az aks flex-node join-command` makes the line.",
+                "Fix the cause, and run the output of `az aks flex-node join-command` on the machine.",
             )
         return found
 
     def _found(self) -> dict[str, Any]:
-        """A service that has answered before may be away for a while, as when it is brought up to date."""
-        for _ in range(MOMENTS):
+        """Reads the node. Retries if the service responded before, for example while it restarts."""
+        for _ in range(MAX_RETRIES):
             try:
                 found: dict[str, Any] = GetNode(self.ctx)()
             except (ServiceRequestError, ServiceResponseError, HttpResponseError) as error:
                 if not self._answered or (isinstance(error, HttpResponseError) and (error.status_code or 0) < 500):
                     raise
-                logger.warning("No answer just now. Asking again in %d s.", self._interval)
+                logger.warning("The service does not respond. Retrying in %d s.", self._interval)
                 time.sleep(self._interval)
             else:
                 self._answered = True
