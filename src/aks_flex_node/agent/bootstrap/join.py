@@ -105,7 +105,7 @@ class NodeJoin:
     def _wait_until_ready(self, components: Sequence[Component]) -> ClusterNode:
         """Waits until the node is registered, applies its pod network, and waits until it is Ready."""
         assert self.readiness  # noqa: S101 - checked by the caller
-        with self._step("readiness", "node registered and Ready"):
+        with self._step("readiness", "the node is registered and Ready"):
             self._restart_stuck_kubelet()
             self._apply_pod_network(self.readiness.wait_registered(), components)
             node = self.readiness.wait_ready(lambda node: self._apply_pod_network(node, components))

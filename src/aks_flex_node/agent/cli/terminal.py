@@ -32,7 +32,7 @@ def print_line(text: str = "") -> None:
 
 
 def print_message(text: str) -> None:
-    """Prints a line on standard error and ignores write errors, so that a closed terminal does not stop the operation."""
+    """Prints a line on standard error. Ignores write errors, because a closed terminal must not stop a command."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 

@@ -158,8 +158,8 @@ def labels(config: NodeConfig) -> dict[str, str]:
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     kubelet_dir = config.paths.kubernetes.kubelet_dir
-    # The unit of a managed node always names the bootstrap kubeconfig, because the node gets a new token after it lost
-    # its certificate. A kubelet with a certificate ignores the option.
+    # The unit of a managed node always names the bootstrap kubeconfig, because the node gets a new token after it
+    # lost its certificate. A kubelet with a certificate ignores the option.
     auth = kubelet_auth(config)
     may_bootstrap = config.azure.bootstrap_token or config.continuous_monitoring or auth == "certificate"
     bootstrap = (
