@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Node
     from tests.service.rp.api.service_harness import Running
 
-RUNTIME = "containerd does not run: exit code 2. See `journalctl -u containerd`."
+RUNTIME = "containerd is not running: exit code 2. See `journalctl -u containerd`."
 NO_ROUTE = "The API server did not answer within 30 s. Check that this machine reaches api.plant.example:443."
 HOSTILE = "\"><script>alert('cause')</script><img src=x onerror=alert(1)>"
 OLD = "1.33.13"
@@ -81,7 +81,7 @@ class Fleet:
         self.ready(name, versions={"kubernetes": OLD})
         self._made(name, versions={"kubernetes": NEW})
         wanted = self._version(name)
-        doing = ("False", "InProgress", f"Configuration {wanted} is being applied.")
+        doing = ("False", "InProgress", f"Applying configuration {wanted}.")
         self._report(name, self._conditions(ConfigApplied=doing), appliedConfigVersion="1", kubelet=OLD)
 
     def upgrade_failed(self, name: str) -> None:
@@ -158,7 +158,7 @@ class Fleet:
         well = {
             "Ready": ("True", "KubeletReady", "kubelet is posting ready status"),
             "ConfigApplied": ("True", "Applied", "The configuration is in effect."),
-            "Drifted": ("False", "NoDrift", "The machine is as its configuration wants it."),
+            "Drifted": ("False", "NoDrift", "The machine matches its configuration."),
             "UpgradeFailed": ("False", "NoFailure", ""),
         }
         return [_told(kind, *words) for kind, words in {**well, **changes}.items()]

@@ -1,1 +1,1 @@
-"""The agent: turns this machine into a worker node and keeps it one."""
+"""The agent: joins this machine to the cluster as a worker node and keeps the node configured."""

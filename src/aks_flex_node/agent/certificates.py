@@ -12,13 +12,13 @@ PEM = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", 
 
 
 def expiry(pem: bytes) -> datetime | None:
-    """When the first certificate of a PEM file ends; None when there is none that can be read."""
+    """Returns the expiry time of the first certificate in a PEM file, or None when no certificate can be read."""
     found = validity(pem)
     return found[1] if found else None
 
 
 def validity(pem: bytes) -> tuple[datetime, datetime] | None:
-    """From when to when the first certificate of a PEM file is valid; None when there is none that can be read."""
+    """Returns notBefore and notAfter of the first certificate in a PEM file, or None when none can be read."""
     found = PEM.search(pem)
     if found is None:
         return None
@@ -55,11 +55,11 @@ def _elements(data: bytes) -> list[tuple[int, bytes]]:
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """The first element of DER data: its tag, its value, and what comes after it."""
+    """Splits DER data into the tag and value of its first element and the remaining bytes."""
     tag, length, start = data[0], data[1], 2
     if length & 0x80:
         start += length & 0x7F
         length = int.from_bytes(data[2:start], "big")
     if start + length > len(data):
-        raise ValueError("cut off")
+        raise ValueError("truncated DER element")
     return tag, data[start : start + length], data[start + length :]

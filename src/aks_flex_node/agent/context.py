@@ -1,4 +1,4 @@
-"""Builds what commands and jobs work with: the configuration, the host, the ledger, the event log and the engine."""
+"""Builds the objects that commands and jobs use: configuration, host, ledger, event log and engine."""
 
 from __future__ import annotations
 
@@ -35,11 +35,8 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-READ_STATUS = "look at all of a node"  # what commands need root for that only look
-
-
 class DaemonMode(Enum):
-    """What becomes of the agent after a join, where the configuration asks for continuous monitoring."""
+    """How the daemon runs after a join when the configuration enables continuous monitoring."""
 
     NONE = "not"
     FOREGROUND = "here"
@@ -48,40 +45,40 @@ class DaemonMode(Enum):
 
 @dataclass(frozen=True)
 class ConfigSelection:
-    """What the words of a command say about the configuration."""
+    """The configuration options of a command line: file, `--set` values and URL."""
 
     config: Path | None = None
     sets: tuple[str, ...] = ()
     url: ConfigUrl | None = None
 
 
-def require_root(why: str = "make this machine a node") -> None:
+def require_root() -> None:
     if os.geteuid() != 0:
-        raise MachineError("root-required", f"Only root can {why}.", "Run the same command again with `sudo`.")
+        raise MachineError("root-required", "This command must run as root.", "Run the same command with `sudo`.")
 
 
 def require_node() -> None:
     if not Path(CURRENT_CONFIG).exists():
         raise MachineError(
             "node-not-managed",
-            f"There is no {CURRENT_CONFIG}: this machine is no node that is followed.",
-            "Join first: `aks-flex-node agent --config-url URL`.",
+            f"This machine is not a managed node: {CURRENT_CONFIG} does not exist.",
+            "Join the machine first: `aks-flex-node agent --config-url URL`.",
         )
 
 
 def config_selection(
     config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None, *, plain: bool = False
 ) -> ConfigSelection:
-    """For commands to which a URL may be given as well."""
+    """Builds the selection for commands that also accept a configuration URL."""
     return ConfigSelection(
         config, tuple(sets or ()), select_config_url(url, url_file, config, os.environ, plain=plain)
     )
 
 
 def load_config(selection: ConfigSelection) -> LoadedConfig:
-    """The configuration from the file that is meant; where there is none, from what was fetched before.
+    """Loads the configuration from the selected file, or else the configuration that was fetched before.
 
-    A node that follows its provider is what the provider wants, whatever a file says that it once was made from.
+    On a managed node, the provider's configuration takes precedence over a local file that is not named explicitly.
     """
     if selection.config is None and is_managed():
         return loader.load(Path(CURRENT_CONFIG), os.environ, parse_settings(selection.sets))
@@ -92,7 +89,7 @@ def load_config(selection: ConfigSelection) -> LoadedConfig:
 
 
 def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
-    """The configuration from a file or a URL; and the bundle that it came in, if that was fetched just now."""
+    """Loads the configuration from a file or a URL; returns it with the bundle if it was fetched by this call."""
     if selection.url is None:
         return load_config(selection), None
     flags = parse_settings(selection.sets)
@@ -104,37 +101,40 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     bundle = fetch_config(selection.url, artifact_sources(loader.load_fetch_settings(os.environ, flags)))
     loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
     if other := files.find_config(None, os.environ, files.CONFIG_DIRECTORY):
-        loaded.warnings.append(f"{other} is there, too: later commands without the URL use it. Remove it or mean it.")
+        loaded.warnings.append(
+            f"{other} exists: later commands without the URL use it. Remove it if you do not need it."
+        )
     return loaded, bundle
 
 
 def parse_settings(assignments: Sequence[str]) -> dict[str, object]:
-    """`key.path=value` words, as a mapping."""
+    """Parses `key.path=value` assignments of `--set` into a mapping."""
     found: dict[str, object] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if not equals:
             raise CommandUsageError(
-                "set-option-invalid", f"--set {key} has no value.", "Write --set node.maxPods=50."
+                "set-option-invalid", f"--set {key} has no value.", "Use the form `--set node.maxPods=50`."
             )
         found[key] = value
     return found
 
 
 def load_config_or_default(selection: ConfigSelection) -> tuple[NodeConfig, bool]:
-    """For commands that must work whatever became of the configuration: it, else what was applied, else defaults.
+    """Loads the configuration, or else the one applied last, or else the defaults.
 
-    Also whether it is the real one: what was applied is kept without its secrets, and says nothing about drift.
+    For commands that must work without a valid configuration. The flag is true only for the complete configuration:
+    the applied one is stored without secrets and cannot be compared for drift.
     """
     if selection.config is not None:
-        return load_config(selection).config, True  # whoever names a file means it
+        return load_config(selection).config, True  # a file named explicitly must be valid
     with contextlib.suppress(ConfigError):
         return load_config(selection).config, True
     return applied_config() or NodeConfig(), False
 
 
 def applied_config() -> NodeConfig | None:
-    """What was last applied to this machine, without its secrets; None when nothing was."""
+    """Returns the configuration applied last to this machine, without secrets, or None."""
     try:
         return loader.load_text(Path(APPLIED_CONFIG).read_text(), APPLIED_CONFIG, {}, {}).config
     except (ConfigError, OSError):
@@ -142,12 +142,12 @@ def applied_config() -> NodeConfig | None:
 
 
 def is_managed() -> bool:
-    """Whether this machine has an agent that stays, and what it was told last."""
+    """Returns whether this machine has the daemon's unit and a configuration from the provider."""
     return Path(UNIT_FILE).exists() and Path(CURRENT_CONFIG).exists()
 
 
 def has_credentials(config: NodeConfig) -> bool:
-    """Whether this machine has what a node shows the cluster."""
+    """Returns whether this machine has the kubelet's credential for the cluster."""
     return Path(kubelet_credential_file(config)).exists()
 
 
@@ -156,7 +156,7 @@ def ledger_paths(config: NodeConfig) -> tuple[str, ...]:
 
 
 def make_engine(config: NodeConfig, host: Host | None = None) -> Engine:
-    """An engine for this machine."""
+    """Creates the engine for this machine."""
     host = host or RealHost()
     config = discovery.with_facts(config, discovery.stored_facts(host))
     events = EventLog(JournalSink(), level=config.agent.log_level)
@@ -164,7 +164,7 @@ def make_engine(config: NodeConfig, host: Host | None = None) -> Engine:
 
 
 def make_job_engine(config: NodeConfig) -> Engine:
-    """An engine for a job: it keeps the address that a VPN gave this machine, and writes to the log file."""
+    """Creates the engine for a job: keeps the address assigned by the VPN and logs to the log file."""
     from aks_flex_node.agent.vpn import local_state
 
     engine = make_engine(config)
@@ -175,30 +175,30 @@ def make_job_engine(config: NodeConfig) -> Engine:
 
 @contextlib.contextmanager
 def current_engine() -> Iterator[Engine]:
-    """Holds the lock, and gives an engine for the configuration in effect."""
+    """Acquires the lock and yields an engine for the configuration in effect."""
     with exclusive():
         config_store.finish_interrupted(RealHost())
         yield make_job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
 
 
 def read_known_machine(host: Host, config: NodeConfig) -> Machine:
-    """What the machine is, and what is known of it from before."""
+    """Reads the facts of this machine, completed with stored ones: the pod CIDR and the last known address."""
     state = node_state.read(host, state_file(config.paths.data_dir))
     network = host.read(f"{config.paths.cni.conf_dir}/{cni.NETWORK}")
     machine = read_machine(host, config, state.pod_cidr or cni.subnet(network))
     if not machine.address:
-        machine = replace(machine, address=state.address)  # nobody can tell now, so it is what it was
+        machine = replace(machine, address=state.address)  # not known at present, so the stored address is used
     return machine
 
 
 def node_name(engine: Engine) -> str:
-    """By which the machine joined, whatever it is called now."""
+    """Returns the name with which the machine joined, even if the host name has changed since."""
     known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
     return known or engine.machine.node_name(engine.config)
 
 
 def open_log_file(engine: Engine) -> None:
-    """From now on, events go to the log file, too."""
+    """Adds the log file to the outputs of the engine's event log."""
     path = log_file(engine.config)
     Path(path).parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     engine.events.add(LogFileSink(path))

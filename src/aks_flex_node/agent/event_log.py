@@ -1,6 +1,6 @@
-"""Structured events, one line each: to systemd's journal and to the log file.
+"""Writes structured events, one line each, to the systemd journal and to the log file.
 
-All events of one command share a request id.
+All events of one command have the same request ID.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 JOURNAL_SOCKET = "/run/systemd/journal/socket"
 LEVELS = ("debug", "info", "warning", "error")
 PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3}
-MAX_LOG_BYTES = 8 << 20  # then the file gets a new name, once
+MAX_LOG_BYTES = 8 << 20  # then the file is rotated; one old file is kept
 
 
 class EventSink(Protocol):
@@ -30,7 +30,7 @@ class EventSink(Protocol):
 
 
 class EventLog:
-    """Every event of one command bears the same request id."""
+    """Emits events to all sinks at or above a level; all events have the same request ID."""
 
     def __init__(
         self, *sinks: EventSink, level: str = "info", watch: Callable[[dict[str, Any]], None] | None = None
@@ -56,12 +56,14 @@ class EventLog:
             self._observer(record)
         if LEVELS.index(level) >= self._min_level:
             for sink in self._sinks:
-                with contextlib.suppress(OSError):  # a full disk must not keep us from what matters
+                with contextlib.suppress(
+                    OSError
+                ):  # a failed log write, for example on a full disk, must not stop the operation
                     sink(level, json.dumps(record, default=str), message)
 
 
 class LogFileSink:
-    """Lines at the end of a file that only root reads."""
+    """Appends events to a log file that only root can read, and rotates it at `MAX_LOG_BYTES`."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -75,16 +77,16 @@ class LogFileSink:
 
 
 class JournalSink:
-    """systemd's journal, by its own protocol."""
+    """Sends events to the systemd journal through its native protocol."""
 
     def __init__(self, path: str = JOURNAL_SOCKET, seconds: float = 1.0) -> None:
         self._path = path
-        self._seconds = seconds  # it takes a line at once, or hangs
+        self._seconds = seconds  # journald accepts a line immediately, or hangs
         self._hangs = False
 
     def __call__(self, level: str, line: str, text: str) -> None:
         if self._hangs:
-            return  # it is waited for once
+            return  # wait only once for a hung journald
         message = text.replace("\n", " ")
         fields = (
             f"PRIORITY={PRIORITIES[level]}\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE={message}\nFLEX_EVENT={line}\n"
@@ -98,7 +100,7 @@ class JournalSink:
 
 
 def read_last(path: str, count: int) -> list[dict[str, Any]]:
-    """The last events in a log file; a line that a crash cut off is passed over."""
+    """Returns the last events of a log file; skips a line that a crash truncated."""
     found: list[dict[str, Any]] = []
     with contextlib.suppress(OSError):
         for line in Path(path).read_text(errors="replace").splitlines()[-count:]:

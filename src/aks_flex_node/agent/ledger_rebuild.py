@@ -1,4 +1,4 @@
-"""Rebuilds a lost ledger: finds what this agent owns by the marks in files and by links to its programs."""
+"""Rebuilds a lost ledger: finds owned resources by the marker in files and by links to installed programs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 UNIT_DIR = "/etc/systemd/system"
-KERNEL_SETTINGS = {"/etc/sysctl.d", "/etc/modules-load.d"}  # the system's own, though they may be empty
+KERNEL_SETTINGS = {"/etc/sysctl.d", "/etc/modules-load.d"}  # belong to the operating system even when empty
 FILE_NAME_MARK = "aks-flex-node"
 
 
 def find_owned(host: Host, spec: Spec, install_dir: str) -> OwnedResources:
-    """What of a spec stands on this machine and is ours. What stood there before us is not known any more."""
+    """Returns the resources of a spec that exist and are owned by the agent. Their originals are unknown."""
     owned = OwnedResources()
     trusted = _is_ours(host, spec, install_dir)
-    if trusted:  # one that is still in use is not empty, and stays
+    if trusted:  # removal skips directories that are not empty
         owned.paths = {path: {"original": None, "kind": "directory"} for path in _parent_dirs(host, spec)}
     for resource in spec.resources:
         if isinstance(resource, Service):
@@ -50,7 +50,7 @@ def find_owned(host: Host, spec: Spec, install_dir: str) -> OwnedResources:
 
 
 def _parent_dirs(host: Host, spec: Spec) -> list[str]:
-    """Directories above what it wants that it does not name and that no system has by itself, the outermost first."""
+    """Returns the implied parent directories of a spec that no operating system provides, outermost first."""
     named = spec.parent_dirs - spec.paths - SYSTEM_DIRECTORIES - KERNEL_SETTINGS
     return [path for path in sorted(named) if host.stat(path) is not None]
 
@@ -69,7 +69,9 @@ def _record(host: Host, resource: Resource, install_dir: str, *, trusted: bool) 
         case Symlink(path):
             return {"kind": "link"} if _links_to_install_dir(host, path, install_dir) else None
         case File(path, content):
-            named = FILE_NAME_MARK in path.rpartition("/")[2]  # not every syntax has room for a mark
+            named = (
+                FILE_NAME_MARK in path.rpartition("/")[2]
+            )  # not every file syntax allows a comment with the marker
             return {"kind": "file"} if named or _marked(host, path) or host.read(path) == content else None
         case Directory(_, _, ours) if trusted:
             return {"kind": "directory", **({"ours": True} if ours else {})}
@@ -79,7 +81,7 @@ def _record(host: Host, resource: Resource, install_dir: str, *, trusted: bool) 
 
 
 def _is_ours(host: Host, spec: Spec, install_dir: str) -> bool:
-    """Whether anything of it bears our mark, so that its data is ours, too."""
+    """Returns whether any resource of the spec has the agent's marker, so that its data directories are owned."""
     files = [one.path for one in spec.resources if isinstance(one, File)]
     units = [f"{UNIT_DIR}/{one.name}" for one in spec.resources if isinstance(one, Service)]
     homes = [one.path for one in spec.resources if isinstance(one, Directory) and one.ours]
@@ -99,7 +101,7 @@ def _links_to_install_dir(host: Host, path: str, install_dir: str) -> bool:
 
 
 def _contains_marked(host: Host, folder: str) -> bool:
-    """Whether a file in it bears our mark; what lies beside it is a matter of the same node."""
+    """Returns whether a file in the directory has the marker; its other files then belong to the same node."""
     paths = [f"{folder}/{name}" for name in host.list_dir(folder)]
     return any((entry := host.stat(path)) and entry.kind is EntryKind.FILE and _marked(host, path) for path in paths)
 
@@ -109,10 +111,10 @@ def _marked(host: Host, path: str) -> bool:
 
 
 def rebuild_ledger(engine: Engine) -> bool:
-    """Where the ledger knows of nothing, take for ours what bears our mark; whether anything does."""
+    """Rebuilds an empty ledger from marked files and links; returns whether anything was found."""
     if engine.ledger.exists:
         return False
-    # The network's file is known by its name, whatever its addresses were.
+    # The CNI file is found by its name; the placeholder CIDR only makes the spec contain it.
     machine = replace(engine.machine, pod_cidr=engine.machine.pod_cidr or "192.0.2.0/24")
     for component in ALL:
         spec = component.desired(engine.config, machine)

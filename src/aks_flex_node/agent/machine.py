@@ -1,5 +1,5 @@
-"""Facts about this machine that the agent does not change: architecture, OS, kernel, systemd, addresses, its own
-program.
+"""Reads facts about this machine that the agent does not change: architecture, OS, kernel, systemd, addresses and
+the agent's program.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CAP_SYS_RESOURCE = 24
 RESOLVED = "/run/systemd/resolve/resolv.conf"
 PROGRAM = "aks-flex-node"
 PROGRAM_PATHS = (f"/usr/bin/{PROGRAM}", f"/usr/local/bin/{PROGRAM}")
-UNIT_FILE = f"/etc/systemd/system/{PROGRAM}.service"  # of the agent that stays
+UNIT_FILE = f"/etc/systemd/system/{PROGRAM}.service"  # of the daemon
 PROGRAM_COMMENT = (
-    "# Program: "  # how the line starts that says what program the machine has, there and in our launcher
+    "# Program: "  # prefix of the comment, in the unit and in the launcher, that names the machine's own program
 )
-PLAIN_PATH = r"/[\w.+@:/-]+"  # one that means the same to systemd and to a shell
+PLAIN_PATH = r"/[\w.+@:/-]+"  # needs no quoting in systemd units or shell scripts
 LIBRARIES = ("/usr/lib/systemd", "/usr/lib/x86_64-linux-gnu/systemd", "/usr/lib/aarch64-linux-gnu/systemd")
 
 
@@ -39,21 +39,21 @@ class Machine:
     release: str = ""  # and its VERSION_ID
     kernel: str = ""
     cgroups: int = 2
-    systemd: bool = True  # it is what started the machine
-    systemd_version: int = 0  # 0 when it cannot be told
+    systemd: bool = True  # systemd is the init system
+    systemd_version: int = 0  # 0 when unknown
     can_raise_limits: bool = True  # CAP_SYS_RESOURCE: may raise limits and lower out-of-memory scores
     resolv_conf: str = "/etc/resolv.conf"
-    address: str = ""  # by which it reaches the API server
-    pod_cidr: str = ""  # what the cluster gave this node, once it has
+    address: str = ""  # source address towards the API server
+    pod_cidr: str = ""  # assigned by the cluster; empty before that
     fstab: bytes = b""
-    program: str = PROGRAM_PATHS[0]  # the agent that the machine had before any that it fetched for itself
+    program: str = PROGRAM_PATHS[0]  # the agent that was installed on the machine before any self-update
 
     def node_name(self, config: NodeConfig) -> str:
-        """Kubernetes knows lower case alone, and a kubelet makes its host's name so by itself."""
+        """Returns the configured name or the host name in lower case, as the kubelet does."""
         return config.node.name or self.hostname.lower()
 
     def cgroup_driver(self, config: NodeConfig) -> str:
-        """Who makes control groups for pods. containerd and the kubelet must agree; with systemd it is systemd."""
+        """Returns the cgroup driver of containerd and the kubelet, which must be the same."""
         chosen = config.node.kubelet.cgroup_driver
         if chosen != "auto":
             return chosen
@@ -72,7 +72,7 @@ def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
         systemd=not host.live or host.stat("/run/systemd/system") is not None,
         can_raise_limits=can_raise_limits(
             _text(host, "/proc/1/status")
-        ),  # of the machine: a process may have been confined
+        ),  # of PID 1: this process may have fewer capabilities
         systemd_version=systemd_version(host),
         resolv_conf=RESOLVED if host.stat(RESOLVED) else "/etc/resolv.conf",
         address=config.node.ip or address_towards(host, config.node.kubelet.server_url),
@@ -83,16 +83,16 @@ def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
 
 
 def running_program() -> str:
-    """The command that this process was started by; nothing when it was started in another way."""
+    """Returns the path of the `aks-flex-node` command that runs; empty if started as another program."""
     path = Path(sys.argv[0]).absolute()
     return str(path) if path.name == PROGRAM else ""
 
 
 def own_program(host: Host, install_dir: str, running: str) -> str:
-    """The agent that came with the machine: the one that its unit names if it is there, else the running one.
+    """Returns the agent program that was installed on the machine: the one named in the unit, else the running one.
 
-    What is kept stays, so that a look at the machine with another copy of the agent is no reason to change its unit.
-    A version that the agent fetched for itself is none: it goes away with everything else that is ours.
+    The recorded path takes precedence, so that running another copy of the agent does not change the unit. Versions
+    installed by self-update are excluded because unbootstrap removes them.
     """
     fetched = f"{install_dir}/agent/"
     texts = (_text(host, UNIT_FILE), _text(host, f"{fetched}launch"))
@@ -102,7 +102,7 @@ def own_program(host: Host, install_dir: str, running: str) -> str:
 
 
 def systemd_version(host: Host) -> int:
-    """By the name of its library, so that it can be told of an image, too."""
+    """Returns systemd's version from the name of its library, which also works in an image; 0 when unknown."""
     names = (name for folder in LIBRARIES for name in host.list_dir(folder))
     return next((int(found[1]) for name in names if (found := re.match(r"libsystemd-shared-(\d+)", name))), 0)
 
@@ -112,7 +112,7 @@ def _text(host: Host, path: str) -> str:
 
 
 def os_release(text: str) -> dict[str, str]:
-    """The lines of an os-release file."""
+    """Parses the text of an os-release file into a mapping."""
     return {found[1]: found[2].strip("\"'") for found in re.finditer(r"^(\w+)=(.*)$", text, re.MULTILINE)}
 
 
@@ -122,7 +122,7 @@ def can_raise_limits(status: str) -> bool:
 
 
 def address_towards(host: Host, url: str | None) -> str:
-    """The address from which this machine would speak to a server; nothing when it cannot be told."""
+    """Returns the source address of this machine for connections to a URL; empty when unknown."""
     name = urlsplit(url or "").hostname
     if not name:
         return ""
@@ -134,16 +134,16 @@ def resolve(host: Host, name: str) -> str:
 
 
 def first_address(text: str) -> str:
-    """What `getent ahosts` says first."""
+    """Returns the first address in the output of `getent ahosts`."""
     return text.split(maxsplit=1)[0] if text.split() else ""
 
 
 def source_address(text: str) -> str:
-    """What `ip -j route get` says."""
+    """Returns the source address in the output of `ip -j route get`; empty for a loopback address."""
     try:
         routes = json.loads(text or "[]")
     except ValueError:
         return ""
     found = str(routes[0].get("prefsrc", "")) if routes else ""
-    # A node that is known by its loopback address is reached by nobody; a kubelet refuses such a one.
+    # A loopback address is not reachable from the cluster, and the kubelet rejects it.
     return "" if found and ipaddress.ip_address(found).is_loopback else found

@@ -1,6 +1,6 @@
 """This machine as a managed node under the configuration in effect: engine, cluster client and provider client.
 
-Opened again after each change of the configuration.
+Reopened after each change of the configuration.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ManagedNode:
 
     @property
     def program(self) -> str:
-        """The agent that runs: jobs are done by the same version."""
+        """The path of the running agent; jobs run the same version."""
         return running_program() or self.engine.machine.program
 
     def log_event(self, event: str, message: str, level: str = "info", **fields: Any) -> None:
@@ -78,7 +78,7 @@ class ManagedNode:
 
 
 def open_managed_node() -> ManagedNode:
-    """Opens this machine with the configuration that is in effect now."""
+    """Opens this machine with the configuration in effect."""
     config = loader.load(Path(CURRENT_CONFIG), {}, {}).config
     engine = context.make_engine(config)
     context.open_log_file(engine)
@@ -90,5 +90,5 @@ def open_managed_node() -> ManagedNode:
 
 
 def _next_config_text() -> str:
-    """What is not in effect yet may have the secret that works when the old one has ended."""
+    """Returns the text of the next configuration, which may have a valid secret after the current one expired."""
     return Path(NEXT_CONFIG).read_text() if Path(NEXT_CONFIG).exists() else ""

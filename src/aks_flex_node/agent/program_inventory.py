@@ -1,4 +1,4 @@
-"""The programs that a configuration needs: which are installed, a bundle of all, and versions that nothing uses."""
+"""Programs that a configuration requires: lists them, writes an offline bundle, and removes unused versions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class ProgramArtifact:
     component: str
     version: str
-    state: str  # installed, or what is wrong with it
+    state: str  # "installed", or the problem
     url: str
 
 
 def list_artifacts(engine: Engine) -> list[ProgramArtifact]:
-    """Everything that the configuration needs, and whether it is installed."""
+    """Returns all artifacts of the configuration and whether they are installed."""
     found: list[ProgramArtifact] = []
     for component in SEQUENCE:
         for program in component.desired(engine.config, engine.machine).programs:
@@ -41,7 +41,7 @@ def list_artifacts(engine: Engine) -> list[ProgramArtifact]:
 
 
 def bundle_programs(engine: Engine, target: Path, arch: str) -> Bundle:
-    """Fetches all programs of the configuration into one bundle, for machines of this architecture."""
+    """Downloads all programs of the configuration for one architecture into a bundle."""
     machine = replace(engine.machine, arch=arch)
     specs = [component.desired(engine.config, machine) for component in SEQUENCE]
     trees = [program_stager.program_tree(program) for spec in specs for program in spec.programs]
@@ -50,31 +50,31 @@ def bundle_programs(engine: Engine, target: Path, arch: str) -> Bundle:
 
 
 def remove_downloads(config: NodeConfig) -> int:
-    """Removes what was downloaded; returns how many bytes that were."""
+    """Removes downloaded artifacts; returns the number of bytes freed."""
     return clean_cache(Path(program_stager.cache_dir(config)), set())
 
 
 def remove_unused(engine: Engine) -> dict[str, int]:
-    """Take away every version that nothing leads to; where each was, and how many bytes it had."""
-    gone: dict[str, int] = {}
+    """Removes installed versions that are not in use; returns their paths and sizes in bytes."""
+    removed: dict[str, int] = {}
     for path in unused_versions(engine):
-        gone[path] = _size(engine.host, path)
+        removed[path] = _size(engine.host, path)
         engine.host.apply(RemoveTree(path))
         for owned in engine.ledger.components.values():
             owned.paths.pop(path, None)
         engine.ledger.save()
-    return gone
+    return removed
 
 
 def unused_versions(engine: Engine) -> list[str]:
-    """The programs that are ours, and neither wanted nor led to by a link."""
+    """Returns the owned programs that the configuration does not require and no link points to."""
     specs = [component.desired(engine.config, engine.machine) for component in ALL]
     records = {path: one for owned in engine.ledger.components.values() for path, one in owned.paths.items()}
-    wanted = {program.path for spec in specs for program in spec.programs}
+    desired = {program.path for spec in specs for program in spec.programs}
     links = {one.path for spec in specs for one in spec.resources if isinstance(one, Symlink)}
     links |= {path for path, record in records.items() if record.get("kind") == "link"}
     targets = [entry.target for path in links if (entry := engine.host.stat(path))]
-    paths = [path for path, record in records.items() if record.get("kind") == "program" and path not in wanted]
+    paths = [path for path, record in records.items() if record.get("kind") == "program" and path not in desired]
     return [path for path in paths if not any(f"{target}/".startswith(f"{path}/") for target in targets)]
 
 

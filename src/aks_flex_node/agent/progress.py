@@ -1,4 +1,4 @@
-"""The interface through which long operations report to whoever started them. The base class ignores all of it."""
+"""The interface through which long operations report progress. The base class discards all reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProgressReporter:
-    """Reports nothing."""
+    """Receives progress of steps, notes and warnings; this base class discards them."""
 
     def step_started(self, name: str, title: str) -> None: ...
 
@@ -23,13 +23,13 @@ class ProgressReporter:
     def step_failed(self, name: str, error: FlexError) -> None: ...
 
     def note(self, text: str) -> None:
-        """A detail of the step that runs."""
+        """Reports a detail of the current step."""
 
     def message(self, text: str) -> None:
-        """What is about to happen, or what became of the whole operation."""
+        """Reports what happens next, or the result of the whole operation."""
 
     def warning(self, text: str) -> None: ...
 
     def show_transfers(self, transfers: Callable[[], list[Transfer]]) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Shows downloads as they proceed, while the context lasts."""
+        """Shows the progress of downloads inside the context."""
         return contextlib.nullcontext()

@@ -1,4 +1,4 @@
-"""Masks secrets in text that leaves this node or is shown: messages, reports to the provider, support bundles."""
+"""Masks secrets in text that is shown or leaves this node: messages, status reports, support bundles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MASK = "***"
 
 _URL_LOGIN = re.compile(r"(?<=//)[^/@\s]*(?=@)")
-_URL_QUERY = re.compile(r"\w://[^\s?]*\?([^\s\"']+)")  # the last group, where there is one, is what is secret
+_URL_QUERY = re.compile(r"\w://[^\s?]*\?([^\s\"']+)")  # the last group, if any, is the secret part
 _BOOTSTRAP_TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
 SECRET_PATTERNS = (
     _URL_LOGIN,
@@ -28,7 +28,7 @@ SECRET_PATTERNS = (
 
 
 def redact(text: str | None) -> str | None:
-    """The text without the name and password of a URL, its query (where signatures are), and bootstrap tokens."""
+    """Masks user names and passwords in URLs, URL queries (which contain signatures), and bootstrap tokens."""
     if text is None:
         return None
     for pattern in (_URL_LOGIN, _URL_QUERY, _BOOTSTRAP_TOKEN):
@@ -37,25 +37,26 @@ def redact(text: str | None) -> str | None:
 
 
 def redact_values(text: str, secrets: Iterable[str]) -> str:
-    """The text without these secrets. Very short ones stay: to blank out every `a` would only spoil the text."""
+    """Masks the given secrets. Those shorter than four characters are skipped, because masking them would make the
+    text unreadable."""
     for secret in sorted((each for each in secrets if len(each) >= 4), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
 
 
 def redact_output(text: str, *, queries: bool = False) -> str:
-    """Text of other programs, without anything that looks like a secret.
+    """Masks everything that looks like a secret in the output of another program.
 
-    Of a URL's query only a signature is masked, or all of it when `queries` says so.
+    Masks only signatures in URL queries, or whole queries if `queries` is true.
     """
     patterns = (*SECRET_PATTERNS, _URL_QUERY) if queries else SECRET_PATTERNS
-    while (masked := _mask(text, patterns)) != text:  # what is masked may leave a neighbour that is secret, too
+    while (masked := _mask(text, patterns)) != text:  # masking one match may expose another one next to it
         text = masked
     return text
 
 
 def _mask(text: str, patterns: Iterable[re.Pattern[str]]) -> str:
-    """Every pattern sees the text as it came: what one masks does not hide from another what else is secret."""
+    """Masks all matches of the patterns; each pattern searches the original text, not text masked by another."""
     spans = sorted(match.span(match.re.groups) for pattern in patterns for match in pattern.finditer(text))
     parts: list[str] = []
     end = 0

@@ -1,7 +1,7 @@
-"""The agent's own version: installed, checked, put on trial, and rolled back if it does not prove itself.
+"""Self-update: installs another version of the agent, checks it, starts it on trial, and rolls back on failure.
 
-The trial files are read by the launch script, too. The order of writes makes a crash at any instant harmless:
-the trial is recorded before the link is switched, and the failure before it is switched back.
+The launch script reads the trial files as well. The order of writes makes a crash at any time safe: the trial is
+recorded before the link is switched, and the failure is recorded before the link is switched back.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-RUNNING_PACKAGE = str(Path(aks_flex_node.__file__).parent)  # of the agent that runs
+RUNNING_PACKAGE = str(Path(aks_flex_node.__file__).parent)  # of the running agent
 
 
 @dataclass(frozen=True)
 class AgentTrial:
-    origin: str  # where the version stands that is gone back to; nothing for the program that the machine had
-    target: str  # where the version stands that is tried
-    starts: int  # how often it was started
-    configuration: str  # the configVersion that named it
+    origin: str  # path of the version to roll back to; empty for the program that was installed on the machine
+    target: str  # path of the version on trial
+    starts: int  # number of starts so far
+    configuration: str  # the configVersion that set this version
 
     @property
     def as_text(self) -> bytes:
@@ -51,7 +51,7 @@ class AgentTrial:
 
 
 def read_trial(host: Host, config: NodeConfig) -> AgentTrial | None:
-    """The trial that is under way; None when there is none that can be read."""
+    """Returns the trial in progress, or None when there is no readable trial file."""
     lines = _read_lines(host, release.trial_file(config), 4)
     if not lines or not lines[2].isdigit():
         return None
@@ -59,7 +59,7 @@ def read_trial(host: Host, config: NodeConfig) -> AgentTrial | None:
 
 
 def begin_trial(host: Host, config: NodeConfig) -> AgentTrial:
-    """Turn the link to the version that is wanted, so that the next start is its first."""
+    """Records the trial and switches the link to the desired version, which the next start then runs."""
     trial = AgentTrial(current_target(host, config), release.release_path(config), 0, config_version(host))
     host.apply(WriteFile(release.trial_file(config), trial.as_text, 0o600))
     host.apply(MakeLink(release.current_link(config), trial.target))
@@ -67,7 +67,7 @@ def begin_trial(host: Host, config: NodeConfig) -> AgentTrial:
 
 
 def record_failure(host: Host, config: NodeConfig, why: str) -> None:
-    """Remember that the wanted version does not work, so that it is not tried again for the same configuration."""
+    """Records that the desired version failed, so that it is not tried again for the same configuration."""
     lines = (release.release_path(config), config_version(host), " ".join(why.split()))
     host.apply(WriteFile(release.failed_file(config), ("\n".join(lines) + "\n").encode(), 0o600))
 
@@ -82,7 +82,7 @@ def roll_back(host: Host, config: NodeConfig, trial: AgentTrial, why: str) -> No
 
 
 def confirm_trial(host: Host, config: NodeConfig, package: str = RUNNING_PACKAGE) -> None:
-    """The agent that runs has shown that it does: if it was on trial, it is no longer."""
+    """Ends the trial if the running agent is the version on trial."""
     trial = read_trial(host, config)
     if trial and package.startswith(f"{trial.target}/"):
         host.apply(Remove(release.failed_file(config)))
@@ -90,18 +90,20 @@ def confirm_trial(host: Host, config: NodeConfig, package: str = RUNNING_PACKAGE
 
 
 def failure_reason(host: Host, config: NodeConfig) -> str:
-    """Why the version that is wanted does not run; nothing when it does, or has not been tried."""
+    """Returns why the desired version failed; empty when it runs or was not tried."""
     lines = _read_lines(host, release.failed_file(config), 3)
     if not (lines and config.agent.version) or lines[:2] != [release.release_path(config), config_version(host)]:
         return ""
-    return f"Version {config.agent.version} of the agent did not work, and the one before it runs: {lines[2]}"
+    return f"Agent version {config.agent.version} failed, and the previous version is running: {lines[2]}"
 
 
 def is_due(host: Host, config: NodeConfig) -> bool:
-    """Whether another version of the agent is wanted than the one that is started, and was not tried in vain."""
-    wanted = config.continuous_monitoring and bool(config.agent.version)
+    """Returns whether the desired version of the agent differs from the installed one and has not failed before."""
+    configured = config.continuous_monitoring and bool(config.agent.version)
     return (
-        wanted and current_target(host, config) != release.release_path(config) and not failure_reason(host, config)
+        configured
+        and current_target(host, config) != release.release_path(config)
+        and not failure_reason(host, config)
     )
 
 
@@ -111,19 +113,19 @@ def current_target(host: Host, config: NodeConfig) -> str:
 
 
 def config_version(host: Host) -> str:
-    """The version of the configuration in effect."""
+    """Returns the version of the configuration in effect."""
     return (host.read(CONFIG_VERSION_FILE) or b"").decode(errors="replace").strip()
 
 
 def _read_lines(host: Host, path: str, count: int) -> list[str]:
-    """The lines of a file that has just so many; nothing of any other."""
+    """Returns the lines of a file if it has exactly `count` lines, else an empty list."""
     lines = (host.read(path) or b"").decode(errors="replace").splitlines()
     return lines if len(lines) == count else []
 
 
 FAILURE_REASON = "AgentUpdateFailed"
 ANSWER_SECONDS = 30.0
-TRIAL_SECONDS = 180.0  # longer than its first answer from a provider that is away takes
+TRIAL_SECONDS = 180.0  # longer than the first poll takes when the provider is unreachable
 TRIAL_CHECK_SECONDS = 0.5
 
 
@@ -134,12 +136,12 @@ class SelfUpdate:
     sleep: Callable[[float], None] = time.sleep
 
     def run(self) -> JobResult:
-        """Put it in place, check it, try it, and see whether it proves itself; go back when it does not."""
+        """Installs and checks the desired version, starts its trial, and rolls back if the trial fails."""
         engine, config = self.engine, self.engine.config
         if known := failure_reason(engine.host, config):
             return JobResult(JobKind.UPDATE, JobStatus.FAILED, FAILURE_REASON, known)
         if (trial := read_trial(engine.host, config)) and trial.target == current_target(engine.host, config):
-            return self._await_trial(trial)  # whoever began it was cut off
+            return self._await_trial(trial)  # an earlier process was interrupted
         if not is_due(engine.host, config):
             return JobResult(JobKind.UPDATE, JobStatus.DONE)
         try:
@@ -157,13 +159,13 @@ class SelfUpdate:
         return self._await_trial(trial)
 
     def _install(self) -> None:
-        """It reaches the disk before anything leads to it."""
+        """Installs the version and syncs it to disk before any link points to it."""
         self.engine.stage((service.RELEASE,))
         self.engine.apply(service.RELEASE)
         self.engine.sync_to_disk()
 
     def _check(self) -> None:
-        """It must say that it is what it should be, and take the configuration that is in effect."""
+        """Verifies that the program prints the expected version and accepts the configuration in effect."""
         host, config = self.engine.host, self.engine.config
         program, version = (
             f"{release.release_path(config)}/bin/aks-flex-node",
@@ -171,31 +173,31 @@ class SelfUpdate:
         )
         answer = self._run_program(program, "version")
         if not answer.ok or answer.out.strip() != version:
-            self._refuse(f"asked for its version, it says: {answer.out.strip() if answer.ok else answer.last_line}")
+            self._refuse(f"`version` printed: {answer.out.strip() if answer.ok else answer.last_line}")
         if host.stat(CURRENT_CONFIG):
-            judged = self._run_program(program, "config", "validate", "--config", CURRENT_CONFIG)
-            if not judged.ok:
-                self._refuse(f"it does not take this machine's configuration: {judged.last_line}")
+            validated = self._run_program(program, "config", "validate", "--config", CURRENT_CONFIG)
+            if not validated.ok:
+                self._refuse(f"it rejects this machine's configuration: {validated.last_line}")
         identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY_FILE}"
         if host.stat(identity):
-            handed = self._run_program(program, "token", "kubernetes", "--identity", identity)
+            issued = self._run_program(program, "token", "kubernetes", "--identity", identity)
             if (
-                handed.code == CommandUsageError.exit_code
-            ):  # whoever signs us in may be away, but the command must be there
-                self._refuse(f"it has no token for the kubelet of this machine: {handed.last_line}")
+                issued.code == CommandUsageError.exit_code
+            ):  # sign-in may be temporarily unavailable, but the command must exist
+                self._refuse(f"it cannot issue a token for the kubelet: {issued.last_line}")
 
     def _run_program(self, *argv: str) -> CommandResult:
         try:
             return self.engine.host.query(*argv, seconds=ANSWER_SECONDS)
-        except OSError as error:  # it is a program of another kind of machine
+        except OSError as error:  # for example a binary for another architecture
             return CommandResult(1, err=error.strerror or str(error))
 
     def _refuse(self, why: str) -> None:
         record_failure(self.engine.host, self.engine.config, why)
         raise MachineError(
             "agent-update-rejected",
-            f"Version {self.engine.config.agent.version} of the agent was not started: {why}",
-            "Set agent.version to one that works, or agent.url and agent.sha256 to the right archive.",
+            f"Agent version {self.engine.config.agent.version} was not started: {why}",
+            "Set `agent.version` to a working version, or `agent.url` and `agent.sha256` to the correct archive.",
         )
 
     def _begin_trial(self) -> AgentTrial:
@@ -203,7 +205,7 @@ class SelfUpdate:
         spec = service.RELEASE.desired(config, engine.machine)
         link = MakeLink(release.current_link(config), release.release_path(config))
         engine.ledger.record_before(service.RELEASE.name, spec, (link,), engine.originals)
-        engine.events.emit("agent-update", f"trying version {config.agent.version} of the agent")
+        engine.events.emit("agent-update", f"Starting agent version {config.agent.version} on trial.")
         return begin_trial(engine.host, config)
 
     def _start(self) -> None:
@@ -212,21 +214,23 @@ class SelfUpdate:
             self.engine.host.apply(RestartUnit(service.UNIT_NAME))
 
     def _await_trial(self, trial: AgentTrial) -> JobResult:
-        """Wait until the agent has ended its trial, or whoever starts it has."""
+        """Waits until the agent or its launch script ends the trial; rolls back after the time limit."""
         host, config, end = self.engine.host, self.engine.config, self.clock() + TRIAL_SECONDS
         while read_trial(host, config):
             if self.clock() >= end:
-                return self._roll_back(trial, f"It did not ask for its configuration within {TRIAL_SECONDS:.0f} s.")
+                return self._roll_back(trial, f"It did not poll the provider within {TRIAL_SECONDS:.0f} s.")
             self.sleep(TRIAL_CHECK_SECONDS)
         if why := failure_reason(host, config):
             return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, why)
-        return JobResult(JobKind.UPDATE, JobStatus.DONE, message=f"The agent is at version {config.agent.version}.")
+        return JobResult(
+            JobKind.UPDATE, JobStatus.DONE, message=f"The agent was updated to version {config.agent.version}."
+        )
 
     def _cause(self, error: FlexError) -> str:
-        """Its own last words say more than that it could not be started."""
+        """Returns why the agent did not start, from its journal if possible."""
         host = self.engine.host
         lines = diagnosis.read_journal(host, host.unit(service.UNIT_NAME), lines=20)
-        return f"It does not start: {diagnosis.most_telling_line(lines)}" if lines else error.message
+        return f"It failed to start: {diagnosis.most_telling_line(lines)}" if lines else error.message
 
     def _roll_back(self, trial: AgentTrial, why: str) -> JobResult:
         host, config = self.engine.host, self.engine.config
@@ -235,33 +239,33 @@ class SelfUpdate:
         try:
             host.apply(RestartUnit(service.UNIT_NAME))
         except FlexError as error:
-            message = f"{message} Nor does that one: {error.message}"
+            message = f"{message} The previous version did not start either: {error.message}"
         return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, message)
 
 
 def compared_components(engine: Engine) -> tuple[Component, ...]:
-    """What a machine is compared by. A version of the agent that is not there yet, or did not work, is no drift."""
+    """Returns the components to compare for drift; a pending or failed self-update does not count as drift."""
     tried = is_due(engine.host, engine.config) or bool(failure_reason(engine.host, engine.config))
     return SEQUENCE if tried else managed_components(engine.ledger, engine.config)
 
 
 def run_self_update(version: str, progress: ProgressReporter) -> JobResult | None:
-    """Brings the agent's own service and version after an update; the failure, if there is one.
+    """Updates the agent's service and version after an update of the node; returns the failed result, if any.
 
-    It comes last: the daemon that started this process may be replaced by it.
+    Runs last, because it may replace the daemon that started this process.
     """
     with context.current_engine() as engine:
         if managed_components(engine.ledger, engine.config) is SEQUENCE:
-            return None  # it stays in the foreground, where somebody looks after it
+            return None  # the daemon runs in the foreground, so its service is not managed
         outcome = install_service(engine)
     if outcome.is_done:
         return None
-    progress.message(f"the agent itself {outcome.result}: {outcome.message}")
+    progress.message(f"self-update {outcome.result}: {outcome.message}")
     return replace(outcome, version=version)
 
 
 def install_service(engine: Engine) -> JobResult:
-    """Bring the agent's own service and version to this machine; whoever calls must not be part of that service."""
+    """Installs the agent's service and version. The caller must not run inside that service."""
     from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 
     stager = engine.stager = StoreProgramStager(engine.config)
@@ -276,5 +280,5 @@ def install_service(engine: Engine) -> JobResult:
 
 
 def update_agent(engine: Engine) -> JobResult:
-    """Bring the agent to the version that the configuration names. A process other than the agent's own does this."""
+    """Updates the agent to the configured version. Must run in a process outside the agent's service."""
     return SelfUpdate(engine).run()

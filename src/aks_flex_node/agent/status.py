@@ -1,4 +1,4 @@
-"""The status of this node as data: phase, Arc, VPN, Node, versions, services, certificate, daemon, drift, events."""
+"""Collects the status of this node: phase, Arc, VPN, Node, versions, services, certificate, daemon, drift, events."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
 
-DAYS_LEFT = 3  # a kubelet renews its certificate long before
-TUNNEL_DAYS_LEFT = 14  # and the agent that stays that of the tunnel, where there is one that may
-HEALTHY_STATES = frozenset(("disabled", "Connected"))  # of Azure Arc, and of the tunnel
+DAYS_LEFT = 3  # the kubelet renews its certificate much earlier
+TUNNEL_DAYS_LEFT = 14  # the daemon renews the VPN certificate much earlier, if it may
+HEALTHY_STATES = frozenset(("disabled", "Connected"))  # of Azure Arc and the VPN
 SERVICES = ("containerd", "kubelet", "node-problem-detector")
 
 
@@ -56,16 +56,14 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
         "services": {name: service_status(engine, name) for name in SERVICES},
         "certificate": certificate_status(engine),
         "following": daemon_status(engine),
-        "drift": None
-        if plans is None
-        else drift_lines(plans),  # nobody knows how a machine should be that is no node
+        "drift": None if plans is None else drift_lines(plans),  # a machine that is not a node has no desired state
         "damaged": None if plans is None else damage_lines(plans),
         "events": event_log.read_last(log_file(config), 5),
     }
 
 
 def daemon_status(engine: Engine) -> dict[str, Any] | None:
-    """How the agent that stays is doing; nothing when none does."""
+    """Returns the state of the daemon, or None when this machine has no daemon."""
     host = engine.host
     known = daemon_state.read(host)
     unit = host.unit(UNIT_FILE.rpartition("/")[2])
@@ -73,7 +71,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
         return None
     versions = ConfigVersions(host)
     outcome, failed = job_result.read_result(host, JOB_RESULT), update_journal.read_failure(host)
-    waits = versions.next
+    pending = versions.next
     return {
         "agent": "running" if is_held(DAEMON_LOCK) else unit.active,
         "standing": known.provider_state.value,
@@ -81,7 +79,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
         "since": known.since,
         "lastAnswer": known.last_answer,
         "configVersion": versions.current,
-        "waiting": _pending_update(waits, outcome, failed) if waits else None,
+        "waiting": _pending_update(pending, outcome, failed) if pending else None,
         "credentials": known.credentials_problem or None,
         "lastWork": None if outcome is None else outcome.as_document(),
         "driftFound": known.drift_count,
@@ -90,16 +88,16 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
 
 
 def _pending_update(version: str, result: JobResult | None, failed: FailedUpdate | None) -> dict[str, str]:
-    """What is wanted and not in effect, and why."""
+    """Returns the version that is not yet in effect, with reason and message."""
     if failed and failed.version == version:
         return {"configVersion": version, "reason": failed.reason, "message": failed.message}
     if result and result.kind is JobKind.UPDATE and result.version == version:
         return {"configVersion": version, "reason": result.reason, "message": result.message}
-    return {"configVersion": version, "reason": "InProgress", "message": "It is being applied."}
+    return {"configVersion": version, "reason": "InProgress", "message": "Applying the configuration."}
 
 
 def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
-    """What the cluster says of this node."""
+    """Returns the status of this node's Node object in the cluster."""
     config = engine.config
     known = node_state.read(engine.host, state_file(config.paths.data_dir)).node
     name = known or engine.machine.node_name(config)
@@ -123,7 +121,7 @@ def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
 
 
 def installed_versions(engine: Engine) -> dict[str, str]:
-    """What is installed, by where the links lead."""
+    """Returns the installed versions by component, read from the targets of links."""
     paths = engine.config.paths
     links = {
         "kubernetes": f"{paths.bin_dir}/kubelet",
@@ -160,7 +158,7 @@ def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
 
 
 def damage_lines(plans: Sequence[ComponentPlan]) -> list[str]:
-    """What of the drift keeps programs from running, or lets others run: in sentences."""
+    """Describes the drift that affects programs: damaged files and links to other versions."""
     return [line for plan in plans for action in plan.actions if (line := _describe_damage(plan, action))]
 
 
@@ -169,12 +167,12 @@ def _describe_damage(plan: ComponentPlan, action: Action) -> str:
         case PlaceTree(_, path):
             return f"the programs at {path} are damaged ({plan.facts.damage[path]})"
         case MakeLink(path, target):
-            return f"{path} does not lead to {target}"
+            return f"{path} does not point to {target}"
     return ""
 
 
 def health_problems(found: dict[str, Any]) -> list[str]:
-    """What is not as it should be on a node, in sentences; nothing when it is healthy."""
+    """Returns the problems of a node, one phrase each; empty when the node is healthy."""
     wrong = []
     if found["phase"] != node_state.Phase.NODE_JOINED.value:
         wrong.append(f"the machine is in phase {found['phase']}, not NodeJoined")
@@ -184,13 +182,13 @@ def health_problems(found: dict[str, Any]) -> list[str]:
         if unit["active"] != "active" and (name != "node-problem-detector" or unit["enabled"]):
             wrong.append(f"{name} is {unit['active']}")
         elif unit["active"] == "active" and not unit["enabled"]:
-            wrong.append(f"{name} is disabled, and would not start with the machine")
-    for name, what in (("arc", "Azure Arc"), ("vpn", "the tunnel to the cluster's network")):
+            wrong.append(f"{name} is disabled and will not start at boot")
+    for name, what in (("arc", "Azure Arc"), ("vpn", "the VPN")):
         if found[name]["status"] not in HEALTHY_STATES:
             wrong.append(f"{what} is {found[name]['status']}")
     wrong += found["damaged"] or ()
     wrong += _certificate_problems("the node's certificate", found["certificate"], DAYS_LEFT)
-    wrong += _certificate_problems("the tunnel's certificate", found["vpn"].get("certificate"), TUNNEL_DAYS_LEFT)
+    wrong += _certificate_problems("the VPN certificate", found["vpn"].get("certificate"), TUNNEL_DAYS_LEFT)
     return wrong
 
 
@@ -198,5 +196,5 @@ def _certificate_problems(what: str, end: dict[str, Any] | None, days: int) -> l
     if end is None or end["days"] >= days:
         return []
     if end["days"] <= 0:
-        return [f"{what} ended at {end['expires']}"]
-    return [f"{what} ends at {end['expires']}, and was not renewed"]
+        return [f"{what} expired at {end['expires']}"]
+    return [f"{what} expires at {end['expires']} and was not renewed"]

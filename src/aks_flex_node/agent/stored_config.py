@@ -1,5 +1,5 @@
-"""Configuration documents stored on this node (current and next): reading them, and composing the next
-one from the provider's answer and the secrets that only this node has.
+"""Reads the configuration documents stored on this node (current and next) and composes the next one from the
+provider's response and the secrets that only this node has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class StoredConfig:
     bundle: ConfigBundle
     config: NodeConfig = field(repr=False)
-    content: bytes = field(repr=False)  # of the file that it was read from
+    content: bytes = field(repr=False)  # of the file it was read from
 
     @property
     def version(self) -> str:
@@ -34,7 +34,7 @@ class StoredConfig:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same settings, whatever their version and secrets are and however they are written."""
+        """A digest of the settings that ignores version, secrets and formatting."""
         settings = json.loads(self.bundle.text)["config"]
         azure = settings.get("azure") or {}
         azure.pop("bootstrapToken", None)
@@ -48,7 +48,7 @@ class StoredConfig:
 
 @dataclass(frozen=True)
 class ConfigVersions:
-    """The versions of the configuration on this node: the one in effect, and the one that is to come."""
+    """The versions of the configuration on this node: the current one and the next one."""
 
     host: Host
 
@@ -58,7 +58,7 @@ class ConfigVersions:
 
     @property
     def next(self) -> str:
-        """The version that is wanted and not in effect; empty when there is none."""
+        """The version that is not yet in effect; empty when there is none."""
         return parse_version(self._text(NEXT_CONFIG))
 
     @property
@@ -67,11 +67,11 @@ class ConfigVersions:
 
     @property
     def has_left(self) -> bool:
-        """Whether this is no node any more: nothing is in effect, and nothing is to be written."""
+        """Whether this machine is no longer a node: no configuration is in effect, and none must be written."""
         return self.host.stat(CURRENT_CONFIG) is None
 
     def desired_config(self, current: NodeConfig) -> NodeConfig:
-        """The configuration that is wanted; the current one where none is, or where it cannot be read."""
+        """Returns the next configuration, or the current one when there is no valid next configuration."""
         text = self._text(NEXT_CONFIG)
         try:
             return loader.load_text(text, NEXT_CONFIG, {}, {}).config if text else current
@@ -83,14 +83,14 @@ class ConfigVersions:
 
 
 def stored_version(host: Host, path: str) -> str:
-    """The version of what is kept there, though the rest of it may be wrong."""
+    """Returns the version of a stored configuration, even if the rest of it is invalid; empty when unreadable."""
     with contextlib.suppress(ConfigError):
         return parse_bundle(host.read(path) or b"", path).version
     return ""
 
 
 def read_stored(host: Host, path: str, env: Mapping[str, str]) -> StoredConfig | None:
-    """What is kept there; None when nothing is. Raises ConfigError when it is no configuration."""
+    """Reads a stored configuration; None when the file does not exist. Raises ConfigError when it is invalid."""
     content = host.read(path)
     if content is None:
         return None
@@ -101,17 +101,17 @@ def read_stored(host: Host, path: str, env: Mapping[str, str]) -> StoredConfig |
 def compose_document(
     config: Mapping[str, Any], version: str, known: Mapping[str, Any], client_secret: str = ""
 ) -> str:
-    """The text of a bundle. `known` is the configuration in effect, which has the secrets that stay."""
+    """Renders a configuration document, with the secrets of `known`, the configuration in effect."""
     azure, before = config.get("azure") or {}, known.get("azure") or {}
     if not isinstance(azure, dict):
-        return _render_document(config, version)  # whoever checks it says what is wrong
+        return _render_document(config, version)  # validation reports the problem
     azure = dict(azure)
     principal = azure.get("servicePrincipal")
     if isinstance(principal, dict):
         secret = client_secret or client_secret_in(known, str(principal.get("clientId", "")))
         azure["servicePrincipal"] = {**principal, **({"clientSecret": secret} if secret else {})}
     if "bootstrapToken" in before and "bootstrapToken" not in azure:
-        azure["bootstrapToken"] = before["bootstrapToken"]  # used up, and part of what the machine was made with
+        azure["bootstrapToken"] = before["bootstrapToken"]  # already used, but part of the applied configuration
     return _render_document({**config, "azure": azure}, version)
 
 
@@ -120,7 +120,7 @@ def _render_document(config: Mapping[str, Any], version: str) -> str:
 
 
 def client_secret_in(known: Mapping[str, Any], client_id: str = "") -> str:
-    """The secret of the service principal in a configuration, if it is that one."""
+    """Returns the client secret in a configuration; empty if it belongs to another client ID."""
     principal = (known.get("azure") or {}).get("servicePrincipal") or {}
     if client_id and str(principal.get("clientId", "")).lower() != client_id.lower():
         return ""
@@ -128,14 +128,14 @@ def client_secret_in(known: Mapping[str, Any], client_id: str = "") -> str:
 
 
 def client_id_in(config: Mapping[str, Any]) -> str:
-    """The service principal in a configuration; nothing when there is none."""
+    """Returns the service principal's client ID in a configuration, in lower case; empty when there is none."""
     azure = config.get("azure")
     principal = azure.get("servicePrincipal") if isinstance(azure, dict) else None
     return str(principal.get("clientId", "")).lower() if isinstance(principal, dict) else ""
 
 
 def provider_settings_in(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that says how the provider is reached."""
+    """Returns all settings that affect the connection to the provider."""
     azure = config.get("azure")
     named = ("cloud", "resourceManager", "authorityHost", "caCertData", "tenantId")
     there = {name: azure.get(name) for name in named} if isinstance(azure, dict) else {}
@@ -143,7 +143,7 @@ def provider_settings_in(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_config(text: str) -> dict[str, Any]:
-    """The configuration in a bundle's text; empty when there is none."""
+    """Parses the configuration in a bundle's text; empty when there is none."""
     try:
         found = json.loads(text).get("config")
     except (ValueError, AttributeError):

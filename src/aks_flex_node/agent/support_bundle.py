@@ -1,4 +1,4 @@
-"""Collects status, logs and system facts into one archive for support, with all secrets redacted."""
+"""Collects status, logs and system facts into an archive for support, with secrets redacted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def bundle_entries(engine: Engine) -> Iterator[tuple[str, str]]:
     yield "containerd-config.toml", _text(host.read("/etc/containerd/config.toml"))
     for unit in UNITS:
         yield f"units/{unit}.txt", host.query("systemctl", "status", "--no-pager", "--full", unit).out
-        # The agent speaks to the journal by its own name, from whatever unit or terminal it was started.
+        # The agent logs under its own syslog identifier, also from transient units and terminals.
         arguments = ("-t" if unit == "aks-flex-node" else "--unit", unit)
         shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
         yield f"journals/{unit}.txt", host.query("journalctl", *arguments, *shape, seconds=20).out
@@ -76,11 +76,11 @@ def bundle_entries(engine: Engine) -> Iterator[tuple[str, str]]:
 
 
 def _text(content: bytes | None) -> str:
-    return "(there is none)\n" if content is None else content.decode(errors="replace")
+    return "(file does not exist)\n" if content is None else content.decode(errors="replace")
 
 
 def redact(text: str, engine: Engine) -> str:
-    """The same text without what is secret here, and without what looks as if it were."""
+    """Masks this node's secrets and everything that looks like a secret."""
     azure = engine.config.azure
     known = [join_token(engine.config), azure.service_principal.client_secret if azure.service_principal else None]
     for secret in known:

@@ -40,7 +40,7 @@ READY_AND_PROVEN, READY = 0, 3
 def script(version: str, follows: str) -> bytes:
     return (
         f'#!/bin/sh\ncase "$1" in\nversion) echo {version};;\nconfig) exit 0;;\n'
-        f'follow) echo "$0"; {follows};;\nesac\n'
+        f'daemon) echo "$0"; {follows};;\nesac\n'
     ).encode()
 
 

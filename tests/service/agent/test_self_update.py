@@ -44,7 +44,7 @@ def test_a_version_that_works_takes_over(bench: Bench) -> None:
 
     outcome = bench.renew()
 
-    assert (outcome.result, outcome.message) == (JobStatus.DONE, "The agent is at version 0.2.0.")
+    assert (outcome.result, outcome.message) == (JobStatus.DONE, "The agent was updated to version 0.2.0.")
     assert (bench.running, files(bench), bench.as_wanted) == (program(bench, "0.2.0"), [], True)
     assert not is_due(bench, bench.config)
     assert bench.renew().result == JobStatus.DONE
@@ -61,7 +61,7 @@ def test_the_version_before_stays_until_somebody_tidies_up(bench: Bench) -> None
 @pytest.mark.parametrize("first", ["", "0.2.0"])
 @pytest.mark.parametrize(
     ("follows", "why"),
-    [(DEAD, "It does not start: no such module"), (MUTE, "It did not ask for its configuration within 180 s.")],
+    [(DEAD, "It failed to start: no such module"), (MUTE, "It did not poll the provider within 180 s.")],
 )
 def test_a_version_that_does_not_work_is_gone_back_from(bench: Bench, first: str, follows: str, why: str) -> None:
     bench.settings(first)
@@ -93,9 +93,9 @@ def test_a_version_that_failed_is_tried_again_with_another_configuration_alone(b
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (script("0.1.9", GOOD), "asked for its version, it says: 0.1.9"),
-        (b"#!/bin/sh\necho 'no interpreter' >&2; exit 1\n", "asked for its version, it says: no interpreter"),
-        (b"\x7fELF", "asked for its version, it says: "),
+        (script("0.1.9", GOOD), "`version` printed: 0.1.9"),
+        (b"#!/bin/sh\necho 'no interpreter' >&2; exit 1\n", "`version` printed: no interpreter"),
+        (b"\x7fELF", "`version` printed: "),
     ],
 )
 def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, content: bytes, why: str) -> None:
@@ -123,7 +123,7 @@ def test_a_version_that_has_no_token_for_the_kubelet_is_never_started(
     outcome = bench.renew()
 
     assert (outcome.result == JobStatus.DONE) == started
-    assert ("has no token for the kubelet" in outcome.message) != started
+    assert ("cannot issue a token for the kubelet" in outcome.message) != started
 
 
 def test_the_launcher_alone_goes_back_after_three_starts(bench: Bench) -> None:

@@ -98,7 +98,7 @@ def test_drift_is_looked_for_on_a_node_that_has_joined(tmp_path: Path) -> None:
     assert len(found["drift"]) == len(set(found["drift"]))
     wrong = status.health_problems(found)
     assert any(line.startswith("the programs at /opt/aks-flex-node/kubernetes/") for line in wrong)
-    assert any(line.startswith("/usr/local/bin/kubelet does not lead to /opt/aks-flex-node/") for line in wrong)
+    assert any(line.startswith("/usr/local/bin/kubelet does not point to /opt/aks-flex-node/") for line in wrong)
 
 
 WELL: dict[str, Any] = {
@@ -130,22 +130,22 @@ WELL: dict[str, Any] = {
         ),
         (
             {"services": {"kubelet": {"active": "active", "enabled": False}}},
-            ["kubelet is disabled, and would not start with the machine"],
+            ["kubelet is disabled and will not start at boot"],
         ),
         ({"damaged": ["the programs at /x are damaged (is empty)"]}, ["the programs at /x are damaged (is empty)"]),
         ({"damaged": None}, []),
         ({"arc": {"status": "Expired"}}, ["Azure Arc is Expired"]),
-        ({"vpn": {"status": "Connecting"}}, ["the tunnel to the cluster's network is Connecting"]),
+        ({"vpn": {"status": "Connecting"}}, ["the VPN is Connecting"]),
         (
             {"vpn": {"status": "Connected", "certificate": {"days": 13.0, "expires": "then"}}},
-            ["the tunnel's certificate ends at then, and was not renewed"],
+            ["the VPN certificate expires at then and was not renewed"],
         ),
         ({"vpn": {"status": "Connected", "certificate": {"days": 20.0, "expires": "then"}}}, []),
         (
             {"certificate": {"expires": "2030", "days": 2.9}},
-            ["the node's certificate ends at 2030, and was not renewed"],
+            ["the node's certificate expires at 2030 and was not renewed"],
         ),
-        ({"certificate": {"expires": "2020", "days": -1}}, ["the node's certificate ended at 2020"]),
+        ({"certificate": {"expires": "2020", "days": -1}}, ["the node's certificate expired at 2020"]),
     ],
     ids=str,
 )
@@ -188,7 +188,7 @@ def test_what_is_secret_or_looks_so_is_taken_out(tmp_path: Path, text: str, expe
     ("phase", "drift", "said"),
     [
         ("NotStarted", None, "not joined"),
-        ("NodeJoined", None, "unknown: the configuration is not where it was; name it with --config"),
+        ("NodeJoined", None, "unknown: configuration not found; set it with --config"),
         ("NodeJoined", [], "none"),
         ("NodeJoined", ["one"], "1 difference"),
         ("NodeJoined", ["one", "two"], "2 differences"),
@@ -226,7 +226,7 @@ def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_pat
     with tarfile.open(bundle) as archive:
         files = {entry.name: (archive.extractfile(entry) or bundle.open("rb")).read() for entry in archive}
     assert {"aks-flex-node/status.json", "aks-flex-node/journals/kubelet.txt"} <= set(files)
-    assert files["aks-flex-node/state.json"] == b"(there is none)\n"
+    assert files["aks-flex-node/state.json"] == b"(file does not exist)\n"
     together = b"\n".join(files.values())
     assert CANARY.encode() not in together
     assert TOKEN.encode() not in together

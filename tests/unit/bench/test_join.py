@@ -9,7 +9,7 @@ from bench.join.__main__ import phases
 SAID = """warning: something
   ✓ runc                                        2 changes        0.52 s
   ✓ kubectl, kubeadm                            nothing to do    0.01 s
-      containerd runs
+      containerd is running
   ✓ the node is registered and Ready            2 changes        1.12 s
 Node m1 is Ready (2.7 s).
 peak 55000 KiB cpu 2.00 s

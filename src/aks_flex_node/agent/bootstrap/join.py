@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrerequisiteStage:
-    """What has to be there before there can be a node: a machine that Azure Arc knows, a tunnel to the cluster."""
+    """A stage that must complete before components are applied: Azure Arc registration or the VPN connection."""
 
     name: str
     title: str
@@ -44,20 +44,22 @@ class PrerequisiteStage:
 @dataclass
 class NodeJoin:
     engine: Engine
-    readiness: NodeReadiness | None  # none for an image: nothing runs there that could be proven
+    readiness: NodeReadiness | None  # None for an image, where nothing runs
     progress: ProgressReporter = field(default_factory=ProgressReporter)
     prerequisites: Sequence[PrerequisiteStage] = ()
-    reread_machine: Callable[[], Machine] | None = None  # at the machine, when stages have changed its ways
-    announce: Callable[[], None] | None = None  # to whoever lets this node into the cluster
+    reread_machine: Callable[[], Machine] | None = (
+        None  # reads the machine again after the prerequisites changed its network
+    )
+    announce: Callable[[], None] | None = None  # announces the node to the provider that authorizes it
     seconds: dict[str, float] = field(default_factory=dict)
-    _applied_pod_cidr: tuple[str, ...] = ()  # the addresses that components have been told of
+    _applied_pod_cidr: tuple[str, ...] = ()  # the pod CIDR that was already applied
 
     @property
     def state_file(self) -> str:
         return paths.state_file(self.engine.config.paths.data_dir)
 
     def run(self, components: Sequence[Component] = SEQUENCE) -> ClusterNode | None:
-        """Do what is missing, prove that the node works, and remember it."""
+        """Applies all prerequisites and components, waits until the node is Ready, and records the result."""
         engine = self.engine
         before = node_state.read(engine.host, self.state_file)
         initialize(engine, self.progress)
@@ -77,12 +79,12 @@ class NodeJoin:
         else:
             self._save_state(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
             engine.events.emit(
-                "joined", f"Node {self._node} is ready", node=self._node, changes=len(engine.applied_actions)
+                "joined", f"Node {self._node} is Ready.", node=self._node, changes=len(engine.applied_actions)
             )
         return node
 
     def _run_prerequisites(self) -> None:
-        """While programs are being fetched."""
+        """Runs the prerequisite stages while programs are downloaded in the background."""
         for stage in self.prerequisites:
             self._save_state(stage.started)
             with self._step(stage.name, stage.title, stage.failed):
@@ -93,14 +95,16 @@ class NodeJoin:
         self._save_state(Phase.NODE_BOOTSTRAPPING)
 
     def _can_wait_for_node(self, components: Sequence[Component]) -> bool:
-        """Some components alone make no node, and there would be nothing to wait for."""
-        makes_it = kubelet.COMPONENT in components
-        ends_it = components[-1] is SEQUENCE[-1] and bool(self.engine.ledger.owned(kubelet.COMPONENT.name).services)
-        return self.readiness is not None and (makes_it or ends_it)
+        """Returns whether the selected components result in a running node that can become Ready."""
+        includes_kubelet = kubelet.COMPONENT in components
+        completes_node = components[-1] is SEQUENCE[-1] and bool(
+            self.engine.ledger.owned(kubelet.COMPONENT.name).services
+        )
+        return self.readiness is not None and (includes_kubelet or completes_node)
 
     def _wait_until_ready(self, components: Sequence[Component]) -> ClusterNode:
-        """Wait for the cluster to know the node, give it its network, and wait until it is Ready."""
-        assert self.readiness  # noqa: S101 - asked by the caller
+        """Waits until the node is registered, applies its pod network, and waits until it is Ready."""
+        assert self.readiness  # noqa: S101 - checked by the caller
         with self._step("readiness", "the node is registered and Ready"):
             self._restart_stuck_kubelet()
             self._apply_pod_network(self.readiness.wait_registered(), components)
@@ -109,22 +113,22 @@ class NodeJoin:
             return node
 
     def _restart_stuck_kubelet(self) -> None:
-        """A kubelet asks for a certificate and makes its Node when it starts, and not again when it has lost them."""
+        """Restarts a kubelet that lost its certificate or Node: it requests and creates them only when it starts."""
         started = any(one.started_unit == KUBELET_UNIT for one in self.engine.applied_actions)
         if not started and self.readiness and self.readiness.needs_kubelet_restart():
-            self.progress.note("the kubelet has lost its certificate or its Node: it is started anew")
+            self.progress.note("restarting the kubelet: its certificate or its Node is missing")
             self.engine.host.apply(RestartUnit(KUBELET_UNIT))
 
     def _sync_labels(self, node: ClusterNode) -> None:
-        """A kubelet puts labels on its Node when it makes it; later changes are ours to bring there."""
+        """Applies label changes to the Node, because the kubelet sets labels only when it creates the Node."""
         assert self.readiness  # noqa: S101
-        wanted = kubelet.labels(self.engine.config)
+        desired = kubelet.labels(self.engine.config)
         state = node_state.read(self.engine.host, self.state_file)
-        self.readiness.sync_labels(node, wanted, frozenset(state.labels.split()))
-        self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(wanted)))
+        self.readiness.sync_labels(node, desired, frozenset(state.labels.split()))
+        self._save_state(Phase.NODE_BOOTSTRAPPING, labels=" ".join(sorted(desired)))
 
     def _apply_pod_network(self, node: ClusterNode, components: Sequence[Component]) -> None:
-        """The cluster gives a node its addresses some moments after it got to know it."""
+        """Applies the pod CIDR, which the cluster assigns shortly after the node is registered."""
         engine = self.engine
         if self._applied_pod_cidr == (node.pod_cidr,):
             return
@@ -141,7 +145,7 @@ class NodeJoin:
 
     @contextmanager
     def _step(self, name: str, title: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
-        """Something that is watched from its begin to its end."""
+        """Reports the start, end and duration of a step."""
         start, changes = time.monotonic(), len(self.engine.applied_actions)
         self.progress.step_started(name, title)
         with self._record_failure(name, failed):
@@ -151,7 +155,7 @@ class NodeJoin:
 
     @contextmanager
     def _record_failure(self, name: str, failed: Phase = Phase.NODE_FAILED) -> Iterator[None]:
-        """Something whose failure is kept, and shown by `status`."""
+        """Records a failure in the state file, where `status` shows it, and in the event log."""
         try:
             yield
         except FlexError as error:
@@ -168,9 +172,9 @@ class NodeJoin:
 
 
 def initialize(engine: Engine, progress: ProgressReporter) -> None:
-    """Make the place where everything else is remembered; once more changes nothing."""
+    """Creates the agent's directories and the ledger. Idempotent."""
     if rebuild_ledger(engine):
-        progress.note("the ledger was lost: it is made anew by the marks on files")
+        progress.note("ledger missing: rebuilding it from marked files")
     if not engine.ledger.exists:
         engine.ledger.record_found(pod_cleanup.existing_network_names(engine.host))
     engine.apply(agent.COMPONENT)

@@ -1,4 +1,4 @@
-"""Removes what pods leave on a machine: processes, mounts, network namespaces, links and iptables chains."""
+"""Plans the removal of pod resources: processes, mounts, network namespaces, links and iptables chains."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 SERVICES = ("node-problem-detector.service", "kubelet.service", "containerd.service")
-GROUPS = {  # and whose they are
+GROUPS = {  # cgroup to owning service
     "/kubepods.slice": "kubelet.service",
     "/kubepods": "kubelet.service",
     "/system.slice/containerd.service": "containerd.service",
 }
-# As kubelets, kube-proxies and CNI plugins name their chains. Others use the same beginnings, podman: CNI-podman.
+# Chains of the kubelet, kube-proxy and CNI plugins. Other programs use the same prefixes, for example CNI-podman.
 CHAIN = re.compile(
     r"CNI-(?:[0-9a-f]{24}|FORWARD|ADMIN|HOSTPORT-\S+|DN-\S+|SN-\S+|ISOLATION-\S+)"
     r"|KUBE-(?:[A-Z]+(?:-[A-Z]+)*|(?:SEP|SVC|SVL|EXT|FW|XLB)-[A-Z0-9]+)"
@@ -34,13 +34,13 @@ FAMILIES = ("iptables", "ip6tables")
 
 
 def pod_removal(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]] | None = None) -> list[Action]:
-    """How to end everything that pods are made of, but for what was found before us; nothing, when there is none."""
+    """Returns the actions that remove all pod resources, except those in `found`, which existed before the join."""
     found = found or {}
     return [*_processes(host), *_mounts(host, config, found), *_network(host, found)] if host.live else []
 
 
 def existing_network_names(host: Host) -> dict[str, list[str]]:
-    """What of a network is here already and is named like things of ours. It is not, and stays when we go."""
+    """Returns existing namespaces and chains with names like those of pods, so that unbootstrap keeps them."""
     if not host.live:
         return {}
     chains = {family: sorted(set(_chains(host.query(f"{family}-save").out))) for family in FAMILIES}
@@ -70,7 +70,7 @@ def _is_ours(host: Host, name: str) -> bool:
 
 
 def _is_foreign(host: Host, name: str) -> bool:
-    """Whether somebody else's service of that name is here: its containers are none of our business."""
+    """Returns whether a service of that name exists that the agent did not install; its containers are kept."""
     return host.unit(name).exists and not _is_ours(host, name)
 
 
@@ -92,21 +92,21 @@ def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) 
             yield Unmount(space)
         yield Remove(space)
     if host.stat(NAMESPACES) and host.list_dir(NAMESPACES) == tuple(spaces) and NAMESPACES not in points:
-        yield Remove(NAMESPACES)  # containerd made it; empty, it is of no use to anybody
+        yield Remove(NAMESPACES)  # containerd created it, and it is empty now
 
 
 def _network(host: Host, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
     if BRIDGE in parse_link_names(host.query("ip", "-j", "link", "show", "type", "bridge").out):
-        yield Run(("ip", "link", "delete", BRIDGE), f"remove network link {BRIDGE}")
+        yield Run(("ip", "link", "delete", BRIDGE), f"remove network interface {BRIDGE}")
     if _is_foreign(host, "kubelet.service") or _is_foreign(host, "containerd.service"):
         return
     for family in FAMILIES:
         if script := chain_removal_script(host.query(f"{family}-save").out, found.get(family, ())):
-            yield Run((f"{family}-restore", "--noflush"), f"remove the chains of pods from {family}", script.encode())
+            yield Run((f"{family}-restore", "--noflush"), f"remove pod chains from {family}", script.encode())
 
 
 def chain_removal_script(saved: str, found: Sequence[str] = ()) -> str:
-    """What to tell `iptables-restore --noflush` so that chains of kubelets and CNI plugins go, and all else stays."""
+    """Returns input for `iptables-restore --noflush` that removes only the chains of the kubelet and CNI plugins."""
     script: list[str] = []
     for table in re.split(r"(?m)^(?=\*)", saved):
         name = table.partition("\n")[0]
@@ -121,12 +121,12 @@ def chain_removal_script(saved: str, found: Sequence[str] = ()) -> str:
 
 
 def _jumps_to(rule: str, chains: list[str]) -> bool:
-    """Whether a rule of somebody else's chain leads to one of ours."""
+    """Returns whether a rule of another chain jumps to one of these chains."""
     arguments = rule.split()
-    target = next((arguments[at + 1] for at, word in enumerate(arguments[:-1]) if word in {"-j", "-g"}), "")
+    target = next((arguments[at + 1] for at, flag in enumerate(arguments[:-1]) if flag in {"-j", "-g"}), "")
     return target in chains and arguments[1] not in chains
 
 
 def parse_link_names(text: str) -> list[str]:
-    """The names that `ip -j link` gives."""
+    """Returns the interface names in the output of `ip -j link`."""
     return [str(link.get("ifname", "")) for link in json.loads(text or "[]")]

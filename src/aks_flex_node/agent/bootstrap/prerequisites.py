@@ -1,5 +1,5 @@
-"""What a join needs before components are applied: cluster facts from Azure, Azure Arc, the VPN, and the
-provider's admission. Also how these are undone.
+"""Prerequisites of a join: cluster facts from Azure, Azure Arc registration, the VPN, and the announcement to the
+provider. Also reverts them.
 """
 
 from __future__ import annotations
@@ -29,24 +29,28 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
 
-    AzureCleanup = tuple[str, str, Callable[[], list[str]]]  # its name, its title, and how; what is left to type
+    AzureCleanup = tuple[
+        str, str, Callable[[], list[str]]
+    ]  # name, title, and a function that returns the remaining manual commands
 
 ANNOUNCE_SECONDS = 120.0
 
 
 def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[NodeConfig, ClusterFacts | None]:
-    """The configuration with what Azure says of the cluster, where it leaves that out; and that by itself, when Azure
-    was asked. Changes nothing."""
+    """Completes the configuration with facts of the cluster read from Azure; returns also the facts if they were read
+    by this call. Changes nothing on the machine."""
 
-    def ask() -> ClusterFacts:
+    def read_facts() -> ClusterFacts:
         from aks_flex_node.agent.identity.azure_sign_in import open_arm
 
-        progress.message(f"Asking Azure about {discovery.cluster_id(config)}.")
+        progress.message(f"Reading {discovery.cluster_id(config)} from Azure.")
         with open_arm(config, operator=True) as azure:
             return discovery.discover(config, azure)
 
     stored = discovery.stored_facts(RealHost())
-    return discovery.complete_from_azure(config, stored, ask, progress.message, joined=Path(APPLIED_CONFIG).exists())
+    return discovery.complete_from_azure(
+        config, stored, read_facts, progress.message, joined=Path(APPLIED_CONFIG).exists()
+    )
 
 
 def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[PrerequisiteStage]:
@@ -55,21 +59,19 @@ def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[Pre
         from aks_flex_node.agent.arc.registration import ArcRegistration
 
         phases = (Phase.ARC_REGISTERING, Phase.ARC_REGISTERED, Phase.ARC_FAILED)
-        found.append(
-            PrerequisiteStage("arc", "Azure Arc knows this machine", *phases, ArcRegistration(engine, note).run)
-        )
+        found.append(PrerequisiteStage("arc", "Azure Arc registration", *phases, ArcRegistration(engine, note).run))
     if config.azure.vpn.enabled:
         from aks_flex_node.agent.vpn.connection import VpnConnection
 
         phases = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
         found.append(
-            PrerequisiteStage("vpn", "a tunnel to the cluster's network", *phases, VpnConnection(engine, note).run)
+            PrerequisiteStage("vpn", "VPN to the cluster's network", *phases, VpnConnection(engine, note).run)
         )
     return found
 
 
 def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
-    """Registers this machine with Azure Arc by itself, apart from a join."""
+    """Registers this machine with Azure Arc outside of a join."""
     from aks_flex_node.agent.arc.registration import ArcRegistration
 
     initialize(engine, ProgressReporter())
@@ -83,28 +85,29 @@ def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
 
 
 def unregister_from_arc(engine: Engine, note: Callable[[str], None]) -> list[str]:
-    """Takes this machine out of Azure Arc; returns the commands that are left to somebody else."""
+    """Unregisters this machine from Azure Arc; returns commands that an Azure administrator must run."""
     from aks_flex_node.agent.arc.registration import ArcRegistration
 
-    left = ArcRegistration(engine, note).unregister()
+    remaining = ArcRegistration(engine, note).unregister()
     _save_arc_phase(engine, Phase.NOT_STARTED)
-    return left
+    return remaining
 
 
 def refuse_arc_in_use(config: NodeConfig) -> None:
-    """A node that has nothing else to show would lose its cluster, or its provider, when its token ends."""
+    """Raises MachineError if the node authenticates with its Azure Arc identity and would lose access without it."""
     from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 
     if identity_kind(config) == "arc" and (kubelet_auth(config) == "exec" or config.continuous_monitoring):
         raise MachineError(
             "arc-in-use",
-            "This machine is a node that signs in as the machine that Azure Arc knows. Nothing was changed.",
-            "Take the node apart: `aks-flex-node unbootstrap` ends Arc, too. Or give it another identity first.",
+            "This node authenticates with its Azure Arc identity. Nothing was changed.",
+            "Run `aks-flex-node unbootstrap`, which also unregisters the machine from Azure Arc, or configure "
+            "another identity first.",
         )
 
 
 def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
-    """A node, or one in the making, is not set back by what is done about Arc."""
+    """Saves the Arc phase unless the machine is already in a later phase of the join."""
     file = state_file(engine.config.paths.data_dir)
     state = node_state.read(engine.host, file)
     if state.phase is Phase.NOT_STARTED or state.phase in ARC_PHASES:
@@ -114,14 +117,14 @@ def _save_arc_phase(engine: Engine, phase: Phase, **changes: str) -> None:
 def connect_vpn(
     engine: Engine, note: Callable[[str], None], *, auto_provision: bool, adopt: bool, renew: bool
 ) -> None:
-    """Connects this machine to the cluster's network by itself, apart from a join."""
+    """Connects this machine to the cluster's network by VPN outside of a join."""
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
     if not engine.config.azure.vpn.enabled:
         raise ConfigError(
             "vpn-not-enabled",
-            "The configuration wants no VPN (azure.vpn.enabled), so the next join would take it away again.",
-            "Set azure.vpn.enabled: true.",
+            "The VPN is not enabled in the configuration (`azure.vpn.enabled`), so the next join would remove it.",
+            "Set `azure.vpn.enabled` to true.",
         )
     initialize(engine, ProgressReporter())
     context.open_log_file(engine)
@@ -129,7 +132,7 @@ def connect_vpn(
 
 
 def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> list[str]:
-    """Takes the VPN off this machine, and this machine off the gateway; returns what is left to type by hand."""
+    """Removes the VPN from this machine and its certificate from the gateway; returns remaining manual commands."""
     from aks_flex_node.agent.components.vpn import COMPONENT
     from aks_flex_node.agent.vpn import disconnect
     from aks_flex_node.agent.vpn.connection import VpnConnection
@@ -137,82 +140,83 @@ def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> 
     connection = VpnConnection(engine, progress.message)
     if gateway:
         disconnect.remove_gateway(connection.book, engine.config, connection.world, progress.message)
-    left = connection.remove_from_azure()
+    remaining = connection.remove_from_azure()
     engine.remove(COMPONENT, progress.warning)
     connection.reset_phase()
-    return left
+    return remaining
 
 
 def refuse_vpn_in_use(engine: Engine) -> None:
-    """A node that is to be behind the VPN would be lost without it."""
+    """Raises MachineError if the node needs the VPN to reach its cluster."""
     state = node_state.read(engine.host, state_file(engine.config.paths.data_dir))
     if state.phase is Phase.NODE_JOINED and engine.config.azure.vpn.enabled:
         raise MachineError(
             "vpn-in-use",
-            f"Node {state.node} reaches its cluster through this VPN, and would be lost without it.",
-            "End the node: `aks-flex-node unbootstrap`, which takes the VPN away, too. Or let it reach the cluster "
-            "in another way first: azure.vpn.enabled false, and `bootstrap`.",
+            f"Node {state.node} reaches its cluster through this VPN.",
+            "Run `aks-flex-node unbootstrap`, which also removes the VPN. If the cluster is reachable without the "
+            "VPN, set `azure.vpn.enabled` to false and run `aks-flex-node bootstrap`.",
         )
 
 
 def azure_cleanups(engine: Engine, note: Callable[[str], None]) -> list[AzureCleanup]:
-    """How what was made in Azure for this machine goes again. The configuration may have changed since, so it is what
-    was written down that counts."""
+    """Returns the cleanup steps for the Azure resources of this machine. They use the stored records, because the
+    configuration may have changed since."""
     from aks_flex_node.agent.arc.registration import ArcRegistration
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
     return [
-        ("vpn", "the gateway forgets this machine", VpnConnection(engine, note).remove_from_azure),
-        ("arc", "Azure Arc forgets this machine", ArcRegistration(engine, note).unregister),
+        ("vpn", "remove this machine from the VPN gateway", VpnConnection(engine, note).remove_from_azure),
+        ("arc", "unregister from Azure Arc", ArcRegistration(engine, note).unregister),
     ]
 
 
 def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
-    """What `take_back` would do, by what was written down."""
+    """Describes what `azure_cleanups` would do, from the stored records."""
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.vpn import local_state as vpn
 
     arc, tunnel = ArcRecordStore(host, config).read(), vpn.read_record(host, config)
     gateways = [*([tunnel.gateway] if tunnel.roots else []), *(gateway for gateway, _ in tunnel.former)]
-    found = [f"take this machine's certificate off {each}" for each in dict.fromkeys(gateways)]
+    found = [f"remove this machine's certificate from {each}" for each in dict.fromkeys(gateways)]
     found += [f"delete the role assignment {each}" for each in arc.assignments]
-    found += [f"take {arc.machine} out of Azure Arc"] if arc.connected else []
+    found += [f"unregister {arc.machine} from Azure Arc"] if arc.connected else []
     return [*found, *(["remove azcmagent, its users and its directories"] if arc.installed else [])]
 
 
 def provider_announcement(engine: Engine, loaded: LoadedConfig) -> Callable[[], None] | None:
-    """How this node shows itself to its provider, where that has to let it in; None where nobody has to."""
+    """Returns a function that announces this node to its provider, or None if no announcement is required."""
     config = engine.config
     if kubelet_auth(config) == "bootstrapToken" or not config.provider.url or target_cluster(config) is None:
         return None
 
-    def introduce() -> None:
+    def announce() -> None:
         from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
         from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 
-        # As whom its kubelet will come: what a join before this one has kept may name somebody else.
+        # Use the identity of this join; one stored by an earlier join may differ.
         node = context.node_name(engine)
         tokens = ProviderTokens(engine.machine.program, loaded.text)
         _announce_with_retry(ProviderClient(provider_endpoint(config, node), config, tokens))
 
-    return introduce
+    return announce
 
 
 def _announce_with_retry(provider: ProviderClient) -> None:
-    """The provider may be away for a moment, or not know yet that Azure has given us our roles."""
+    """Announces the node, with retries, because the provider may be unavailable or roles not effective yet."""
     from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
 
     end, pause = time.monotonic() + ANNOUNCE_SECONDS, 1.0
     while True:
         try:
             return announce_node(provider)
-        except ProviderRequestError as without:
-            verdict = without.result
-            if time.monotonic() + pause > end or not verdict.is_transient:
+        except ProviderRequestError as error:
+            result = error.result
+            if time.monotonic() + pause > end or not result.is_transient:
                 raise FlexError(
                     "identity-registration-failed",
-                    f"The provider did not let this node in: {verdict.message}",
-                    "Look at the resource: `aks-flex-rp node show`. Its azureAuth must name this node's identity.",
+                    f"The provider rejected this node's identity: {result.message}",
+                    "Check the node resource with `aks-flex-rp node show`: its `azureAuth` must name this node's "
+                    "identity.",
                     retryable=True,
                 ) from None
         finally:

@@ -1,5 +1,5 @@
-"""Takes a node apart: leaves the cluster, stops pods, removes all components and the agent's state,
-and verifies that nothing is left.
+"""Removes the node from this machine: drains and removes the Node, stops pods, removes all components and the
+agent's state, and verifies that nothing is left.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class Unbootstrap:
     node_removal: NodeRemoval | None
     progress: ProgressReporter
     keep_artifacts: bool = False
-    azure_cleanups: Sequence[AzureCleanup] = ()  # what was made in Azure for this machine
+    azure_cleanups: Sequence[AzureCleanup] = ()  # for resources created in Azure for this machine
     problems: list[str] = field(default_factory=list)
     manual_commands: list[str] = field(default_factory=list)
-    _was_node: bool = False  # something of ours was found
-    _shared_dirs: frozenset[str] = frozenset()  # that others may have put something into
+    _was_node: bool = False  # resources owned by the agent were found
+    _shared_dirs: frozenset[str] = frozenset()  # may contain files of other programs
 
     def run(self) -> list[str]:
-        """Take everything of ours away; what is still there, in sentences, when something is."""
+        """Removes everything that the agent owns; returns what is left, one line each."""
         paths = self.engine.config.paths
         self._rebuild_ledger()
         self._save_state()
@@ -82,10 +82,10 @@ class Unbootstrap:
         if self._was_node:
             self._clean_up_azure()
         if not self.problems:
-            self._remove(reversed(AGENT_COMPONENTS))  # whoever carries on where this one could not end goes last
+            self._remove(reversed(AGENT_COMPONENTS))  # last, because it must be able to finish an incomplete run
         self._reset_failed_units()
         if not self.problems:
-            self._run_step("agent", "the agent's own state", self._agent_state_removal(paths.data_dir, paths.log_dir))
+            self._run_step("agent", "the agent's state", self._agent_state_removal(paths.data_dir, paths.log_dir))
         return [*self.problems, *self.remains()]
 
     def _remove(self, components: Iterable[Component]) -> None:
@@ -94,7 +94,7 @@ class Unbootstrap:
                 done.extend(self.engine.remove(component, self.problems.append))
 
     def _clean_up_azure(self) -> None:
-        """Azure may be out of reach; then what is left there is told, and the machine becomes itself all the same."""
+        """Removes this machine's resources in Azure. Failures are reported and do not stop the local cleanup."""
         for name, title, act in self.azure_cleanups:
             with self._step(name, title):
                 try:
@@ -113,7 +113,7 @@ class Unbootstrap:
 
     @contextlib.contextmanager
     def _step(self, name: str, title: str) -> Iterator[list[Action]]:
-        """A part of the way, before the watcher's eyes; what is done is put into the list."""
+        """Reports a step as progress; the caller appends the applied actions to the yielded list."""
         start = time.monotonic()
         done: list[Action] = []
         self.progress.step_started(name, title)
@@ -128,13 +128,13 @@ class Unbootstrap:
             self.problems.append(error.message)
 
     def _rebuild_ledger(self) -> None:
-        """Where the ledger is lost, take for ours what bears our mark."""
+        """Rebuilds a lost ledger from marked files."""
         if rebuild_ledger(self.engine):
-            self.progress.note("the ledger is lost: going by the marks on files; kernel settings stay until a reboot")
+            self.progress.note("ledger missing: using marked files; kernel settings remain until the next reboot")
         self._was_node = self.engine.ledger.exists
 
     def _pods(self) -> list[Action]:
-        """Where we never were, all pods are somebody else's."""
+        """Returns the removal of pod resources; empty on a machine that was never a node."""
         return (
             pod_cleanup.pod_removal(self.engine.host, self.engine.config, self.engine.ledger.found)
             if self._was_node
@@ -152,11 +152,13 @@ class Unbootstrap:
         host = self.engine.host
         if host.live:
             failed = [name for name in pod_cleanup.SERVICES if host.unit(name).active == "failed"]
-            forget = [Run(("systemctl", "reset-failed", name), f"forget that {name} failed") for name in failed]
-            self._run_step("units", "systemd forgets our units", [*forget, ReloadUnits()])
+            forget = [
+                Run(("systemctl", "reset-failed", name), f"reset the failed state of {name}") for name in failed
+            ]
+            self._run_step("units", "reset systemd units", [*forget, ReloadUnits()])
 
     def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
-        """The ledger goes last, because it is what makes the next run able to finish this one."""
+        """Plans the removal of the agent's state. The ledger is last, so that another run can finish this one."""
         yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")
@@ -173,7 +175,7 @@ class Unbootstrap:
         yield from (Remove(owned_path) for owned_path, record in reversed(records.items()) if came_with_us(record))
 
     def _last_of(self, path: str, record: LedgerRecord) -> Iterator[Action]:
-        """A directory goes in one instant with the ledger in it, so that none stays of which nobody knows."""
+        """Removes a directory and the ledger in it in one atomic step, so that no unknown directory is left."""
         host, (folder, _, name) = self.engine.host, path.rpartition("/")
         yield RemoveTree(staging_dir(folder))
         if came_with_us(record) and host.list_dir(folder) == (name,):
@@ -191,18 +193,18 @@ class Unbootstrap:
         return frozenset(found | {self.engine.config.paths.install_dir})
 
     def left_on_purpose(self) -> list[str]:
-        """What stays although it came with us: somebody else's things, or what was asked for."""
+        """Returns what was kept intentionally: files of other programs, and artifacts if requested."""
         host, paths = self.engine.host, self.engine.config.paths
-        remaining = [f"{paths.data_dir}/artifacts, as asked"] if self.keep_artifacts else []
+        remaining = [f"{paths.data_dir}/artifacts (--keep-artifacts)"] if self.keep_artifacts else []
         remaining += [
-            f"{path}: {', '.join(host.list_dir(path)[:5])}, which we did not put there"
+            f"{path}: {', '.join(host.list_dir(path)[:5])} (not created by aks-flex-node)"
             for path in sorted(self._shared_dirs)
             if host.list_dir(path)
         ]
         return remaining
 
     def remains(self) -> list[str]:
-        """What observation still finds of us: nothing, when all went well."""
+        """Observes the machine and returns the removals that are still necessary; empty on success."""
         engine = self.engine
         found = [str(action) for action in self._pods()]
         for component in ALL:
@@ -212,58 +214,56 @@ class Unbootstrap:
 
 
 def came_with_us(record: LedgerRecord) -> bool:
-    """Whether a directory of the agent was not there before it."""
+    """Returns whether the path did not exist before the agent created it."""
     return "original" in record and record["original"] is None
 
 
-PROVIDER_SECONDS = 5.0  # a resource provider takes a Node away within a second of its last word
+PROVIDER_SECONDS = 5.0  # the resource provider deletes a Node about a second after it is marked as left
 
 
 def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float) -> None:
     start = time.monotonic()
     with exclusive():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
         engine = context.make_engine(config)
         removal = _node_removal(engine.config, context.node_name(engine), seconds)
         cleanups = prerequisites.azure_cleanups(engine, progress.note)
-        leave = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
-        remains = leave.run()
-    for line in leave.left_on_purpose():
-        progress.message(f"left on purpose: {line}")
-    for line in leave.manual_commands:
-        whom = "Azure" if line.startswith("az ") else "the cluster"
-        progress.message(f"for somebody who may change {whom}: {line}")
+        job = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
+        remains = job.run()
+    for line in job.left_on_purpose():
+        progress.message(f"kept: {line}")
+    for line in job.manual_commands:
+        scope = "Azure" if line.startswith("az ") else "cluster"
+        progress.message(f"to be run by {'an' if scope == 'Azure' else 'a'} {scope} administrator: {line}")
     if remains:
         raise FlexError(
             "unbootstrap-incomplete",
-            "\n".join(["These things of the node are still there:", *remains]),
-            "Run the same command again: it goes on where it stopped.",
+            "\n".join(["Not everything of the node was removed:", *remains]),
+            "Run the same command again. It continues where it stopped.",
             retryable=True,
         )
-    progress.message(
-        f"This machine is no longer a node, and nothing of it was found ({time.monotonic() - start:.1f} s)."
-    )
+    progress.message(f"This machine is no longer a node. Nothing of it is left ({time.monotonic() - start:.1f} s).")
 
 
 def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval | None:
-    """There is nobody to say goodbye to for a machine that never got a certificate."""
+    """Returns the removal of the Node, or None for a machine without credentials for the cluster."""
     if not context.has_credentials(config) or not config.node.kubelet.server_url:
         return None
-    patience = PROVIDER_SECONDS if Path(paths.CURRENT_CONFIG).exists() else 0.0
-    return NodeRemoval(node_api(config), node, seconds, patience)
+    delete_seconds = PROVIDER_SECONDS if Path(paths.CURRENT_CONFIG).exists() else 0.0
+    return NodeRemoval(node_api(config), node, seconds, delete_seconds)
 
 
 def plan_unbootstrap(config: NodeConfig) -> list[str]:
-    """What an unbootstrap would do, in lines; found out by doing it to a host that only records."""
+    """Returns the actions of an unbootstrap, one line each, by running it on a host that only records actions."""
     real = context.make_engine(config)
     host = DryHost(real.host)
     engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
     Unbootstrap(engine, None, ProgressReporter()).run()
     name, own = context.node_name(real), {*engine.ledger.paths, state_file(config.paths.data_dir)}
-    leaves = _node_removal(real.config, name, 0) is not None
+    removes_node = _node_removal(real.config, name, 0) is not None
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
     return [
-        *([f"drain and cordon node {name}, and say that it left"] if leaves else []),
+        *([f"cordon and drain node {name}, and mark it as left"] if removes_node else []),
         *(action.description for action in shown),
         *prerequisites.describe_azure_cleanup(real.host, config),
     ]

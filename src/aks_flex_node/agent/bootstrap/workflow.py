@@ -1,5 +1,5 @@
-"""The flow behind `bootstrap` and `agent`: lock, configuration, invariants, preflight, prerequisites, join, and the
-daemon's service.
+"""Runs `bootstrap` and `agent`: lock, configuration, invariants, preflight, prerequisites, join, and the daemon's
+service.
 """
 
 from __future__ import annotations
@@ -49,50 +49,48 @@ def bootstrap_node(
     *,
     skip: Sequence[str] = (),
     components: Sequence[Component] | None = None,
-    stays: DaemonMode | None = None,
+    daemon_mode: DaemonMode | None = None,
 ) -> NodeConfig:
-    """Check the configuration and the machine, then do it."""
+    """Checks the configuration and the machine, joins the cluster, and sets up the daemon."""
     start = time.monotonic()
     context.require_root()
-    with exclusive():  # from the first look on: what is kept here may be about to change
+    with exclusive():  # before reading anything: another process may be changing the stored configuration
         config_store.finish_interrupted(RealHost())
         loaded, bundle = context.load_or_fetch_config(selection)
         complete, found = prerequisites.discover_cluster(loaded.config, progress)
         loaded = replace(loaded, config=complete)
-        follows = loaded.config.continuous_monitoring and stays in {DaemonMode.FOREGROUND, DaemonMode.SERVICE}
-        engine = _checked_engine(loaded, progress, follows=follows, fetched=selection.url is not None)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a terminal that goes away does not stop us half-way
+        managed = loaded.config.continuous_monitoring and daemon_mode in {DaemonMode.FOREGROUND, DaemonMode.SERVICE}
+        engine = _checked_engine(loaded, progress, managed=managed, fetched=selection.url is not None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
         rebuild_ledger(engine)
         run_preflight(engine, progress, skip, components)
-        initialize(engine, ProgressReporter())  # the log is in a directory of its own
+        initialize(engine, ProgressReporter())  # creates the log directory
         if found:
             discovery.store_facts(engine.host, found)
         if bundle and selection.url:
             update_journal.supersede_journal(engine.host)
-            config_store.save_fetched(engine.host, bundle, selection.url)  # from here on, the next run needs no URL
+            config_store.save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
         context.open_log_file(engine)
         with _explain_refused_token(engine):
             node = _run_join(engine, components or SEQUENCE, loaded, progress)
         engine.host.apply(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
-        set_up_daemon(engine, loaded, stays, progress, follows=follows)
+        set_up_daemon(engine, loaded, daemon_mode, progress, managed=managed)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
     progress.message(f"{what} ({took:.1f} s).")
-    if follows and stays is DaemonMode.SERVICE:
-        progress.message(
-            "aks-flex-node.service follows its configuration from now on; `aks-flex-node status` shows it."
-        )
+    if managed and daemon_mode is DaemonMode.SERVICE:
+        progress.message("aks-flex-node.service now manages this node. `aks-flex-node status` shows its status.")
     return loaded.config
 
 
-def _checked_engine(loaded: LoadedConfig, progress: ProgressReporter, *, follows: bool, fetched: bool) -> Engine:
-    """An engine for a configuration that this machine can take."""
+def _checked_engine(loaded: LoadedConfig, progress: ProgressReporter, *, managed: bool, fetched: bool) -> Engine:
+    """Returns an engine after checking that the configuration fits this machine."""
     if not context.has_credentials(loaded.config):
         loader.check_join(loaded.config)
     for warning in loaded.warnings:
         progress.warning(warning)
     engine = context.make_engine(loaded.config)
-    if follows:
+    if managed:
         check_management(loaded.config, context.node_name(engine))
         refuse_temporary_vpn(loaded)
     if fetched:
@@ -120,7 +118,7 @@ def _run_join(
 
 @contextmanager
 def _explain_refused_token(engine: Engine) -> Iterator[None]:
-    """A token that came by a URL is for one attempt; whoever made another one in vain is told how to get the next."""
+    """Explains a rejected bootstrap token that came from a configuration URL, which is valid for one attempt."""
     try:
         yield
     except ClusterError as error:
@@ -129,38 +127,39 @@ def _explain_refused_token(engine: Engine) -> Iterator[None]:
         name = engine.machine.node_name(engine.config)
         raise ClusterError(
             "bootstrap-token-rejected",
-            "The API server does not accept the bootstrap token: it came with the URL, and both are good for one "
-            "attempt to join, which was made, or for a day.",
-            f"Make new ones where the provider runs: `aks-flex-rp node join-command --name {name}`. It prints the "
-            "line to run here; what is installed already stays.",
+            "The API server rejects the bootstrap token. It came with the configuration URL, and both are valid for "
+            "one join attempt and at most one day.",
+            f"Run `aks-flex-rp node join-command --name {name}` where the provider runs, then run the printed "
+            "command on this machine. Installed components are kept.",
         ) from error
 
 
 def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
-    """A node that is followed becomes what its resource says; without the tunnel it would be lost."""
+    """Raises ConfigError if only an option or the environment enables the VPN of a managed node: the provider's
+    configuration would disable it and disconnect the node."""
     origin = loaded.origins.get("azure.vpn.enabled", "")
     if loaded.config.azure.vpn.enabled and origin.startswith(("flag", "environment")):
         raise ConfigError(
             "vpn-flags-not-supported",
-            f"The VPN is asked for by {origin} alone. This node is to follow its resource, which would take it away.",
-            "Say it in the resource: `aks-flex-rp node update --vpn`, and join with its new URL.",
+            f"The VPN is enabled only by {origin}. The configuration of the node resource would remove it.",
+            "Enable it in the node resource with `aks-flex-rp node update --vpn`, and join with the new URL.",
         )
 
 
 def refuse_renamed_node(engine: Engine) -> None:
-    """A node's certificate is for one name. Under another it would be a stranger to its own Node."""
+    """Raises MachineError if the node's name has changed, because its certificate is valid for one name only."""
     known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
     name = engine.machine.node_name(engine.config)
     if known and known != name and context.has_credentials(engine.config):
         raise MachineError(
             "node-name-changed",
-            f"This machine joined as {known}, and would now be called {name}.",
-            f"Set node.name to {known}, or take the node apart first: `aks-flex-node unbootstrap`.",
+            f"This machine joined as node {known}, but its name is now {name}.",
+            f"Set `node.name` to {known}, or run `aks-flex-node unbootstrap` first.",
         )
 
 
 def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
-    """What was fetched must be for the node that this machine already is: of this name, in this cluster."""
+    """Raises MachineError if the fetched configuration is for another node or cluster than this node's."""
     known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
     name = engine.machine.node_name(engine.config)
     here, there = (cluster_path(each) if each else "" for each in (applied, engine.config))
@@ -168,21 +167,21 @@ def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
     if context.has_credentials(engine.config) and (elsewhere or (known and known != name)):
         raise MachineError(
             "config-node-mismatch",
-            f"This machine is node {known or name} of {here or 'its cluster'}, and the URL is for node {name} of "
+            f"This machine is node {known or name} of {here or 'its cluster'}, but the URL is for node {name} of "
             f"{there or 'a cluster'}. Nothing was changed.",
-            "Use the URL of this node, or take it apart first: `aks-flex-node unbootstrap`.",
+            "Use the URL of this node, or run `aks-flex-node unbootstrap` first.",
         )
 
 
 def cluster_path(config: NodeConfig) -> str:
-    """Subscription, resource group and name; nothing when the configuration does not name its cluster in full."""
+    """Returns subscription, resource group and name of the cluster; empty if the configuration does not set all."""
     return "/".join(resolved.target_cluster(config) or ())
 
 
 def run_preflight(
     engine: Engine, progress: ProgressReporter, skip: Sequence[str], components: Sequence[Component] | None = None
 ) -> None:
-    """Refuse before anything is changed what could not end well."""
+    """Runs the preflight checks before any change; raises MachineError on errors and reports warnings."""
     if "all" in skip:
         return
     from aks_flex_node.agent import preflight
@@ -192,38 +191,38 @@ def run_preflight(
     findings = preflight.run_checks(context, set(skip))
     wrong = [finding for finding in findings if finding.severity == "error"]
     for finding in findings:
-        if finding.severity == "warning" and not engine.ledger.exists:  # said before the first join, and not for ever
+        if finding.severity == "warning" and not engine.ledger.exists:  # only before the first join
             progress.warning(f"{finding.message} ({finding.check})")
     if wrong:
         lines = [f"{finding.check}: {finding.message} {finding.remedy}" for finding in wrong]
         raise MachineError(
             "preflight-failed",
-            "\n".join([f"This machine is not ready to become a node ({pluralize(len(wrong), 'problem')}):", *lines]),
-            "Nothing was changed. To go on in spite of a finding: --skip NAME.",
+            "\n".join([f"Preflight found {pluralize(len(wrong), 'problem')}:", *lines]),
+            "Nothing was changed. Fix the problems, or skip a check with `--skip NAME`.",
         )
 
 
 def set_up_daemon(
-    engine: Engine, loaded: LoadedConfig, stays: DaemonMode | None, progress: ProgressReporter, *, follows: bool
+    engine: Engine, loaded: LoadedConfig, daemon_mode: DaemonMode | None, progress: ProgressReporter, *, managed: bool
 ) -> None:
-    """Leave the agent that stays what it goes by, and bring it here, or take it away."""
-    if follows and not supports_management(stored_daemon_config()):
-        # With Arc, a service principal is its operator's, and was perhaps given for this one run.
+    """Stores the daemon's configuration and installs or removes its service."""
+    if managed and not supports_management(stored_daemon_config()):
+        # With Arc, the service principal belongs to the operator and may be meant for this run only.
         config_store.save_local(
             engine.host, loaded.text("azure.servicePrincipal." if identity_kind(loaded.config) == "arc" else "-")
         )
-    if (follows or context.is_managed()) and (
-        unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), stays)
+    if (managed or context.is_managed()) and (
+        unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), daemon_mode)
     ):
         progress.warning(unexpected)
-    if stays is DaemonMode.SERVICE:
+    if daemon_mode is DaemonMode.SERVICE:
         installed = self_update.install_service(engine)
         if not installed.is_done:
             progress.warning(installed.message)
 
 
 def stored_daemon_config() -> NodeConfig | None:
-    """What the agent that stays goes by; None when there is nothing that can be read."""
+    """Returns the daemon's configuration, or None when it cannot be read."""
     try:
         return loader.load(Path(CURRENT_CONFIG), {}, {}).config
     except ConfigError:
@@ -231,24 +230,24 @@ def stored_daemon_config() -> NodeConfig | None:
 
 
 def supports_management(config: NodeConfig | None) -> bool:
-    """Whether an agent can stay with what is kept: a join before this one may have kept something else."""
+    """Returns whether the stored configuration enables the daemon; an earlier join may have stored another one."""
     return config is not None and config.continuous_monitoring
 
 
-def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, stays: DaemonMode | None) -> str:
-    """What whoever gave this command may not expect of a node that is followed."""
-    if stays is DaemonMode.SERVICE and not config.continuous_monitoring:
-        return "The configuration does not ask for an agent that stays: this node is no longer followed."
+def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, daemon_mode: DaemonMode | None) -> str:
+    """Returns a warning if the daemon does not use the settings of this run; empty otherwise."""
+    if daemon_mode is DaemonMode.SERVICE and not config.continuous_monitoring:
+        return "The configuration does not enable continuous monitoring: this node is no longer managed."
     if known and config_store.applied_config_text(config) == config_store.applied_config_text(known):
         return ""
     return (
-        f"This run went by settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The agent "
-        "that stays does not know them, and brings back what its resource says."
+        f"This run used settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The daemon "
+        "does not use them and restores the configuration of the node resource."
     )
 
 
 def check_management(config: NodeConfig, node: str) -> None:
-    """Refuse before anything is changed what could not be followed afterwards."""
+    """Raises an error, before any change, if the daemon could not connect to the provider."""
     from aks_flex_node.agent.identity.azure_sign_in import require_identity
     from aks_flex_node.agent.identity.cloud_endpoints import check_cloud
     from aks_flex_node.agent.provider.provider_client import provider_endpoint

@@ -14,9 +14,9 @@ def main() -> None:
         print(__version__)
         return
     if arguments[:1] == ["token"]:
-        from aks_flex_node.agent.cli.exec_credential import main as hand_token
+        from aks_flex_node.agent.cli.exec_credential import main as token_main
 
-        if hand_token(arguments):
+        if token_main(arguments):
             return
     if "_AKS_FLEX_NODE_COMPLETE" not in os.environ:
         from aks_flex_node.agent.cli.help_pages import find_page
@@ -25,9 +25,9 @@ def main() -> None:
         if text is not None:
             print(text)
             return
-    from aks_flex_node.agent.cli.internal_commands import main as stay
+    from aks_flex_node.agent.cli.internal_commands import main as internal_main
 
-    if stay(arguments):
+    if internal_main(arguments):
         return
     from aks_flex_node.agent.cli.app import run
 

@@ -1,4 +1,4 @@
-"""The typer application: registers all commands, and turns errors into messages and exit codes."""
+"""The typer application: registers all commands and converts errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aks_flex_node import __version__
 from aks_flex_node.agent.cli.options import Json
 from aks_flex_node.errors import FlexError, MachineError
 
-HELP = "Turn this machine into a worker node of an AKS cluster, and keep it one."
+HELP = "Join this machine to an AKS cluster as a worker node and manage it."
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -24,8 +24,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
@@ -35,11 +35,11 @@ def _show_version(asked: bool) -> None:
     "130 interrupted. `aks-flex-node explain NAME` explains an error."
 )
 def root(
-    version: Annotated[  # answered before any command is looked for
+    version: Annotated[  # eager: handled before any command
         bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Turn this machine into a worker node of an AKS cluster, and keep it one."""
+    """Join this machine to an AKS cluster as a worker node and manage it."""
 
 
 @app.command()
@@ -88,15 +88,15 @@ def run(application: typer.Typer = app) -> None:
         application()
     except FlexError as error:
         _end(error)
-    except PermissionError as error:  # commands that only look may be tried by anybody
+    except PermissionError as error:  # read-only commands do not check for root first
         _end(
             MachineError(
                 "root-required",
                 f"{error.filename} cannot be read: {error.strerror}.",
-                "Run the same command again with `sudo`.",
+                "Run the same command with `sudo`.",
             )
         )
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # so typer ends what somebody interrupts, without a word
-            print("\nInterrupted. Run the same command again: it goes on where it stopped.", file=sys.stderr)
+        if end.code == INTERRUPTED:  # typer exits silently on Ctrl-C
+            print("\nInterrupted. Run the same command again to continue.", file=sys.stderr)
         raise

@@ -1,4 +1,4 @@
-"""`arc register`, `arc status`, `arc unregister`: Azure Arc by itself, apart from a join."""
+"""`arc register`, `arc status`, `arc unregister`: manages Azure Arc outside of a join."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.reconcile.engine import Engine
 
-HELP = "Register this machine with Azure Arc, look at it there, or take it back."
+HELP = "Register this machine with Azure Arc, or unregister it."
 
 app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
 @app.command()
 def register(config: Config = None, sets: Sets = None) -> None:
-    """Register this machine with Azure Arc, give its identity its roles, and wait until they are in effect."""
+    """Register this machine with Azure Arc.
+
+    Assigns the roles of its identity and waits until they are effective.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import prerequisites
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
 
-    context.require_root("register this machine")
+    context.require_root()
     with exclusive():
         engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
         prerequisites.register_with_arc(engine, lambda text: terminal.print_message(f"  {text}"))
@@ -36,11 +39,14 @@ def register(config: Config = None, sets: Sets = None) -> None:
 
 @app.command()
 def status(config: Config = None, json: Json = False) -> None:
-    """Show how it stands with Azure Arc: exit 0 when this machine is connected, 1 when it is not."""
+    """Show the Azure Arc status of this machine.
+
+    Exits with 0 when it is connected, and with 1 when it is not.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli import terminal
 
-    context.require_root(context.READ_STATUS)
+    context.require_root()
     engine = _engine(config)
     found = _status(engine)
     if json:
@@ -52,14 +58,17 @@ def status(config: Config = None, json: Json = False) -> None:
 
 @app.command()
 def unregister(config: Config = None, yes: Yes = False) -> None:
-    """Take this machine out of Azure Arc: its roles, its resource in Azure, and azcmagent if we installed it."""
+    """Unregister this machine from Azure Arc.
+
+    Removes its role assignments, its resource in Azure, and azcmagent if aks-flex-node installed it.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.bootstrap import prerequisites
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
 
-    context.require_root("take this machine out of Azure Arc")
+    context.require_root()
     engine = _engine(config)
     records = ArcRecordStore(engine.host, engine.config)
     if not records.exists:
@@ -68,11 +77,11 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     if context.has_credentials(engine.config):
         prerequisites.refuse_arc_in_use(engine.config)
     if not yes:
-        typer.confirm(f"Take {records.read().machine or 'this machine'} out of Azure Arc?", abort=True, err=True)
+        typer.confirm(f"Unregister {records.read().machine or 'this machine'} from Azure Arc?", abort=True, err=True)
     with exclusive():
-        left = prerequisites.unregister_from_arc(engine, lambda text: terminal.print_message(f"  {text}"))
-    for line in left:
-        terminal.print_message(f"for somebody who may change it in Azure: {line}")
+        remaining = prerequisites.unregister_from_arc(engine, lambda text: terminal.print_message(f"  {text}"))
+    for line in remaining:
+        terminal.print_message(f"to be run by an Azure administrator: {line}")
     terminal.print_message("This machine is no longer registered with Azure Arc by aks-flex-node.")
 
 

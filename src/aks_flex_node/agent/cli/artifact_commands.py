@@ -13,12 +13,12 @@ from aks_flex_node.agent.text import pluralize
 SHAPES = (".tar", ".tar.gz", ".tgz")
 ARCHITECTURES = ("amd64", "arm64")
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Programs of a node: fetched, kept, bundled.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, bundle and remove artifacts of a node.")
 
 
 @app.command("list")
 def list_(config: Config = None, sets: Sets = None, json: Json = False) -> None:
-    """List the programs that this configuration needs, and whether they are here."""
+    """List the artifacts of the configuration and their state."""
     from dataclasses import astuple
 
     from aks_flex_node.agent import context, program_inventory
@@ -40,13 +40,13 @@ def bundle(
     config: Config = None,
     sets: Sets = None,
     arch: Annotated[
-        str, typer.Option("--arch", help="For which machines: amd64 or arm64; this one's by default.")
+        str, typer.Option("--arch", help="Target architecture: amd64 or arm64; this machine's by default.")
     ] = "",
     json: Json = False,
 ) -> None:
-    """Fetch all programs of this configuration into one bundle, for machines without a network.
+    """Download all artifacts into a bundle for offline machines.
 
-    There, say `artifacts.bundle: /path/of/bundle.tar` in the configuration.
+    On these machines, set `artifacts.bundle: /path/of/bundle.tar` in the configuration.
     """
     from aks_flex_node.agent import context, program_inventory
     from aks_flex_node.agent.cli import terminal
@@ -54,54 +54,52 @@ def bundle(
     refuse_bundle_options(target, arch)
     engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
     arch = arch or engine.machine.arch
-    made = program_inventory.bundle_programs(engine, target, arch)
+    result = program_inventory.bundle_programs(engine, target, arch)
     if json:
-        terminal.print_json(made)
+        terminal.print_json(result)
     else:
-        terminal.print_line(f"{target}: {pluralize(len(made.artifacts), 'file')} for {arch}.")
+        terminal.print_line(f"{target}: {pluralize(len(result.artifacts), 'file')} for {arch}.")
 
 
 def refuse_bundle_options(target: Path, arch: str) -> None:
-    """Refuse before anything is fetched what would not be what was meant."""
+    """Raises CommandUsageError for an unsupported target or architecture, before any download."""
     from aks_flex_node.errors import CommandUsageError
 
-    # A directory may be named after a version: what is a number is no kind of file.
+    # A directory name may end with a version, so a numeric suffix is not a file type.
     if not target.name.endswith(SHAPES) and target.suffix and not target.suffix[1:].isdigit():
         raise CommandUsageError(
             "offline-bundle-format-unsupported",
             f"A bundle cannot be a {target.suffix} file.",
-            f"Name a directory, or a file that ends in {' or '.join(SHAPES)}.",
+            f"Use a directory, or a file name ending in {' or '.join(SHAPES)}.",
         )
     if arch and arch not in ARCHITECTURES:
         raise CommandUsageError(
             "bundle-architecture-unsupported",
-            f"There are no nodes of architecture {arch!r}.",
-            "Write amd64 or arm64.",
+            f"Architecture {arch!r} is not supported.",
+            "Use amd64 or arm64.",
         )
 
 
 @app.command()
 def clean(
     config: Config = None,
-    old: Annotated[
-        bool, typer.Option("--old", help="Remove installed versions that are no longer in use, too.")
-    ] = False,
+    old: Annotated[bool, typer.Option("--old", help="Also remove installed versions that are not in use.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove what was downloaded. What is installed stays, unless `--old` says otherwise."""
+    """Remove downloaded artifacts. Keeps installed versions unless `--old` is set."""
     from aks_flex_node.agent import context, program_inventory
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
 
-    context.require_root("remove programs")
+    context.require_root()
     with exclusive():
         settings, _ = context.load_config_or_default(context.ConfigSelection(config))
         freed = program_inventory.remove_downloads(settings)
-        gone = program_inventory.remove_unused(context.make_engine(settings)) if old else {}
-    freed += sum(gone.values())
+        removed = program_inventory.remove_unused(context.make_engine(settings)) if old else {}
+    freed += sum(removed.values())
     if json:
-        terminal.print_json({"bytes": freed, "versions": list(gone)})
+        terminal.print_json({"bytes": freed, "versions": list(removed)})
     else:
-        for path in gone:
+        for path in removed:
             terminal.print_line(f"removed {path}")
         terminal.print_line(f"{freed / 1e6:.0f} MB freed.")

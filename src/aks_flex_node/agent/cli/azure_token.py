@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def print_azure_token() -> None:
-    """What `aks-flex-node azure-token` does. The token goes to a pipe, and nowhere else."""
+    """Implements `aks-flex-node azure-token`. Prints the token to a pipe and refuses to print it to a terminal."""
     if sys.stdout.isatty():
-        print("This is for the agent itself: it prints a token, which belongs into no terminal.", file=sys.stderr)
+        print("This command is internal. It prints a token and does not run on a terminal.", file=sys.stderr)
         sys.exit(2)
     try:
         document: Mapping[str, Any] = _sign_in(sys.stdin.read())

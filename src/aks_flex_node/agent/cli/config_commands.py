@@ -1,4 +1,4 @@
-"""`config validate|show|schema|init`: checks, shows and creates configuration files."""
+"""`config validate|show|schema|init`: validates, shows and creates configuration files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import typer
 
 from aks_flex_node.agent.cli.options import Config, Json, Sets
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Check, show and begin a configuration.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Validate, show and create configuration files.")
 
 
 @app.command()
 def validate(config: Config = None, sets: Sets = None, json: Json = False) -> None:
-    """Check the configuration, and name everything that is wrong with it at once. Changes nothing."""
+    """Validate the configuration and list all problems. Changes nothing."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cluster import discovery
@@ -37,7 +37,7 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
         return
     for warning in loaded.warnings:
         terminal.print_message(terminal.colored("warning: ", terminal.YELLOW) + warning)
-    terminal.print_line(f"{loaded.file or 'The configuration'} is right.")
+    terminal.print_line(f"{loaded.file or 'The configuration'} is valid.")
 
 
 def _problem(one: object) -> dict[str, str]:
@@ -48,10 +48,10 @@ def _problem(one: object) -> dict[str, str]:
 def show_(
     config: Config = None,
     sets: Sets = None,
-    given: Annotated[bool, typer.Option("--given", help="Leave out what is a default.")] = False,
+    given: Annotated[bool, typer.Option("--given", help="Omit default values.")] = False,
     json: Json = False,
 ) -> None:
-    """Show every setting, and where its value came from. Secrets are masked."""
+    """Show every setting and its source. Secrets are masked."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.config.render import setting_rows
@@ -82,10 +82,10 @@ def schema() -> None:
 @app.command()
 def init(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it; else it is printed.")
+        Path | None, typer.Argument(metavar="[FILE]", help="The file to create; prints it by default.")
     ] = None,
 ) -> None:
-    """Begin a configuration: a commented file that says what to fill in."""
+    """Create a commented configuration file to fill in."""
     import os
 
     from aks_flex_node.agent.cli import terminal
@@ -100,11 +100,11 @@ def init(
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError as error:
         raise CommandUsageError(
-            "file-exists", f"{file} is there already.", "Name another file, or move it away."
+            "file-exists", f"{file} already exists.", "Choose another path, or move the existing file."
         ) from error
     except OSError as error:
         raise CommandUsageError(
-            "file-not-writable", f"{file} cannot be written: {error.strerror}.", "Name another."
+            "file-not-writable", f"{file} cannot be written: {error.strerror}.", "Choose another path."
         ) from error
     with os.fdopen(handle, "w") as out:
         out.write(config_template())

@@ -1,4 +1,4 @@
-"""`token kubernetes`: the credential plugin (ExecCredential) that the kubelet runs. Imports as little as possible."""
+"""`token kubernetes`: the ExecCredential plugin that the kubelet runs. Imports little, to start fast."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDENTITY_FILE = f"/var/lib/kubelet/{token_cache.IDENTITY_FILE}"
 
 
 def main(arguments: Sequence[str]) -> bool:
-    """Whether these are the words that a kubelet uses; if so, they are answered."""
+    """Handles the kubelet's command line; returns False for any other."""
     if list(arguments[:3]) != ["token", "kubernetes", "--identity"] or len(arguments) != 4:
         return False
     try:
@@ -35,16 +35,16 @@ def print_credential(identity: Path) -> None:
     except FileNotFoundError:
         raise MachineError(
             "node-identity-missing",
-            f"There is no {identity}: this machine is no node that shows the cluster an Azure identity.",
-            "It is written by a join with node.kubelet.auth exec or certificate.",
+            f"{identity} does not exist: this node does not authenticate with an Azure identity.",
+            "Set `node.kubelet.auth` to exec or certificate, and join again.",
         ) from None
     except PermissionError:
         raise MachineError(
-            "root-required", "Only root can be this node.", "Run the same command with `sudo`."
+            "root-required", "This command must run as root.", "Run the same command with `sudo`."
         ) from None
     if sys.stdout.isatty():
         left = (token.expires_at - time.time()) / 60
-        print(f"A token for the API server that lasts {left:.0f} more minutes. It is shown to programs alone.")
+        print(f"The token for the API server is valid for {left:.0f} minutes. It is not printed on a terminal.")
     else:
         print(json.dumps(token.exec_credential()))
 

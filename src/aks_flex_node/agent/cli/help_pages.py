@@ -1,6 +1,6 @@
-"""Help pages rendered in advance, so that `--help` does not import typer.
+"""Serves pre-rendered help pages, so that `--help` does not import typer.
 
-`python -m aks_flex_node.agent.cli.help_pages` renders them again; a test compares them with the commands.
+`python -m aks_flex_node.agent.cli.help_pages` regenerates them; a test compares them with the commands.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ WIDTH = 100
 
 
 def find_page(arguments: list[str]) -> str | None:
-    """The page that these words ask for, if they ask for one."""
-    asks = not arguments or arguments[-1] in HELP_FLAGS
-    if not asks or not PAGES.exists():
+    """Returns the help page for the arguments, or None if they do not request help."""
+    requested = not arguments or arguments[-1] in HELP_FLAGS
+    if not requested or not PAGES.exists():
         return None
     name = " ".join(arguments[:-1])
     found = json.loads(PAGES.read_text()).get(name)
@@ -25,7 +25,7 @@ def find_page(arguments: list[str]) -> str | None:
 
 
 def render_pages() -> str:
-    """All pages, as the commands themselves say them."""
+    """Renders the help pages of all commands as JSON."""
     from typer.main import get_command
 
     from aks_flex_node.agent.cli.app import app
@@ -35,13 +35,13 @@ def render_pages() -> str:
     return json.dumps(pages, indent=1, ensure_ascii=False) + "\n"
 
 
-def _walk(command: Any, way: list[str], above: Any, pages: dict[str, str]) -> None:
-    name = " ".join(["aks-flex-node", *way]) if above is None else way[-1]
+def _walk(command: Any, path: list[str], parent: Any, pages: dict[str, str]) -> None:
+    name = " ".join(["aks-flex-node", *path]) if parent is None else path[-1]
     settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
-    context = command.context_class(command, info_name=name, parent=above, **settings)
-    pages[" ".join(way)] = command.get_help(context)
-    for word, below in getattr(command, "commands", {}).items():
-        _walk(below, [*way, word], context, pages)
+    context = command.context_class(command, info_name=name, parent=parent, **settings)
+    pages[" ".join(path)] = command.get_help(context)
+    for subname, subcommand in getattr(command, "commands", {}).items():
+        _walk(subcommand, [*path, subname], context, pages)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""`daemon`, `job KIND`, `azure-token`: entry points of the daemon, its jobs and its sign-in child. Not for users.
+"""`daemon`, `job KIND`, `azure-token`: internal entry points of the daemon, its jobs and its sign-in process.
 
-They are parsed without typer, so that the daemon does not load it.
+Parsed without typer, so that the daemon does not load it.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def azure_token() -> None:
     print_azure_token()
 
 
-def run_job_command(word: str, rest: Sequence[str] = ()) -> None:
+def run_job_command(kind: str, rest: Sequence[str] = ()) -> None:
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
     from aks_flex_node.agent.jobs import registry
 
-    job = registry.find_job(word)
+    job = registry.find_job(kind)
     context.require_root()
     context.require_node()
     registry.run_job(job, rest, TerminalProgress())
 
 
 def main(arguments: Sequence[str]) -> bool:
-    """Runs the internal command that these words name; returns whether they name one."""
+    """Runs an internal command; returns False if the arguments name none."""
     commands: dict[str, Callable[[], None]] = {
         "daemon": run_daemon_command,
-        "follow": run_daemon_command,  # its name in service units that earlier versions wrote
+        "follow": run_daemon_command,  # name in service units of earlier versions
         "azure-token": azure_token,
         "job": lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:]),
     }

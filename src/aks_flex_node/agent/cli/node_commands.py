@@ -1,5 +1,5 @@
 """`agent`, `bootstrap`, `plan`, `verify`, `unbootstrap`: the commands that join this machine to the cluster and
-take it out again.
+remove it.
 """
 
 from __future__ import annotations
@@ -41,32 +41,36 @@ def agent(
     http_to_loopback: HttpToLoopback = False,
     sets: Sets = None,
     skip: Skip = None,
-    bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join, then end.")] = False,
+    bootstrap_only: Annotated[
+        bool, typer.Option("--bootstrap-only", help="Join without starting the daemon.")
+    ] = False,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay in this process; no service is installed.")
+        bool, typer.Option("--foreground", help="Run the daemon in this process instead of as a service.")
     ] = False,
 ) -> None:
-    """Join the cluster, then stay and follow the configuration where it asks for that.
+    """Join the cluster and keep the node managed.
+
+    Starts the daemon if the configuration enables continuous monitoring.
 
     Example: aks-flex-node agent --config /etc/aks-flex-node/config.json
 
-    With a URL from the resource provider nothing else is needed. It is fetched once and kept: later runs do without.
-    AKS_FLEX_NODE_CONFIG_URL holds it out of sight of other users.
+    A URL from the resource provider replaces the file. The configuration is fetched once and stored, so later runs do
+    not need the URL. Set AKS_FLEX_NODE_CONFIG_URL to hide the URL from other users of this machine.
 
     Example: aks-flex-node agent --config-url 'https://rp.example:8443/configs/...#ca=sha256:...'
     """
     from aks_flex_node.agent import context
 
-    stays = (
+    daemon_mode = (
         context.DaemonMode.NONE
         if bootstrap_only
         else context.DaemonMode.FOREGROUND
         if foreground
         else context.DaemonMode.SERVICE
     )
-    given = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
-    settings = _join(given, skip or [], stays=stays)
-    if settings.continuous_monitoring and stays is context.DaemonMode.FOREGROUND:
+    selection = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
+    settings = _join(selection, skip or [], daemon_mode=daemon_mode)
+    if settings.continuous_monitoring and daemon_mode is context.DaemonMode.FOREGROUND:
         from aks_flex_node.agent.daemon.controller import run_daemon
 
         run_daemon()
@@ -81,13 +85,14 @@ def bootstrap(
     skip: Skip = None,
     only: Only = None,
     start: From = "",
-    steps: Annotated[bool, typer.Option("--list", help="Show the steps, and where each lives.")] = False,
+    steps: Annotated[bool, typer.Option("--list", help="List the steps and their components.")] = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Make this machine a node: install, configure, start, and prove that it is Ready.
+    """Join this machine to the cluster as a worker node.
 
-    Safe to run again: it does what is missing, restarts only what changed, and nothing when all is well.
+    Installs, configures and starts all components, and waits until the node is Ready. Safe to run again: applies only
+    what differs and restarts only services whose inputs changed.
     """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.components import catalog
@@ -98,17 +103,17 @@ def bootstrap(
         rows = [(str(step.number), step.title, step.home, step.what) for step in catalog.BOOTSTRAP_STEPS]
         return terminal.print_table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
     chosen = catalog.select_components(only or (), start)
-    given = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
+    selection = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
     if dry_run:
         context.require_root()
-        _show_plan(context.make_engine(context.load_or_fetch_config(given)[0].config), chosen, json=json)
+        _show_plan(context.make_engine(context.load_or_fetch_config(selection)[0].config), chosen, json=json)
     else:
-        _join(given, skip or [], chosen)
+        _join(selection, skip or [], chosen)
     return None
 
 
 def plan(config: Config = None, sets: Sets = None, only: Only = None, start: From = "", json: Json = False) -> None:
-    """Show what `bootstrap` would change on this machine, as a diff. Changes nothing."""
+    """Show what `bootstrap` would change, as a diff. Changes nothing."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.components import catalog
 
@@ -122,12 +127,15 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 
 
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
-    """Compare this machine with its configuration: exit 0 when nothing differs, 1 when something does."""
+    """Compare this machine with its configuration.
+
+    Exits with 0 when nothing differs, and with 1 when something differs.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.self_update import compared_components
     from aks_flex_node.agent.text import pluralize
 
-    context.require_root(context.READ_STATUS)
+    context.require_root()
     engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
     found = plans_as_data(engine.plan(component) for component in compared_components(engine))
     if json:
@@ -135,8 +143,8 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     else:
         for difference in found:
             terminal.print_line(f"{difference['component']:<12} {difference['what']}")
-        repair = f"{pluralize(len(found), 'difference')}; `aks-flex-node bootstrap` repairs."
-        terminal.print_message(repair if found else "Nothing differs.")
+        repair = f"{pluralize(len(found), 'difference')}. Run `aks-flex-node bootstrap` to repair."
+        terminal.print_message(repair if found else "No differences.")
     raise typer.Exit(1 if found else 0)
 
 
@@ -145,15 +153,15 @@ def unbootstrap(
     yes: Yes = False,
     dry_run: DryRun = False,
     keep_artifacts: Annotated[
-        bool, typer.Option("--keep-artifacts", help="Keep what was downloaded, for the next join.")
+        bool, typer.Option("--keep-artifacts", help="Keep downloaded artifacts for the next join.")
     ] = False,
     drain: Annotated[
-        float, typer.Option("--drain-timeout", metavar="SECONDS", help="How long pods may take to go.")
+        float, typer.Option("--drain-timeout", metavar="SECONDS", help="Time limit for draining pods.")
     ] = 60.0,
 ) -> None:
-    """Take this machine out of the cluster and leave it as it was before: nothing of the node stays.
+    """Remove the node and restore this machine to its prior state.
 
-    Works from any half-done state, twice, and without a network.
+    Can be run in any state of the machine, repeatedly, and without a network.
     """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap.unbootstrap import plan_unbootstrap, unbootstrap_node
@@ -165,22 +173,22 @@ def unbootstrap(
         for line in plan_unbootstrap(settings) or ["Nothing to do."]:
             terminal.print_line(line)
         return
-    if not yes and not _agreed():
-        terminal.print_message("Nothing was done.")
+    if not yes and not _confirmed():
+        terminal.print_message("Nothing was changed.")
         raise typer.Exit(1)
     unbootstrap_node(settings, TerminalProgress(), keep_artifacts=keep_artifacts, seconds=drain)
 
 
-def _agreed() -> bool:
+def _confirmed() -> bool:
     import sys
 
     if not sys.stdin.isatty():
         from aks_flex_node.errors import CommandUsageError
 
         raise CommandUsageError(
-            "confirmation-required", "Taking a node apart needs a yes.", "There is no terminal to ask on: add --yes."
+            "confirmation-required", "Removing a node requires confirmation.", "Add --yes to run without a terminal."
         )
-    return typer.confirm("Take this machine out of its cluster, and remove all that made it a node?")
+    return typer.confirm("Remove this machine from its cluster, and remove all node components?")
 
 
 def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -> None:
@@ -195,12 +203,12 @@ def _join(
     selection: ConfigSelection,
     skip: list[str],
     components: Sequence[Component] | None = None,
-    stays: DaemonMode | None = None,
+    daemon_mode: DaemonMode | None = None,
 ) -> NodeConfig:
     from aks_flex_node.agent.bootstrap.workflow import bootstrap_node
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
-    return bootstrap_node(selection, TerminalProgress(), skip=skip, components=components, stays=stays)
+    return bootstrap_node(selection, TerminalProgress(), skip=skip, components=components, daemon_mode=daemon_mode)
 
 
 def register(app: typer.Typer) -> None:
@@ -210,11 +218,11 @@ def register(app: typer.Typer) -> None:
     app.command()(plan)
     app.command()(verify)
     app.command()(unbootstrap)
-    app.command("reset", help="The same as unbootstrap.")(unbootstrap)
+    app.command("reset", help="Alias of unbootstrap.")(unbootstrap)
 
 
 def print_plans(plans: Iterable[ComponentPlan], host: Host) -> int:
-    """Print all plans; how many actions there are."""
+    """Prints all plans; returns the number of actions."""
     from aks_flex_node.agent.reconcile.engine import distinct_actions
 
     count, shown = 0, ""
@@ -229,7 +237,7 @@ def print_plans(plans: Iterable[ComponentPlan], host: Host) -> int:
 
 
 def file_diff(action: Action, host: Host) -> list[str]:
-    """How a file would change; of a secret one, only that it would."""
+    """Returns the diff of a file that the action would write; hides the content of secret files."""
     import difflib
 
     from aks_flex_node.host.actions import WriteFile
@@ -237,7 +245,7 @@ def file_diff(action: Action, host: Host) -> list[str]:
     if not isinstance(action, WriteFile):
         return []
     if action.secret:
-        return ["(its content is secret)"]
+        return ["(secret content)"]
     before = (host.read(action.path) or b"").decode(errors="replace").splitlines()
     after = action.content.decode(errors="replace").splitlines()
     lines = difflib.unified_diff(before, after, lineterm="", n=1)

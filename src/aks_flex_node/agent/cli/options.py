@@ -9,29 +9,30 @@ import typer
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "--config-file", "-c", metavar="FILE", help="The configuration, JSON or YAML."),
+    typer.Option("--config", "--config-file", "-c", metavar="FILE", help="Configuration file, JSON or YAML."),
 ]
 ConfigUrl = Annotated[
     str | None, typer.Option("--config-url", metavar="URL", help="Fetch the configuration from this URL.")
 ]
 ConfigUrlFile = Annotated[
     str | None,
-    typer.Option("--config-url-file", metavar="FILE", help="The same URL, from a file; `-` for standard input."),
+    typer.Option("--config-url-file", metavar="FILE", help="Read the URL from a file; `-` for standard input."),
 ]
 HttpToLoopback = Annotated[
     bool,
-    typer.Option("--http-to-loopback", help="Take a URL with http:// to a loopback address: a tunnel."),
+    typer.Option("--http-to-loopback", help="Accept an http:// URL of a loopback address (SSH tunnel)."),
 ]
 Sets = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, over file and environment.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; repeatable.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Skip = Annotated[
-    list[str] | None, typer.Option("--skip", metavar="CHECK", help="Leave out a check of preflight; `all` for all.")
+    list[str] | None,
+    typer.Option("--skip", metavar="CHECK", help="Skip a preflight check; `all` skips all; repeatable."),
 ]
 Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="COMPONENT", help="Just this component; repeatable.")
+    list[str] | None, typer.Option("--only", metavar="COMPONENT", help="Only this component; repeatable.")
 ]
-From = Annotated[str, typer.Option("--from", metavar="COMPONENT", help="This component and those after it.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+From = Annotated[str, typer.Option("--from", metavar="COMPONENT", help="Start with this component.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the actions without applying them.")]

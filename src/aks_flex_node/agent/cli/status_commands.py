@@ -17,7 +17,10 @@ SEVERITY_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
 def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json: Json = False) -> None:
-    """Check whether this machine can become a node: exit 0 when it can, 4 when something is in the way."""
+    """Check whether this machine can become a node.
+
+    Exits with 0 when it can, and with 4 when a check fails.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent import preflight as checks
     from aks_flex_node.agent.bootstrap import prerequisites
@@ -27,8 +30,8 @@ def preflight(config: Config = None, sets: Sets = None, skip: Skip = None, json:
     selection = context.ConfigSelection(config, tuple(sets or ()))
     settings, _ = prerequisites.discover_cluster(context.load_config(selection).config, TerminalProgress())
     engine = context.make_engine(settings)
-    situation = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
-    findings = checks.run_checks(situation, set(skip or ()))
+    check_context = checks.build_context(engine.host, engine.config, engine.machine, engine.ledger)
+    findings = checks.run_checks(check_context, set(skip or ()))
     if json:
         terminal.print_json([finding_as_dict(finding) for finding in findings])
     else:
@@ -70,9 +73,12 @@ def explain(
 def status(
     config: Config = None,
     json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds.")] = False,
 ) -> None:
-    """Show how this node is: what the cluster says of it, versions, services, certificate, drift, last events."""
+    """Show the status of this node.
+
+    Node, versions, services, certificate, Azure Arc, VPN, drift, daemon and recent events.
+    """
     from aks_flex_node.agent import status as facts
     from aks_flex_node.agent.cli import terminal
 
@@ -91,7 +97,7 @@ def status(
 def _engine(config: Path | None) -> Engine:
     from aks_flex_node.agent import context
 
-    context.require_root(context.READ_STATUS)
+    context.require_root()
     settings, complete = context.load_config_or_default(context.ConfigSelection(config))
     engine = context.make_engine(settings)
     engine.config_complete = complete
@@ -124,11 +130,11 @@ def show_status(found: dict[str, Any]) -> None:
 
 
 def _no_certificate_text(node: dict[str, Any]) -> str:
-    return "none: the kubelet shows tokens of its Azure identity" if node.get("auth") == "exec" else "none"
+    return "none: the kubelet uses tokens of its Azure identity" if node.get("auth") == "exec" else "none"
 
 
 def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """How it stands with the provider, and what waits."""
+    """Returns the status lines of the daemon: provider state, pending configuration, credentials, self-update."""
     if found is None:
         return []
     lines = [("agent", found["agent"])]
@@ -149,12 +155,15 @@ def drift_summary(found: dict[str, Any]) -> str:
     if found["phase"] != Phase.NODE_JOINED.value:
         return "not joined"
     if found["drift"] is None:
-        return "unknown: the configuration is not where it was; name it with --config"
+        return "unknown: configuration not found; set it with --config"
     return pluralize(len(found["drift"]), "difference") if found["drift"] else "none"
 
 
 def health(config: Config = None, json: Json = False) -> None:
-    """Say whether this node is healthy: exit 0 when it is, 1 when it is not."""
+    """Report whether this node is healthy.
+
+    Exits with 0 when it is healthy, and with 1 when it is not.
+    """
     from aks_flex_node.agent import status as facts
     from aks_flex_node.agent.cli import terminal
 
@@ -168,9 +177,11 @@ def health(config: Config = None, json: Json = False) -> None:
 
 def support_bundle(
     config: Config = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The archive to write.")
+    ] = None,
 ) -> None:
-    """Pack everything that helps to find out what is wrong into one archive, without any secret."""
+    """Write status and logs to an archive, without secrets."""
     from aks_flex_node.agent import support_bundle as agent_support_bundle
     from aks_flex_node.agent.cli import terminal
 
@@ -193,7 +204,7 @@ def completion(
 
     if shell not in {"bash", "zsh", "fish"}:
         raise CommandUsageError(
-            "shell-unsupported", f"There is no completion for {shell!r}.", "There are: bash, zsh, fish."
+            "shell-unsupported", f"Completion for {shell!r} is not supported.", "Use bash, zsh or fish."
         )
     from typer._completion_shared import get_completion_script
 

@@ -1,4 +1,4 @@
-"""Terminal output: facts on standard output (text, tables, JSON), messages and errors on standard error."""
+"""Terminal output: results on standard output (text, tables, JSON), messages and errors on standard error."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ RED, BOLD, DIM, GREEN, YELLOW, PLAIN = "\033[31m", "\033[1m", "\033[2m", "\033[3
 
 
 def colored(text: str, colour: str, *, on: Any = None) -> str:
-    """Colour on a terminal, plain text elsewhere."""
+    """Colors the text if the stream (standard error by default) is a terminal."""
     return f"{colour}{text}{PLAIN}" if (on or sys.stderr).isatty() else text
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Prints one JSON document on standard output."""
     json.dump(value, sys.stdout, indent=2, default=str)
     sys.stdout.write("\n")
 
@@ -32,7 +32,7 @@ def print_line(text: str = "") -> None:
 
 
 def print_message(text: str) -> None:
-    """A line of progress. Whoever reads it may go away; the work goes on."""
+    """Prints a line on standard error. Ignores write errors, because a closed terminal must not stop a command."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
@@ -52,7 +52,7 @@ def print_error(error: FlexError) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns without lines around them."""
+    """Prints aligned columns without borders."""
     widths = [max(len(str(row[at])) for row in (columns, *rows)) for at in range(len(columns))]
     for row in (columns, *rows):
         line = "  ".join(str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

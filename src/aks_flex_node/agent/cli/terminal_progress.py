@@ -1,4 +1,4 @@
-"""Progress of a join, an unbootstrap or a job on the terminal: steps with times, and live downloads."""
+"""Shows the progress of a join, an unbootstrap or a job on the terminal: steps with durations, and downloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 42
 
 
 class TerminalProgress(ProgressReporter):
-    """One line when a step is done; while downloads are shown, all lines go above them."""
+    """Prints one line per finished step; prints above the download display while it is active."""
 
     def __init__(self) -> None:
         self._titles: dict[str, str] = {}
@@ -69,7 +69,7 @@ def _step_line(title: str, changes: int | None, seconds: float) -> str:
 
 
 class TransferDisplay:
-    """The step that runs and the downloads of this moment, redrawn at the end of the screen."""
+    """Displays the current step and active downloads below all other output."""
 
     def __init__(self, transfers: Callable[[], list[Transfer]]) -> None:
         from rich.console import Console
@@ -108,7 +108,7 @@ class TransferDisplay:
 
 
 def _bar(transfer: Transfer) -> str:
-    """One download, in less than eighty columns."""
+    """Formats one download in fewer than eighty columns."""
     total = transfer.total or 0
     share = min(1.0, transfer.done / total) if total else 0.0
     filled = int(share * 16)

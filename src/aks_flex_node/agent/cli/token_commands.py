@@ -9,22 +9,22 @@ import typer
 
 from aks_flex_node.agent.cli.exec_credential import IDENTITY_FILE, print_credential
 
-app = typer.Typer(no_args_is_help=True, help="Tokens of this node's Azure identity.")
+app = typer.Typer(no_args_is_help=True, help="Print tokens of this node's Azure identity.")
 
 
 @app.callback()
 def _group() -> None:
-    """Tokens of this node's Azure identity."""
+    """Print tokens of this node's Azure identity."""
 
 
 @app.command()
 def kubernetes(
     identity: Annotated[
-        Path, typer.Option("--identity", metavar="FILE", help="Who the node is to Azure, as the join has written it.")
+        Path, typer.Option("--identity", metavar="FILE", help="Identity file written by the join.")
     ] = Path(IDENTITY_FILE),
 ) -> None:
-    """Print a token for the API server, as a kubelet or kubectl asks for it (ExecCredential).
+    """Print a token for the API server as an ExecCredential.
 
-    It is kept until shortly before its end. On a terminal, only how long it lasts is shown.
+    The token is cached until shortly before it expires. On a terminal, only its remaining lifetime is shown.
     """
     print_credential(identity)

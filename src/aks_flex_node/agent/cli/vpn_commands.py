@@ -14,33 +14,38 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.reconcile.engine import Engine
 
-app = typer.Typer(no_args_is_help=True, help="The VPN to the cluster's network.")
+app = typer.Typer(no_args_is_help=True, help="Show or remove the VPN to the cluster's network.")
 
 
 def bootstrap_vpn(
     config: Config = None,
     sets: Sets = None,
     auto_provision: Annotated[
-        bool, typer.Option("--auto-provision", help="Make the VPN gateway when there is none (30 to 45 min).")
+        bool, typer.Option("--auto-provision", help="Create the VPN gateway if it does not exist (30 to 45 min).")
     ] = False,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Change a gateway that exists with other settings.")] = False,
-    renew: Annotated[bool, typer.Option("--renew", help="Make a new certificate for this machine now.")] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Change an existing gateway that has other settings.")
+    ] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="Renew this machine's certificate now.")] = False,
 ) -> None:
-    """Connect this machine with the cluster's network by VPN; done already, it changes nothing."""
+    """Connect this machine to the cluster's network by VPN.
+
+    Changes nothing if it is already connected.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import prerequisites
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.reconcile.lock import exclusive
     from aks_flex_node.agent.vpn import local_state
 
-    context.require_root("connect this machine by VPN")
+    context.require_root()
     with exclusive():
         engine = _engine(config, sets)
         prerequisites.connect_vpn(
             engine, terminal.print_message, auto_provision=auto_provision, adopt=adopt, renew=renew
         )
     found = local_state.status(engine.host, engine.config)
-    terminal.print_message(f"The VPN is up: this machine is {found.get('address')} behind {found.get('gateway')}.")
+    terminal.print_message(f"VPN connected: address {found.get('address')}, gateway {found.get('gateway')}.")
 
 
 def _engine(config: Path | None, sets: Sequence[str] | None = None) -> Engine:
@@ -51,12 +56,15 @@ def _engine(config: Path | None, sets: Sequence[str] | None = None) -> Engine:
 
 @app.command()
 def status(config: Config = None, json: Json = False) -> None:
-    """Show how the VPN is: exit 0 when it is connected or not wanted, 1 when it should be and is not."""
+    """Show the status of the VPN.
+
+    Exits with 0 when it is connected or disabled, and with 1 when it is enabled but not connected.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.vpn import local_state
 
-    context.require_root(context.READ_STATUS)
+    context.require_root()
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))
     engine = context.make_engine(settings)
     found = local_state.status(engine.host, engine.config)
@@ -78,11 +86,14 @@ def _format_value(value: Any) -> str:
 def remove(
     config: Config = None,
     gateway: Annotated[
-        bool, typer.Option("--gateway", help="The gateway in Azure, too, if it was made from here.")
+        bool, typer.Option("--gateway", help="Also delete the gateway in Azure if aks-flex-node created it.")
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Take the VPN off this machine, and this machine off the gateway."""
+    """Remove the VPN from this machine.
+
+    Also removes this machine's certificate from the gateway.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap import prerequisites
     from aks_flex_node.agent.cli import terminal
@@ -90,24 +101,22 @@ def remove(
     from aks_flex_node.agent.components.vpn import COMPONENT, record_file
     from aks_flex_node.agent.reconcile.lock import exclusive
 
-    context.require_root("take the VPN off this machine")
+    context.require_root()
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))
     engine = context.make_engine(settings)
     known = engine.host.stat(record_file(engine.config)) or not engine.ledger.owned(COMPONENT.name).empty
     if not known and not gateway:
-        terminal.print_message("Nothing to do: this machine has no VPN of aks-flex-node.")
+        terminal.print_message("Nothing to do: aks-flex-node has not set up a VPN on this machine.")
         return
     prerequisites.refuse_vpn_in_use(engine)
     if not yes:
-        typer.confirm("The cluster may not be reachable from here any more. Go on?", abort=True, err=True)
+        typer.confirm("The cluster may become unreachable from this machine. Continue?", abort=True, err=True)
     with exclusive():
-        left = prerequisites.remove_vpn(engine, TerminalProgress(), gateway=gateway)
-    for line in left:
+        remaining = prerequisites.remove_vpn(engine, TerminalProgress(), gateway=gateway)
+    for line in remaining:
         terminal.print_line(line)
     if engine.config.azure.vpn.enabled:
-        terminal.print_message(
-            "The next join, or the agent that stays, brings it back, unless azure.vpn.enabled is false."
-        )
+        terminal.print_message("The next join or the daemon restores the VPN unless `azure.vpn.enabled` is false.")
 
 
 def register(parent: typer.Typer) -> None:

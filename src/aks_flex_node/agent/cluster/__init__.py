@@ -1,1 +1,1 @@
-"""The cluster as the agent sees it: a few questions to the API server, with the node's own certificate."""
+"""Access to the cluster: a small API client, the Node object, readiness and diagnosis."""

@@ -1,7 +1,4 @@
-"""A thin client of the Kubernetes API, with the node's certificate or with tokens of its Azure identity.
-
-See docs/decisions/0006.
-"""
+"""A small client of the Kubernetes API that authenticates with the node's certificate or its Azure identity."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 
 class ApiStatusError(Exception):
-    """The API server answered, and its answer is no."""
+    """The API server responded with an error status."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -49,8 +46,7 @@ class ApiClient:
         proxy: str = "",
         token: Callable[[], str] | None = None,
     ) -> None:
-        """Speak to a server that the authority's certificate (a file) vouches for; as whom a certificate or a token
-        says."""
+        """Configures the server, its CA file (`authority`), and a client certificate file or a token."""
         self._server = server.rstrip("/")
         self._authority = authority
         self._certificate = certificate
@@ -74,7 +70,10 @@ class ApiClient:
         return self.request("GET", path)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """What the server answers, as data; Refused when it says no, ClusterError when it cannot be asked."""
+        """Sends a request and returns the parsed response.
+
+        Raises ApiStatusError on an error status, and ClusterError when the server cannot be reached.
+        """
         from urllib3.exceptions import HTTPError
 
         headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
@@ -97,52 +96,52 @@ class ApiClient:
 
 
 def _message(api_status: dict[str, Any], status: int) -> str:
-    """The server's words. Which budget keeps a pod where it is, it says apart from the rest."""
+    """Returns the server's error message, with the disruption budgets that block an eviction."""
     causes = (api_status.get("details") or {}).get("causes") or []
     budgets = [str(one.get("message", "")) for one in causes if one.get("reason") == "DisruptionBudget"]
     return " ".join([str(api_status.get("message", f"HTTP {status}")), *budgets])
 
 
 def explain_connection_error(server: str, error: Exception) -> ClusterError:
-    """Why the API server could not be asked, and what to do about it."""
+    """Converts a connection error into a ClusterError with cause and hint."""
     cause = str(error)
     if "certificate has expired" in cause or "certificate is not yet valid" in cause:
         return ClusterError(
             "api-server-untrusted",
-            f"The certificate of {server} is not valid at the time that this machine's clock shows.",
-            "Look at `date`: a clock that is wrong is the usual cause. Else renew the API server's certificate.",
+            f"The certificate of {server} is expired or not yet valid according to this machine's clock.",
+            "Check the clock with `date`. If it is correct, renew the API server's certificate.",
         )
     if "CERTIFICATE_VERIFY_FAILED" in cause or "certificate verify failed" in cause:
         return ClusterError(
             "api-server-untrusted",
-            f"{server} does not show a certificate that the cluster's CA has signed.",
-            "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works.",
+            f"The certificate of {server} is not signed by the configured cluster CA.",
+            "Compare `node.kubelet.caCertData` with `certificate-authority-data` of a working kubeconfig.",
         )
     if any(phrase in cause for phrase in ("Name or service not known", "name resolution", "NameResolutionError")):
         return ClusterError(
             "api-server-name-not-resolved",
-            f"The name in {server} cannot be resolved.",
-            "Check node.kubelet.serverURL, and the name servers in /etc/resolv.conf.",
+            f"The host name in {server} cannot be resolved.",
+            "Check `node.kubelet.serverURL` and the name servers in `/etc/resolv.conf`.",
             retryable=True,
         )
     return ClusterError(
         "api-server-unreachable",
         f"{server} cannot be reached: {short_cause(cause)}.",
-        "Check node.kubelet.serverURL, and that no firewall is between this machine and it.",
+        "Check `node.kubelet.serverURL`, and that no firewall blocks the connection.",
         retryable=True,
     )
 
 
 def short_cause(cause: str) -> str:
-    """The last words of a long error."""
+    """Shortens a nested connection error to its cause."""
     for phrase in ("Connection refused", "timed out", "No route to host", "Network is unreachable", "reset by peer"):
         if phrase.lower() in cause.lower():
             return phrase[0].lower() + phrase[1:]
     return cause.rsplit(":", 1)[-1].strip(" ()'\"") or "unknown cause"
 
 
-MIN_TOKEN_SECONDS = 30.0  # seconds that a token must be good for to be shown
-SIGN_IN_SECONDS = 40.0  # for whoever signs us in; well below what the watchdog of the agent that stays allows
+MIN_TOKEN_SECONDS = 30.0  # remaining lifetime that a cached token must have
+SIGN_IN_SECONDS = 40.0  # well below the daemon's watchdog timeout
 
 
 def node_api(config: NodeConfig) -> ApiClient:
@@ -154,10 +153,9 @@ def node_api(config: NodeConfig) -> ApiClient:
 
 
 def azure_token(folder: str) -> str:
-    """What the kubelet shows: from the same file while it is good, else by the same script.
+    """Returns the kubelet's Azure token: from its cache file while valid, else by running its token script.
 
-    The kubelet gets a new one when the old has ended, and keeps it there; who only looks along need not be sooner.
-    Signing in loads large libraries, so it is left to a child.
+    A child process signs in, because signing in imports large libraries.
     """
     known = token_cache.read_cache(Path(folder, token_cache.TOKEN_CACHE_FILE))
     if known and known.is_valid(time.time() + MIN_TOKEN_SECONDS):
@@ -171,12 +169,12 @@ def azure_token(folder: str) -> str:
         lines = answer.err.strip().splitlines()
         raise ClusterError(
             "azure-token-unavailable",
-            f"There is no token to show the API server: {lines[-1][:300] if lines else 'nobody said why'}",
-            "Try `aks-flex-node token kubernetes`; it says what is wrong.",
+            f"No token for the API server: {lines[-1][:300] if lines else 'token.sh printed no error'}",
+            "Run `aks-flex-node token kubernetes` to see the error.",
             retryable=True,
         ) from None
 
 
 def proxy_for_server(config: NodeConfig, server: str) -> str:
-    """The way out that the kubelet takes, too."""
+    """Returns the proxy that the kubelet uses for the server; empty for none."""
     return proxy_options(config).proxy_for(server) or ""

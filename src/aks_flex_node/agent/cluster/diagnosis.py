@@ -1,4 +1,4 @@
-"""Reads the journals of containerd and the kubelet and finds the cause of a failure."""
+"""Finds the cause of a node failure in the journals of containerd and the kubelet."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.resolved import KubeletAuth
     from aks_flex_node.host.host import Host, UnitState
 
-TOKEN_HINT = "Get a new token, put it into the configuration, and run the same command again."  # noqa: S105
-# klog begins a line with its severity and the date; logrus writes level=.
+TOKEN_HINT = "Get a new token, set it in the configuration, and run the same command again."  # noqa: S105
+# klog starts a line with severity and date; logrus writes level=.
 ERROR_LINE = re.compile(r'^[EF]\d{4} |level=(?:error|fatal)|"level":"(?:error|fatal)"|^panic:|^Error:|^containerd: ')
 SYSTEMD_LINE = re.compile(r"^(?:\S+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) |Failed to start )")
-OBJECT_ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # by which a cluster knows an Azure identity
-# What a kubelet says of its pods: a registry that refuses one, or that nobody trusts, is no fault of the node's.
+OBJECT_ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the user name of an Azure identity in the cluster
+# Lines about pods are ignored: for example, a registry that rejects a pull is not a failure of the node.
 POD_LINE = re.compile(r"\bpods?=|\bpodUID=|[Ii]mage")
 KLOG_PREFIX = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
 
 
 def read_journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 400) -> list[str]:
-    """The last words of a unit since a moment, without the journal's own columns."""
+    """Returns the last log lines of a unit since a time, without the journal's columns."""
     arguments = ("--unit", unit.name, "--lines", str(lines), "--output", "cat", "--no-pager")
     answer = host.query("journalctl", *arguments, *((f"--since=@{since:.0f}",) if since else ()))
     return [line for line in answer.out.splitlines() if line.strip()]
@@ -34,9 +34,9 @@ def read_journal(host: Host, unit: UnitState, since: float = 0.0, lines: int = 4
 def find_fatal_cause(
     unit: str, state: UnitState, lines: Sequence[str], *, shows: KubeletAuth | None
 ) -> FlexError | None:
-    """The cause that a unit's own words name and that waiting does not cure; None when there is none.
+    """Returns the failure found in a unit's log that waiting does not resolve, or None.
 
-    `shows` is what a kubelet shows the cluster; nothing, when it has what it needs.
+    `shows` is the authentication with which the kubelet joins; None when it already has its credential.
     """
     text = "\n".join(line for line in lines if not POD_LINE.search(line))
     if unit == "kubelet.service" and (found := _refused_by_cluster(text, shows)):
@@ -50,8 +50,8 @@ def _refused_by_cluster(text: str, shows: KubeletAuth | None) -> FlexError | Non
     if "certificate signed by unknown authority" in text or "certificate verify failed" in text:
         return ClusterError(
             "api-server-untrusted",
-            "The API server does not show a certificate that the cluster's CA has signed.",
-            "Compare node.kubelet.caCertData with the certificate-authority-data of a kubeconfig that works.",
+            "The certificate of the API server is not signed by the configured cluster CA.",
+            "Compare `node.kubelet.caCertData` with `certificate-authority-data` of a working kubeconfig.",
         )
     if shows == "bootstrapToken":
         return _refused_token(text)
@@ -63,40 +63,42 @@ def _refused_token(text: str) -> FlexError | None:
     if re.search(r"(?:cannot create certificate signing request|failed to run Kubelet): Unauthorized", text):
         return ClusterError(
             "bootstrap-token-rejected",
-            "The API server does not accept the bootstrap token: it expired, was used up, or is another cluster's.",
+            "The API server rejects the bootstrap token: it expired, was already used, or is for another cluster.",
             TOKEN_HINT,
         )
     if re.search(r"cannot create certificate signing request.*forbidden", text):
         return ClusterError(
             "bootstrap-token-forbidden",
-            "The bootstrap token may not ask this cluster for a node's certificate.",
-            "Bind its group to the role system:node-bootstrapper, or let `aks-flex-rp` make the token.",
+            "The bootstrap token is not allowed to request a node certificate.",
+            "Bind its group to the cluster role `system:node-bootstrapper`, or create the token with `aks-flex-rp`.",
         )
     return None
 
 
 def _refused_identity(text: str, role: str) -> FlexError | None:
-    # Only of an object id: who has no certificate yet is somebody that nobody should bind anything to.
+    # Only for an object ID: a role must not be bound to the user of a kubelet without a certificate.
     if found := re.search(rf'User \\?"({OBJECT_ID})\\?" cannot (create|get|list|patch|update) resource', text):
         return ClusterError(
             "azure-identity-forbidden",
-            f"The cluster knows this node's Azure identity (object id {found[1]}), but lets it do nothing.",
-            f"Let `aks-flex-rp` bind it, or do it by hand: `kubectl create clusterrolebinding flex-{found[1][:8]} "
+            f"This node's Azure identity (object ID {found[1]}) has no permissions in the cluster.",
+            f"Let `aks-flex-rp` bind it, or run `kubectl create clusterrolebinding flex-{found[1][:8]} "
             f"--clusterrole={role} --user={found[1]}`.",
         )
     if re.search(r"getting credentials: exec:", text):
         errors = [line for line in text.splitlines() if re.match(r"[a-z]+(-[a-z0-9]+)+: ", line)]
         return ClusterError(
             "azure-token-unavailable",
-            f"The kubelet gets no token of this node's Azure identity: {errors[-1] if errors else 'nobody said why'}",
-            "Try `aks-flex-node token kubernetes`; it says what is wrong.",
+            "The kubelet cannot get a token of this node's Azure identity: "
+            f"{errors[-1] if errors else 'token.sh printed no error'}",
+            "Run `aks-flex-node token kubernetes` to see the error.",
             retryable=True,
         )
     if re.search(r"\bUnauthorized\b", text):
         return ClusterError(
             "azure-identity-rejected",
-            "The API server does not accept a token of this node's Azure identity.",
-            "Does the cluster accept Entra ID (`az aks show --query aadProfile`), and is azure.tenantId its tenant?",
+            "The API server rejects the token of this node's Azure identity.",
+            "Check that the cluster uses Entra ID (`az aks show --query aadProfile`) and that `azure.tenantId` is "
+            "its tenant.",
         )
     return None
 
@@ -105,16 +107,16 @@ def _failed(unit: str, lines: Sequence[str]) -> FlexError:
     name = unit.removesuffix(".service")
     return MachineError(
         "service-failed",
-        f"{name} does not stay up: {most_telling_line(lines)}",
-        f"Look at `journalctl -u {name} -n 50`; then run the same command again.",
+        f"{name} keeps failing: {most_telling_line(lines)}",
+        f"Check `journalctl -u {name} -n 50`, then run the same command again.",
     )
 
 
 def most_telling_line(lines: Sequence[str]) -> str:
-    """The one line that says most about why a program ended."""
+    """Returns the log line that best explains a failure: the last error, else the program's last line."""
     bad = [line for line in lines if ERROR_LINE.search(line)]
     own = [line for line in lines if not SYSTEMD_LINE.match(line)]
-    line = (bad or own or ["it said nothing"])[-1]
+    line = (bad or own or ["no log output"])[-1]
     if found := re.search(r'\berr(?:or)?="((?:[^"\\]|\\.)*)"', line):
         return found[1].replace('\\"', '"')
     if found := re.search(r'msg="((?:[^"\\]|\\.)*)"', line):
@@ -123,7 +125,7 @@ def most_telling_line(lines: Sequence[str]) -> str:
 
 
 def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: ClusterNode | None) -> FlexError:
-    """What to say when time is up and nothing plain is wrong."""
+    """Returns the error for a timeout without a known cause."""
     if node is not None and not node.ready:
         return ClusterError(
             "node-not-ready",
@@ -134,14 +136,15 @@ def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: Cluster
     if "certificate" in otherwise:
         return ClusterError(
             "certificate-not-issued",
-            f"The kubelet asked for its certificate, but {otherwise}.",
-            "Approve it (`kubectl get csr`, `kubectl certificate approve NAME`), then run the same command again.",
+            f"The kubelet requested a certificate, but {otherwise}.",
+            "Approve the request (`kubectl get csr`, `kubectl certificate approve NAME`), then run the same command "
+            "again.",
             retryable=True,
         )
     return ClusterError(
         "node-not-registered",
-        f"{otherwise[0].upper()}{otherwise[1:]}. The last words of {unit}: {most_telling_line(lines)}",
-        f"Look at `journalctl -u {unit.removesuffix('.service')} -n 50`; then run the same command again.",
+        f"{otherwise[0].upper()}{otherwise[1:]}. Last log line of {unit}: {most_telling_line(lines)}",
+        f"Check `journalctl -u {unit.removesuffix('.service')} -n 50`, then run the same command again.",
         retryable=True,
     )
 
@@ -149,7 +152,7 @@ def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: Cluster
 def _ready_hint(node: ClusterNode) -> str:
     if "cni" in node.message.lower() and not node.pod_cidr:
         return (
-            "The cluster gave this node no pod addresses (podCIDR), so it waits for the cluster's own network plugin."
-            " Look at `kubectl get pods -n kube-system -o wide`."
+            "The cluster did not assign a pod CIDR, so the node waits for the cluster's network plugin."
+            " Check `kubectl get pods -n kube-system -o wide`."
         )
-    return f"Look at `kubectl describe node {node.name}` and `journalctl -u kubelet -n 50`."
+    return f"Check `kubectl describe node {node.name}` and `journalctl -u kubelet -n 50`."

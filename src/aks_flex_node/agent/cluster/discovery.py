@@ -1,6 +1,6 @@
-"""Reads API server, CA, version and DNS address of the cluster from Azure where the configuration leaves them out.
+"""Reads API server, CA, version and DNS address of the cluster from Azure if the configuration does not set them.
 
-Asked before anything is changed, until the machine is a node; stored without credentials.
+Runs before any change, until the machine is a node. The facts are stored without credentials.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ DISCOVERABLE_KEYS = (
     "node.kubelet.serverURL",
     "node.kubelet.caCertData",
     "kubernetes.version",
-)  # what a join needs of it
+)  # required for a join
 
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    cluster: str  # its id
+    cluster: str  # resource ID
     server: str
     ca_cert_data: str
     version: str = ""
@@ -44,16 +44,16 @@ class ClusterFacts:
 
 
 def needs_discovery(config: NodeConfig) -> bool:
-    """Whether a join needs something that Azure knows, and the configuration names the cluster to ask about."""
+    """Returns whether a join needs facts that can be read from Azure: some are missing and the cluster is named."""
     kubelet = config.node.kubelet
     complete = kubelet.server_url and ca_certificate(config) and config.kubernetes.version
     return not complete and target_cluster(config) is not None
 
 
 def check_join(config: NodeConfig) -> None:
-    """Raises InvalidConfigError for what a join lacks, and Azure cannot be asked for."""
-    told_by_azure = DISCOVERABLE_KEYS if needs_discovery(config) else ()
-    problems = [one for one in missing_for_join(config) if one.path not in told_by_azure]
+    """Raises InvalidConfigError for settings that a join requires and that cannot be read from Azure."""
+    discoverable = DISCOVERABLE_KEYS if needs_discovery(config) else ()
+    problems = [one for one in missing_for_join(config) if one.path not in discoverable]
     if problems:
         raise invalid_config_error(problems)
 
@@ -72,10 +72,10 @@ def complete_from_azure(
     *,
     joined: bool,
 ) -> tuple[NodeConfig, ClusterFacts | None]:
-    """The configuration with what Azure says where it says nothing itself; and that, when it was asked just now.
+    """Completes the configuration with facts from Azure; returns also the facts if they were read by this call.
 
-    A node stays what it became by the first answer. For a machine that never became one that answer may be about a
-    cluster that has been made anew since; so it counts only when nobody can be asked.
+    A joined node keeps its stored facts. On other machines stored facts may be about a cluster that was recreated
+    since, so they are used only when Azure cannot be reached.
     """
     known = with_facts(config, before)
     if not needs_discovery(config) or (joined and not needs_discovery(known)):
@@ -85,39 +85,39 @@ def complete_from_azure(
     except FlexError as error:
         if needs_discovery(known):
             raise
-        say(f"What Azure said before counts, because now it says nothing: {error.message}")
+        say(f"Using the stored cluster facts, because Azure cannot be read: {error.message}")
         return known, None
     return with_facts(config, found), found
 
 
 def discover(config: NodeConfig, arm: ArmReader) -> ClusterFacts:
-    """Ask Azure. Of the credential that it gives, the address and the CA are taken, and the rest is dropped."""
+    """Reads the cluster's facts from Azure. Uses only server and CA of the admin credential and discards the rest."""
     path = cluster_id(config)
     properties = arm.get(path, AKS_API_VERSION).get("properties") or {}
     network = properties.get("networkProfile") or {}
-    given = arm.post(f"{path}/listClusterAdminCredential", AKS_API_VERSION)
-    server, authority = _endpoint(given, path)
+    credential = arm.post(f"{path}/listClusterAdminCredential", AKS_API_VERSION)
+    server, authority = _endpoint(credential, path)
     version = str(properties.get("currentKubernetesVersion") or properties.get("kubernetesVersion") or "")
     return ClusterFacts(path, server, authority, version, str(network.get("dnsServiceIP") or ""))
 
 
-def _endpoint(given: dict[str, Any], path: str) -> tuple[str, str]:
+def _endpoint(credential: dict[str, Any], path: str) -> tuple[str, str]:
     import yaml
 
     try:
-        text = base64.b64decode(given["kubeconfigs"][0]["value"], validate=True)
+        text = base64.b64decode(credential["kubeconfigs"][0]["value"], validate=True)
         found = yaml.safe_load(text)["clusters"][0]["cluster"]
         return str(found["server"]), str(found["certificate-authority-data"])
     except (KeyError, IndexError, TypeError, ValueError, binascii.Error, yaml.YAMLError):
         raise ClusterError(
             "cluster-credential-unreadable",
-            f"What Azure gives as the credential of {path} names no API server with its CA.",
-            "Set node.kubelet.serverURL and node.kubelet.caCertData in the configuration.",
+            f"The credential of {path} from Azure does not contain an API server and its CA.",
+            "Set `node.kubelet.serverURL` and `node.kubelet.caCertData` in the configuration.",
         ) from None
 
 
 def store_facts(host: Host, found: ClusterFacts) -> None:
-    """In the agent's own directory, which a join has made."""
+    """Stores the facts in the agent's state directory."""
     host.apply(WriteFile(CLUSTER_FACTS, (json.dumps(asdict(found), indent=1) + "\n").encode(), 0o600))
 
 
@@ -129,7 +129,7 @@ def stored_facts(host: Host) -> ClusterFacts | None:
 
 
 def with_facts(config: NodeConfig, found: ClusterFacts | None) -> NodeConfig:
-    """The configuration with what was found where it says nothing itself."""
+    """Returns the configuration with facts filled in for settings that it does not set."""
     if found is None or not needs_discovery(config) or found.cluster.lower() != cluster_id(config).lower():
         return config
     kubelet, kubernetes = config.node.kubelet, config.kubernetes

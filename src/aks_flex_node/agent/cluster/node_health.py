@@ -1,7 +1,4 @@
-"""The health of this node, seen from the machine (services, certificate, kubeconfig) and from the cluster.
-
-Reads only.
-"""
+"""Checks the health of this node on the machine (services, certificate, kubeconfig) and in the cluster. Read-only."""
 
 from __future__ import annotations
 
@@ -26,21 +23,21 @@ if TYPE_CHECKING:
 
 KUBELET_UNIT = "kubelet.service"
 NODE_SERVICES = ("containerd.service", KUBELET_UNIT)
-EXPIRING_FRACTION = 0.08  # of a certificate's life: a kubelet renews it while a tenth or more is left
+EXPIRING_FRACTION = 0.08  # of a certificate's lifetime: the kubelet renews it while at least a tenth is left
 
 
 @dataclass(frozen=True)
 class NodeHealth:
     node: ClusterNode | None = None
-    node_missing: bool = False  # the cluster says that it has no such Node
-    api_error: str = ""  # why the cluster could not be asked
-    credentials_rejected: bool = False  # the cluster does not know our certificate
-    has_certificate: bool = True  # there is one
-    certificate_seconds: float = 0.0  # until it ends; below zero when it has
-    certificate_lifetime: float = 1.0  # how long it is valid in all
-    uses_tokens: bool = False  # it shows tokens of its Azure identity, and has no certificate
+    node_missing: bool = False  # the cluster responded that the Node does not exist
+    api_error: str = ""  # why the cluster could not be queried
+    credentials_rejected: bool = False  # the cluster responded 401
+    has_certificate: bool = True
+    certificate_seconds: float = 0.0  # until expiry; negative after it
+    certificate_lifetime: float = 1.0  # total validity in seconds
+    uses_tokens: bool = False  # authenticates with tokens of its Azure identity instead of a certificate
     has_kubeconfig: bool = True
-    failed_services: tuple[tuple[str, str], ...] = ()  # services that do not run, and their last words
+    failed_services: tuple[tuple[str, str], ...] = ()  # failed services and their last log lines
 
     @property
     def expired(self) -> bool:
@@ -48,27 +45,27 @@ class NodeHealth:
 
     @property
     def expiring(self) -> bool:
-        """Whether it should have been renewed by now."""
+        """Whether the certificate should have been renewed already."""
         return self.certificate_seconds < EXPIRING_FRACTION * self.certificate_lifetime
 
     @property
     def lost_reason(self) -> str:
-        """What this node has lost and cannot get back by waiting; nothing when it has all it needs."""
+        """Which credential or object the node has lost and cannot regain by waiting; empty when nothing is lost."""
         if not self.has_certificate:
-            return "its certificate is gone"
+            return "its certificate is missing"
         if self.expired:
-            return "its certificate has ended"
+            return "its certificate has expired"
         if not self.has_kubeconfig:
-            return "the kubelet's kubeconfig is gone"
+            return "the kubelet's kubeconfig is missing"
         if self.credentials_rejected:
             return f"the cluster no longer accepts its {'Azure identity' if self.uses_tokens else 'certificate'}"
         return "its Node was deleted from the cluster" if self.node_missing else ""
 
     @property
     def recovery_reason(self) -> str:
-        """What it has lost, or is about to lose because nobody does anything about it."""
-        worn = self.has_certificate and self.expiring
-        return self.lost_reason or ("its certificate is about to end, and was not renewed" if worn else "")
+        """What the node has lost, or will lose because its certificate was not renewed; empty otherwise."""
+        expiring = self.has_certificate and self.expiring
+        return self.lost_reason or ("its certificate expires soon and was not renewed" if expiring else "")
 
 
 def check_node_health(
@@ -96,7 +93,7 @@ def check_node_health(
 
 
 def _certificate_lifetime(certificate: bytes, now: float) -> tuple[float, float]:
-    """Seconds until a certificate ends, and how long it is valid in all; nothing for none."""
+    """Returns the seconds until a certificate expires and its total lifetime; zeros when there is none."""
     validity = certificates.validity(certificate)
     if validity is None:
         return 0.0, 0.0

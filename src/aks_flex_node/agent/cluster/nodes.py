@@ -1,4 +1,4 @@
-"""The Node object: read, label, cordon, drain, and remove it when the machine leaves the cluster."""
+"""Operations on the Node object: read, label, cordon, drain, and remove it on unbootstrap."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 class ClusterNode:
     name: str
     ready: bool
-    reported: str  # when the kubelet last said so, as the API server writes times
+    reported: str  # last heartbeat of the Ready condition, in the API server's format
     reason: str
     message: str
     pod_cidr: str
     cordoned: bool
-    left: bool  # it said so when it went, and was cordoned by itself
+    left: bool  # annotated as left by an earlier unbootstrap, which also cordoned it
     conditions: tuple[tuple[str, str], ...]
     version: str
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[tuple[str, str, str], ...] = ()
-    runtime: str = ""  # what runs its containers, `containerd://2.4.2`
-    cordoned_by_us: bool = False  # for an update, and so for us to take back
+    runtime: str = ""  # container runtime version, for example `containerd://2.4.2`
+    cordoned_by_us: bool = False  # cordoned by the agent for an update, which must uncordon it
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ClusterNode:
@@ -63,14 +63,14 @@ def find(api: ApiClient, name: str) -> ClusterNode | None:
     try:
         return ClusterNode.read(api.get(f"/api/v1/nodes/{quote(name)}"))
     except ApiStatusError as refusal:
-        # Before its Node exists, a node's certificate is refused rather than told that there is none.
+        # Before its Node exists, a node's certificate gets 403 instead of 404.
         if refusal.status in {403, 404}:
             return None
         raise
 
 
 def is_missing(api: ApiClient, name: str) -> bool:
-    """Whether the cluster says that it has no such node."""
+    """Returns whether the cluster responds that the node does not exist."""
     try:
         api.get(f"/api/v1/nodes/{quote(name)}")
     except ApiStatusError as refusal:
@@ -79,14 +79,14 @@ def is_missing(api: ApiClient, name: str) -> bool:
 
 
 def set_labels(api: ApiClient, name: str, labels: Mapping[str, str | None]) -> None:
-    """Put labels on a node; one without a value goes."""
+    """Sets labels on a node; removes those whose value is None."""
     api.request(
         "PATCH", f"/api/v1/nodes/{quote(name)}", {"metadata": {"labels": dict(labels)}}, STRATEGIC_MERGE_PATCH
     )
 
 
 def sync_labels(api: ApiClient, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> list[str]:
-    """Put on a Node what it is to bear, and take off what we put there earlier; the keys that had to be changed."""
+    """Sets the desired labels and removes those set earlier by the agent; returns the changed keys."""
     there = dict(node.labels)
     changes: dict[str, str | None] = {key: value for key, value in wanted.items() if there.get(key) != value}
     changes.update({key: None for key in earlier - set(wanted) if key in there})
@@ -96,18 +96,18 @@ def sync_labels(api: ApiClient, node: ClusterNode, wanted: Mapping[str, str], ea
 
 
 def cordon(api: ApiClient, name: str) -> None:
-    """Let no new pods come."""
+    """Marks the node as unschedulable."""
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", {"spec": {"unschedulable": True}}, STRATEGIC_MERGE_PATCH)
 
 
 def cordon_for_update(api: ApiClient, name: str) -> None:
-    """The same, and say in the same breath that it was us."""
+    """Cordons the node and annotates in the same request that the agent did it."""
     changes = {"metadata": {"annotations": {CORDONED_ANNOTATION: format_utc()}}, "spec": {"unschedulable": True}}
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
 
 
 def uncordon(api: ApiClient, name: str) -> bool:
-    """Let pods come again to a node that we cordoned for an update; whether we had."""
+    """Uncordons a node that the agent cordoned for an update; returns whether it was cordoned by the agent."""
     node = find(api, name)
     if node is None or not node.cordoned_by_us:
         return False
@@ -117,7 +117,7 @@ def uncordon(api: ApiClient, name: str) -> bool:
 
 
 def readmit(api: ApiClient, name: str) -> None:
-    """Take back what we said and did when we left, so that pods may come again."""
+    """Removes the annotations of an earlier unbootstrap or update and uncordons the node."""
     changes = {
         "metadata": {"annotations": {LEFT_ANNOTATION: None, CORDONED_ANNOTATION: None}},
         "spec": {"unschedulable": None},
@@ -135,7 +135,7 @@ def mark_left(api: ApiClient, name: str) -> None:
 
 
 def delete(api: ApiClient, name: str) -> bool:
-    """Take the Node out of the cluster; whether we may."""
+    """Deletes the Node; returns False if the agent is not allowed to."""
     try:
         api.request("DELETE", f"/api/v1/nodes/{quote(name)}")
     except ApiStatusError as refusal:
@@ -144,13 +144,13 @@ def delete(api: ApiClient, name: str) -> bool:
 
 
 def pods(api: ApiClient, name: str) -> list[dict[str, Any]]:
-    """All pods on a node."""
+    """Lists all pods on a node."""
     listed = api.get(f"/api/v1/pods?fieldSelector={quote(f'spec.nodeName={name}')}")
     return [dict(pod) for pod in listed.get("items", [])]
 
 
 def is_evictable(pod: Mapping[str, Any]) -> bool:
-    """Whether eviction can move it: not one of a daemon set, nor one that is a file here."""
+    """Returns whether a pod can be evicted: it is neither of a DaemonSet nor static."""
     metadata = pod["metadata"]
     owners = {owner.get("kind") for owner in metadata.get("ownerReferences", [])}
     static = "kubernetes.io/config.mirror" in metadata.get("annotations", {})
@@ -158,7 +158,7 @@ def is_evictable(pod: Mapping[str, Any]) -> bool:
 
 
 def evict(api: ApiClient, pod: Mapping[str, Any]) -> str:
-    """Ask for a pod to go; what is said when a disruption budget does not let it go yet, else nothing."""
+    """Evicts a pod; returns the server's message if a disruption budget blocks the eviction, else an empty string."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
     try:
@@ -180,7 +180,7 @@ def drain_pods(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, str]:
-    """Move pods away, within a bound; those that stayed, and who said last why they may not go."""
+    """Evicts all pods within a time limit; returns the remaining pods with the last reason for each."""
     end = clock() + seconds
     left = [pod for pod in pods(api, name) if is_evictable(pod)]
     if left:
@@ -191,15 +191,15 @@ def drain_pods(
         for pod in left:
             reasons[full_name(pod)] = _evict_or_reason(api, pod)
         sleep(pause)
-        pause = min(2.0, pause * 1.3)  # a budget that says no is not asked too often
+        pause = min(2.0, pause * 1.3)  # back off while a budget blocks the eviction
         left = [pod for pod in pods(api, name) if is_evictable(pod)]
     return {name: reasons.get(name, "") for name in map(full_name, left)}
 
 
 def _evict_or_reason(api: ApiClient, pod: Mapping[str, Any]) -> str:
-    """Why it does not go yet, as far as anybody says."""
+    """Evicts a pod; returns why it is still there, if known."""
     if pod["metadata"].get("deletionTimestamp"):
-        return "it is still ending"
+        return "still terminating"
     try:
         return evict(api, pod)
     except ApiStatusError as refusal:
@@ -217,36 +217,36 @@ DELETE_CHECK_SECONDS = 0.1
 class NodeRemoval:
     api: ApiClient
     node: str
-    drain_seconds: float = 30.0  # for pods to go
-    delete_seconds: float = 0.0  # seconds for a resource provider to take the Node away, where there is one
+    drain_seconds: float = 30.0
+    delete_seconds: float = 0.0  # to wait for a resource provider to delete the Node
 
     def run(self, note: Callable[[str], None]) -> list[str]:
-        """Drain, say that we leave, take the Node away; what is left for a person to type."""
-        by_hand = [f"kubectl delete node {self.node}"]
+        """Drains the node, marks it as left, and deletes it; returns commands for a cluster administrator."""
+        manual = [f"kubectl delete node {self.node}"]
         try:
             node = find(self.api, self.node)
             if node is None:
                 missing = is_missing(self.api, self.node)
                 note(
-                    f"the cluster has no node {self.node}"
+                    f"node {self.node} does not exist in the cluster"
                     if missing
-                    else f"this machine may not see node {self.node}"
+                    else f"this machine is not allowed to read node {self.node}"
                 )
-                return [] if missing else by_hand
+                return [] if missing else manual
             cordon(self.api, self.node)
-            if stayed := drain_pods(self.api, self.node, self.drain_seconds, note):
-                note(f"these pods did not go within {self.drain_seconds:.0f} s: {', '.join(stayed)}")
+            if remaining := drain_pods(self.api, self.node, self.drain_seconds, note):
+                note(f"pods not evicted within {self.drain_seconds:.0f} s: {', '.join(remaining)}")
             mark_left(self.api, self.node)
             if delete(self.api, self.node):
-                note(f"node {self.node} is out of the cluster")
+                note(f"node {self.node} deleted from the cluster")
                 return []
             if self._wait_until_deleted():
-                note(f"the resource provider took node {self.node} out of the cluster")
+                note(f"the resource provider deleted node {self.node} from the cluster")
                 return []
-            note(f"a node's own certificate may not delete node {self.node}; it is cordoned and marked as left")
+            note(f"this machine is not allowed to delete node {self.node}; it is cordoned and marked as left")
         except (ClusterError, ApiStatusError) as error:
-            note(f"the cluster was not told: {error}")
-        return by_hand
+            note(f"the node was not removed from the cluster: {error}")
+        return manual
 
     def _wait_until_deleted(self) -> bool:
         end = time.monotonic() + self.delete_seconds

@@ -1,8 +1,7 @@
-"""Waits until a node works, within a time limit, and raises the real cause when it does not.
+"""Waits until the node is Ready, within a time limit, and raises the cause when it is not.
 
-containerd runs, the kubelet is healthy, the Node is registered, the Node is Ready: each is waited for, and waiting
-ends
-as soon as it cannot help any more.
+Waits for containerd, the kubelet, the Node's registration and its Ready condition in turn. Stops early when a
+diagnosis shows that waiting cannot help.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ if TYPE_CHECKING:
 KUBELET_HEALTH_URL = "http://127.0.0.1:10248/healthz"
 CHECK_SECONDS = 0.03
 SERVICE_SECONDS = 60.0
-DIAGNOSE_AFTER_SECONDS = 5.0  # how long a thing may be wrong before we look for a cause
-STEADY_SECONDS = 5.0  # for so long must a kubelet have been up before we believe that it stays
+DIAGNOSE_AFTER_SECONDS = 5.0  # interval between diagnoses while waiting
+STEADY_SECONDS = 5.0  # uptime after which a kubelet counts as stable
 SLOW_CHECK_SECONDS = 0.25
 
 
 class NodeReadiness(Protocol):
     def needs_kubelet_restart(self) -> bool:
-        """Whether a kubelet that was not started just now has to be, to get its certificate or its Node back."""
+        """Returns whether a running kubelet must be restarted to get its certificate or its Node back."""
         ...
 
     def wait_registered(self) -> ClusterNode:
-        """Wait until the cluster knows this node."""
+        """Waits until the Node is registered in the cluster."""
         ...
 
     def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
-        """Wait until the node is Ready, and show it each time that it is looked at."""
+        """Waits until the node is Ready; calls `seen` with each observed Node."""
         ...
 
     def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
-        """Bring the labels of the Node up to date; `earlier` are those that we put there the last time."""
+        """Updates the labels of the Node; `earlier` are those that the agent set last time."""
         ...
 
 
 def is_kubelet_healthy() -> bool:
-    """Whether the kubelet says that it is well. It is asked directly, whatever proxy leads out of this machine."""
+    """Returns whether the kubelet's health endpoint reports success. Ignores proxy settings."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
             KUBELET_HEALTH_URL, timeout=2
@@ -67,12 +66,12 @@ def is_kubelet_healthy() -> bool:
 
 @dataclass(frozen=True)
 class ReadinessEnvironment:
-    """What the wait for readiness looks at besides the host."""
+    """Inputs of the readiness check besides the host: kubelet health, clocks and API client."""
 
     healthy: Callable[[], bool] = is_kubelet_healthy
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    api: ApiClient | None = None  # made from the configuration when left out
+    api: ApiClient | None = None  # created from the configuration by default
     now: Callable[[], float] = time.time
 
 
@@ -86,7 +85,7 @@ class LiveNodeReadiness:
         environment: ReadinessEnvironment | None = None,
         seconds: float | None = None,
     ) -> None:
-        """All of it may take `seconds`; when left out, each thing may take as long as a join may."""
+        """Limits the whole wait to `seconds`; by default, limits each wait to the join timeout."""
         self._host = host
         self._config = config
         self._node = node
@@ -108,25 +107,27 @@ class LiveNodeReadiness:
         return self._api
 
     def needs_kubelet_restart(self) -> bool:
-        """Whether a kubelet that has run for a while lacks what it gets when it starts: a certificate, its Node."""
+        """Returns whether the kubelet lacks its certificate or Node, which it gets only when it starts."""
         if not self._has_certificate():
             return True
         try:
             return nodes.is_missing(self.api, self._node)
         except (ClusterError, ApiStatusError):
-            return False  # nobody can tell now
+            return False  # unknown at present
 
     def wait_registered(self) -> ClusterNode:
-        self._began = self._environment.now()  # what was said before is over
-        self._until(self._containerd_runs, "containerd.service", SERVICE_SECONDS, "containerd is not running")
-        self._say("containerd runs")
-        self._until(self._kubelet_is_well, "kubelet.service", SERVICE_SECONDS, "the kubelet does not answer")
-        self._say("the kubelet is well")
+        self._began = self._environment.now()  # ignore earlier log lines
+        self._until(self._containerd_runs, "containerd.service", SERVICE_SECONDS, "containerd did not start")
+        self._say("containerd is running")
+        self._until(self._kubelet_is_well, "kubelet.service", SERVICE_SECONDS, "the kubelet did not become healthy")
+        self._say("the kubelet is healthy")
         if kubelet_auth(self._config) != "exec":
-            self._until(self._has_certificate, "kubelet.service", self._seconds, "the cluster issued no certificate")
+            self._until(
+                self._has_certificate, "kubelet.service", self._seconds, "the cluster did not issue a certificate"
+            )
             self._say("the cluster issued a certificate")
-        node = self._until(self._find, "kubelet.service", self._seconds, "the cluster does not know the node")
-        assert isinstance(node, nodes.ClusterNode)  # noqa: S101 - _find gives nothing else
+        node = self._until(self._find, "kubelet.service", self._seconds, "the node was not registered")
+        assert isinstance(node, nodes.ClusterNode)  # noqa: S101 - _find returns no other type
         self._say(f"node {self._node} is registered")
         if node.left:
             self._readmit()
@@ -141,12 +142,12 @@ class LiveNodeReadiness:
                 seen(node)
             return node if node and node.ready and node.reported >= since else None
 
-        node = self._until(look, "kubelet.service", self._seconds, "the node does not get Ready")
+        node = self._until(look, "kubelet.service", self._seconds, "the node did not become Ready")
         assert isinstance(node, nodes.ClusterNode)  # noqa: S101
         return node
 
     def wait_healthy(self, lacking: Callable[[ClusterNode], FlexError | None]) -> ClusterNode:
-        """Wait until a kubelet that stays up reports a Ready Node of which nothing is lacking."""
+        """Waits until a stable kubelet reports a Ready Node for which `lacking` returns no error."""
         lack: list[FlexError] = []
 
         def look() -> ClusterNode | None:
@@ -158,19 +159,19 @@ class LiveNodeReadiness:
 
         try:
             node = self._until(
-                look, "kubelet.service", self._seconds, "the node does not get Ready", SLOW_CHECK_SECONDS
+                look, "kubelet.service", self._seconds, "the node did not become Ready", SLOW_CHECK_SECONDS
             )
         except FlexError as error:
-            # Time is up, and all that is known of the kubelet is that nothing is wrong with it.
+            # On a timeout without a known cause, report what the Node lacks.
             raise (lack[0] if lack and error.name == "node-not-registered" else error) from None
         assert isinstance(node, nodes.ClusterNode)  # noqa: S101
         return node
 
     def local_problem(self) -> FlexError | None:
-        """What is wrong on this machine itself, whatever the cluster says of it."""
+        """Returns the error of containerd or the kubelet on this machine, independent of the cluster, or None."""
         for unit, is_well, otherwise in (
             ("containerd.service", self._containerd_runs, "containerd is not running"),
-            ("kubelet.service", self._environment.healthy, "the kubelet does not answer"),
+            ("kubelet.service", self._environment.healthy, "the kubelet is not healthy"),
         ):
             if not is_well():
                 journal = diagnosis.read_journal(self._host, self._host.unit(unit), self._began)
@@ -184,25 +185,25 @@ class LiveNodeReadiness:
     def sync_labels(self, node: ClusterNode, wanted: Mapping[str, str], earlier: frozenset[str]) -> None:
         try:
             if changed := nodes.sync_labels(self.api, node, wanted, earlier):
-                self._say(f"labels of the node: {', '.join(changed)}")
+                self._say(f"node labels updated: {', '.join(changed)}")
         except (ApiStatusError, ClusterError) as error:
-            self._say(f"the labels of the node could not be changed: {error}")
+            self._say(f"node labels could not be updated: {error}")
         if self._config.continuous_monitoring or self._config.provider.url:
-            return  # its resource provider may change taints, and does
+            return  # the resource provider manages the taints
         for taint in self._config.node.taints:
             if (taint.key, taint.value, taint.effect) not in node.taints:
                 argument = f"{taint.key}={taint.value}:{taint.effect}"
-                self._say(f"a node takes taints only when it joins; type kubectl taint nodes {self._node} {argument}")
+                self._say(f"taints are set only at registration; run kubectl taint nodes {self._node} {argument}")
 
     def _readmit(self) -> None:
         try:
             nodes.readmit(self.api, self._node)
-            self._say("it had left this cluster before, and is welcome again")
+            self._say("node uncordoned: it had left this cluster before")
         except (ApiStatusError, ClusterError) as error:
-            self._say(f"it is still cordoned from when it left: type kubectl uncordon {self._node} ({error})")
+            self._say(f"the node is still cordoned; run kubectl uncordon {self._node} ({error})")
 
     def _kubelet_started(self) -> str:
-        """When the kubelet that runs now was started: what a Node says of an earlier life proves nothing."""
+        """Returns the start time of the running kubelet. Older heartbeats of the Node do not count."""
         ago = time.clock_gettime(time.CLOCK_MONOTONIC) - self._host.unit("kubelet.service").started
         return format_utc(time.time() - ago)
 
@@ -212,7 +213,7 @@ class LiveNodeReadiness:
     def _kubelet_is_well(self) -> bool:
         if self._environment.healthy():
             return True
-        # A kubelet that waits for its first certificate does not answer yet.
+        # A kubelet that waits for its first certificate does not serve the health endpoint yet.
         return self._host.stat(self.certificate) is None and self._kubelet_runs()
 
     def _kubelet_runs(self) -> bool:
@@ -226,8 +227,8 @@ class LiveNodeReadiness:
         try:
             return nodes.find(self.api, self._node)
         except ApiStatusError:
-            # A certificate of another day, of which the kubelet is about to ask for a new one; or a server that is
-            # itself not well at the moment. Both may pass, and the time that we wait is bounded.
+            # An old certificate that the kubelet is about to renew, or a temporary server error. Both may resolve
+            # themselves, and the wait is limited.
             return None
         except ClusterError as error:
             if error.retryable:
@@ -242,13 +243,13 @@ class LiveNodeReadiness:
         otherwise: str,
         tick: float = CHECK_SECONDS,
     ) -> ClusterNode | bool | None:
-        """What `look` finds, as soon as it does; the cause, as soon as it is plain that it will not."""
-        start = asked = self._environment.clock()
+        """Polls `look` until it returns a result; raises the cause as soon as one is known, or on timeout."""
+        start = diagnosed = self._environment.clock()
         end = min(start + seconds, self._end)
         while not (found := look()):
             now = self._environment.clock()
-            if now - asked > DIAGNOSE_AFTER_SECONDS:
-                asked = now
+            if now - diagnosed > DIAGNOSE_AFTER_SECONDS:
+                diagnosed = now
                 if cause := self._cause(unit):
                     raise cause
             if now > end:
@@ -257,22 +258,22 @@ class LiveNodeReadiness:
         return found
 
     def _cause(self, unit: str) -> FlexError | None:
-        """Why it will not come, if the unit's own words say so."""
+        """Returns the fatal cause found in the unit's log, if any."""
         state = self._host.unit(unit)
         if state.is_stable(self._environment.clock()):
-            state = replace(state, restarts=0)  # they were in another life
-        lines = diagnosis.read_journal(self._host, state, self._began)  # what an earlier attempt said is over
+            state = replace(state, restarts=0)  # a stable unit has recovered from earlier restarts
+        lines = diagnosis.read_journal(self._host, state, self._began)  # skip lines of earlier attempts
         return diagnosis.find_fatal_cause(unit, state, lines, shows=self._join_auth())
 
     def _join_auth(self) -> KubeletAuth | None:
-        """What the kubelet joins with; nothing for one which has a certificate by now, or whose token is gone."""
+        """Returns how the kubelet joins; None if it already has a certificate, or if its token is not configured."""
         auth = kubelet_auth(self._config)
         if auth == "certificate":
             return None if self._has_certificate() else auth
         return auth if auth == "exec" or join_token(self._config) else None
 
     def _unreachable(self) -> ClusterError | None:
-        """Why the API server cannot be asked from here, if it cannot."""
+        """Returns why the API server cannot be reached, or None if it responds."""
         authority = f"{self._config.paths.kubernetes.certs_dir}/ca.crt"
         try:
             server = self._config.node.kubelet.server_url or ""
@@ -291,4 +292,4 @@ class LiveNodeReadiness:
         if unreachable := self._unreachable():
             return unreachable
         node = self._find() if self._has_certificate() else None
-        return diagnosis.timeout_cause(unit, journal, f"{otherwise}, after {seconds:.0f} s", node)
+        return diagnosis.timeout_cause(unit, journal, f"{otherwise} within {seconds:.0f} s", node)

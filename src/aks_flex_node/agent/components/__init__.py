@@ -1,1 +1,1 @@
-"""The parts that make a machine a node, in the order in which they come."""
+"""The components of a node: one module or package each, listed in order in `catalog`."""

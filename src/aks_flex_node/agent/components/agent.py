@@ -1,4 +1,4 @@
-"""The component of the agent's own directories."""
+"""The agent component: the agent's directories."""
 
 from __future__ import annotations
 

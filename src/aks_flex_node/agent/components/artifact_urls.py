@@ -1,6 +1,4 @@
-"""Where programs come from: URL templates filled in for a version and an architecture, and the checksum files
-beside them.
-"""
+"""Builds artifact URLs from templates, versions and architectures, and the URLs of their checksum files."""
 
 from __future__ import annotations
 
@@ -16,19 +14,19 @@ if TYPE_CHECKING:
 
 
 def plain_version(version: str) -> str:
-    """A version without the `v` that some people write before it."""
+    """Returns the version without a leading `v`."""
     return version.removeprefix("v")
 
 
 def fill_named_url(template: str, version: str, arch: str, name: str = "") -> str:
-    """A template with `{version}`, `{arch}` and `{name}` filled in, where it uses these."""
-    for word, value in (("{version}", version), ("{arch}", arch), ("{name}", name)):
-        template = template.replace(word, value)
+    """Replaces `{version}`, `{arch}` and `{name}` in a URL template."""
+    for placeholder, value in (("{version}", version), ("{arch}", arch), ("{name}", name)):
+        template = template.replace(placeholder, value)
     return template
 
 
 def fill_url(template: str, *values: str) -> str:
-    """A template with its `%s` filled in, as many as it has."""
+    """Replaces each `%s` in a URL template with the next value."""
     rest = list(values)
     return re.sub(r"%s", lambda _: rest.pop(0) if rest else values[-1], template)
 
@@ -36,8 +34,8 @@ def fill_url(template: str, *values: str) -> str:
 def artifact(
     component: str, version: str, url: str, files: tuple[ArtifactFile, ...], hashes: Mapping[str, str]
 ) -> Artifact:
-    """An artifact with the hash that the configuration pins, else with the addresses of the publisher's."""
-    address, mark, query = url.partition("?")  # which may hold a signature that the checksum needs, too
+    """Returns an artifact with the pinned digest, if any, and the URLs of the publisher's checksum files."""
+    address, mark, query = url.partition("?")  # the query may contain a signature that checksum URLs need as well
     folder, _, name = address.rpartition("/")
     pinned = hashes.get(name, "")
     program = name.split(".", 1)[0]
@@ -49,7 +47,7 @@ def artifact(
 
 
 def _order_checksums(name: str, checksums: tuple[str, ...]) -> tuple[str, ...]:
-    """The same addresses, the one that this publisher uses first, so that the others are rarely asked."""
+    """Orders checksum URLs by the publisher's convention, to avoid failed requests."""
     plain_file, sum_file, folder_sum, long_file = checksums
     if name.startswith("containerd-"):
         return (sum_file, plain_file)

@@ -1,4 +1,4 @@
-"""All components in the order in which a node needs them, and their selection for `--only` and `--from`."""
+"""Lists all components in the order in which they are applied, and selects them for `--only` and `--from`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.ledger import Ledger
 
-# A kubelet registers for a second or so: what it does not need is fetched and placed meanwhile, and comes last.
+# Components that the kubelet does not need are last, so that they are installed while the node registers.
 SEQUENCE: tuple[Component, ...] = (
     *(module.COMPONENT for module in (vpn, system, runc, containerd, kubernetes, cni, credentials, kubelet, npd)),
     kubernetes.TOOLS_COMPONENT,
@@ -34,14 +34,14 @@ SEQUENCE: tuple[Component, ...] = (
 AGENT_COMPONENTS: tuple[Component, ...] = (
     service.RELEASE,
     service.COMPONENT,
-)  # the agent itself, once the machine is a node
+)  # applied after the join
 ALL = SEQUENCE + AGENT_COMPONENTS
 COMPONENT_NAMES = tuple(component.name for component in SEQUENCE)
 
 
 @dataclass(frozen=True)
 class BootstrapStep:
-    """A step of the first design, and where it lives here."""
+    """A bootstrap step of the original AKS Flex Node agent, and the component that implements it here."""
 
     number: int
     title: str
@@ -50,52 +50,48 @@ class BootstrapStep:
 
 
 BOOTSTRAP_STEPS = (
+    BootstrapStep(1, "Arc registration", "arc", "if azure.arc is enabled; then the VPN, if azure.vpn is enabled"),
     BootstrapStep(
-        1, "Arc registration", "arc", "only where azure.arc is enabled; then the tunnel, where azure.vpn is"
+        2, "Service stop", "kubelet, containerd, npd", "a service is restarted only when its inputs changed"
     ),
-    BootstrapStep(
-        2, "Service stop", "kubelet, containerd, npd", "a service is restarted when its inputs changed, never before"
-    ),
-    BootstrapStep(3, "Directories", "every component", "each makes the directories it needs"),
+    BootstrapStep(3, "Directories", "every component", "each component creates its directories"),
     BootstrapStep(4, "System configuration", "system", "kernel modules, settings, swap"),
     BootstrapStep(5, "runc", "runc", "the low-level runtime"),
-    BootstrapStep(6, "containerd", "containerd", "configuration, unit, started at once"),
-    BootstrapStep(
-        7, "Kubernetes components", "kubernetes, tools", "the kubelet's program; kubectl and kubeadm at the end"
-    ),
-    BootstrapStep(
-        8, "CNI", "cni, npd", "plugins; the node's network once the cluster gave it addresses; npd at the end"
-    ),
+    BootstrapStep(6, "containerd", "containerd", "configuration, unit, start"),
+    BootstrapStep(7, "Kubernetes components", "kubernetes, tools", "the kubelet; kubectl and kubeadm last"),
+    BootstrapStep(8, "CNI", "cni, npd", "plugins; the bridge network when the pod CIDR is assigned; npd last"),
     BootstrapStep(9, "Cluster credentials", "credentials", "the cluster's CA and the bootstrap credentials"),
-    BootstrapStep(10, "Kubelet configuration", "kubelet", "configuration, unit, started at once"),
+    BootstrapStep(10, "Kubelet configuration", "kubelet", "configuration, unit, start"),
     BootstrapStep(
-        11, "Service start", "readiness", "containerd runs, the kubelet is well, the Node is registered and Ready"
+        11, "Service start", "readiness", "containerd runs, the kubelet is healthy, the Node is registered and Ready"
     ),
 )
 
 
 def select_components(only: Sequence[str] = (), start: str = "") -> tuple[Component, ...]:
-    """The components that are meant by `--only` and `--from`; all of them by neither."""
+    """Returns the components selected by `--only` or `--from`; all components by default."""
     for name in (*only, *([start] if start else [])):
         if name not in COMPONENT_NAMES:
             raise CommandUsageError(
-                "component-unknown", f"There is no component {name!r}.", f"There are: {', '.join(COMPONENT_NAMES)}."
+                "component-unknown",
+                f"Component {name!r} does not exist.",
+                f"Use one of: {', '.join(COMPONENT_NAMES)}.",
             )
     if only and start:
-        raise CommandUsageError("options-conflict", "--only and --from do not go together.", "Use one of them.")
+        raise CommandUsageError("options-conflict", "--only and --from cannot be combined.", "Use one of them.")
     if only:
         return tuple(component for component in SEQUENCE if component.name in only)
     return SEQUENCE[COMPONENT_NAMES.index(start) :] if start else SEQUENCE
 
 
 def ordered_agent_components(config: NodeConfig) -> tuple[Component, ...]:
-    """The agent itself. Where its versions are to go, nothing starts them any more before they do: whoever is cut
-    off in between, or is one of them, leaves an agent that starts."""
+    """Returns the agent's components in a safe order: when the configuration sets no agent version, the unit is
+    changed before the installed versions are removed, so that an interruption leaves a unit that starts."""
     return AGENT_COMPONENTS if config.continuous_monitoring and config.agent.version else AGENT_COMPONENTS[::-1]
 
 
 def managed_components(ledger: Ledger, config: NodeConfig) -> tuple[Component, ...]:
-    """What this machine is kept by: the agent's own service only where one was installed."""
+    """Returns the components that the daemon manages; includes the agent's service only if it was installed."""
     return (
         SEQUENCE + ordered_agent_components(config)
         if any(not ledger.owned(one.name).empty for one in AGENT_COMPONENTS)

@@ -1,7 +1,7 @@
-"""CNI plugins, and a bridge network for the pods of this node until the cluster brings a network of its own.
+"""The CNI component: plugins, and a bridge network for the pods of this node until the cluster installs its own.
 
-The network takes the addresses that the cluster gave to this node, so no two nodes share any. Its file has the last
-name in the directory, and containerd takes the first: whatever the cluster's own plugin writes there wins.
+The network uses the pod CIDR that the cluster assigned to this node. Its file sorts last in the directory, and
+containerd uses the first one, so the configuration of the cluster's network plugin takes precedence.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.cni.version), config.paths
     directory = f"{paths.install_dir}/cni/{version}"
     url = fill_url(config.cni.url, version, machine.arch, version)
-    wanted = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
+    files = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
     networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr)),)
     return Spec(
         (
             Directory(f"{paths.install_dir}/cni", ours=True),
             Directory(paths.cni.bin_dir),
             RuntimePath(paths.cni.lib_dir),
-            ProgramTree(directory, "cni", version, (artifact("cni", version, url, wanted, config.cni.sha256),)),
-            # Links one by one: the cluster's own network plugin puts programs into the same directory.
+            ProgramTree(directory, "cni", version, (artifact("cni", version, url, files, config.cni.sha256),)),
+            # One link per plugin, because the cluster's network plugin installs programs in the same directory.
             *(Symlink(f"{paths.cni.bin_dir}/{name}", f"{directory}/bin/{name}") for name in PLUGINS),
             *(networks if config.cni.bridge and machine.pod_cidr else ()),
         )
@@ -47,7 +47,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 
 def network(cidr: str) -> bytes:
-    """A bridge that pods of these addresses hang on, and behind which they reach the world."""
+    """Renders a bridge network with masquerading for the pod CIDR."""
     everywhere = "::/0" if cidr and ipaddress.ip_network(cidr).version == 6 else "0.0.0.0/0"
     ranges = [[{"subnet": cidr}]]
     plugins = [
@@ -67,7 +67,7 @@ def network(cidr: str) -> bytes:
 
 
 def subnet(content: bytes | None) -> str:
-    """The addresses that a network of ours has; nothing when there is none."""
+    """Returns the pod CIDR in a network file of the agent; empty when there is none."""
     try:
         return str(json.loads(content or b"")["plugins"][0]["ipam"]["ranges"][0][0]["subnet"])
     except (ValueError, KeyError, IndexError, TypeError):

@@ -1,4 +1,4 @@
-"""kubelet, kubectl and kubeadm, from single files or from a node tarball."""
+"""The kubernetes components: kubelet, kubectl and kubeadm, from single files or from a node tarball."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
-REQUIRED_PROGRAMS = ("kubelet",)  # a node runs without the others, so nothing waits for them
+REQUIRED_PROGRAMS = ("kubelet",)  # the others are not required for a running node
 TOOL_PROGRAMS = ("kubectl", "kubeadm")
 TARBALL_DIR = "kubernetes/node/bin"
 
@@ -24,7 +24,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 
 def desired_tools(config: NodeConfig, machine: Machine) -> Spec:
-    """What a person needs and the kubelet does not: placed last, while the node is registering already."""
+    """Returns the spec of kubectl and kubeadm, which are installed last, while the node registers."""
     return spec(config, machine, "kubernetes-tools", TOOL_PROGRAMS)
 
 
@@ -41,18 +41,18 @@ def spec(config: NodeConfig, machine: Machine, home: str, programs: tuple[str, .
 
 
 def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> tuple[Artifact, ...]:
-    """Each by itself, or all out of one tarball, which is fetched once for whoever needs something of it.
+    """Returns one artifact per program, or one tarball for all, which is downloaded only once.
 
-    The places are the same either way, so that a node can change from one to the other.
+    The installed paths are the same in both cases, so that a node can switch between them.
     """
     template, hashes = config.kubernetes.url_template, config.kubernetes.sha256
     if "{name}" not in template:
         template = fill_named_url(template, version, machine.arch)
     if template.endswith((".tar.gz", ".tgz")):
-        wanted = tuple(ArtifactFile(f"{TARBALL_DIR}/{name}", f"bin/{name}") for name in programs)
-        return (artifact("kubernetes", version, fill_url(template, version, machine.arch), wanted, hashes),)
+        files = tuple(ArtifactFile(f"{TARBALL_DIR}/{name}", f"bin/{name}") for name in programs)
+        return (artifact("kubernetes", version, fill_url(template, version, machine.arch), files, hashes),)
     if template.count("%s") < 3 and "{name}" not in template:
-        template = template.rstrip("/") + "/%s"  # an address of the directory that holds them
+        template = template.rstrip("/") + "/%s"  # the URL of the directory
     return tuple(
         artifact(
             "kubernetes",
@@ -66,7 +66,7 @@ def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple
 
 
 def _single(template: str, version: str, arch: str, name: str) -> str:
-    """The program comes last; before it the version, and before that the architecture, as far as there is room."""
+    """Fills a template with one, two or three `%s`: name; version and name; or version, architecture and name."""
     template = fill_named_url(template, version, arch, name)
     values = {1: (name,), 2: (version, name)}.get(template.count("%s"), (version, arch, name))
     return fill_url(template, *values)

@@ -1,4 +1,4 @@
-"""runc: what starts containers."""
+"""The runc component: the low-level container runtime."""
 
 from __future__ import annotations
 

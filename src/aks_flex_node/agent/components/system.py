@@ -1,4 +1,4 @@
-"""The kernel as Kubernetes wants it: modules, settings, no swap."""
+"""The system component: kernel modules, kernel settings, and no swap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FSTAB = "/etc/fstab"
 SETTINGS = "/etc/sysctl.d/99-zz-aks-flex-node.conf"  # after 99-sysctl.conf, which is /etc/sysctl.conf
-DISABLED_LINE_PREFIX = "#aks-flex-node# "  # before a line of /etc/fstab that we took out of effect
+DISABLED_LINE_PREFIX = "#aks-flex-node# "  # prefix of disabled lines in /etc/fstab
 MODULES = ("overlay", "br_netfilter")
 SYSCTLS = {
     "net.bridge.bridge-nf-call-iptables": "1",
@@ -31,14 +31,14 @@ SYSCTLS = {
     "net.ipv4.ip_forward": "1",
     "net.ipv4.conf.all.rp_filter": "2",
     "net.ipv4.conf.default.rp_filter": "2",
-    # A kubelet that protects the kernel's defaults refuses to start with any other values of these.
+    # With protectKernelDefaults, the kubelet does not start with other values of these.
     "vm.overcommit_memory": "1",
     "vm.panic_on_oom": "0",
     "kernel.panic": "10",
     "kernel.panic_on_oops": "1",
     "kernel.keys.root_maxkeys": "1000000",
     "kernel.keys.root_maxbytes": "25000000",
-    # Every pod that watches files takes one; the kernel's 128 do not last.
+    # Each pod that watches files uses an instance; the default of 128 is too low.
     "fs.inotify.max_user_instances": "8192",
 }
 
@@ -57,7 +57,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
 
 
 def without_swap(fstab: bytes) -> bytes:
-    """The same table, with every line that swaps out of effect."""
+    """Returns the table with all swap entries commented out."""
     return re.sub(rb"(?m)^(?=[ \t]*[^#\s]\S*[ \t]+\S+[ \t]+swap(?:\s|\Z))", DISABLED_LINE_PREFIX.encode(), fstab)
 
 

@@ -1,4 +1,4 @@
-"""Text that several components write: templates with $name values, kubeconfigs, and proxy environment files."""
+"""Renders text for several components: templates with $name values, kubeconfigs, and proxy environment files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def render_template(package: str, name: str, **values: str) -> bytes:
 
 @cache
 def _read_template(package: str, name: str) -> str:
-    """Read once: a version of the agent may be at work while it is taken away."""
+    """Reads a template once: the version of the running agent may be removed while it runs."""
     return resources.files(package).joinpath(name).read_text()
 
 
@@ -44,7 +44,7 @@ def kubeconfig(config: NodeConfig, user: dict[str, Any]) -> bytes:
 
 
 def exec_user(config: NodeConfig) -> dict[str, Any]:
-    """A user who shows a token of the node's Azure identity, which a program fetches when it is needed."""
+    """Returns a kubeconfig user that runs the token script to get a token of the node's Azure identity."""
     return {
         "exec": {
             "apiVersion": "client.authentication.k8s.io/v1",
@@ -60,7 +60,7 @@ def token_script(config: NodeConfig) -> str:
 
 
 def proxy_environment(proxy: Proxy) -> str:
-    """Lines of an environment file; nothing when there is no proxy."""
+    """Renders the proxies as lines of an environment file; empty when there is no proxy."""
     values = {"HTTP_PROXY": proxy.http, "HTTPS_PROXY": proxy.https, "NO_PROXY": ",".join(proxy.no_proxy)}
     if not (proxy.http or proxy.https):
         return ""
@@ -68,5 +68,5 @@ def proxy_environment(proxy: Proxy) -> str:
 
 
 def _escape_value(value: str) -> str:
-    """What systemd would take for something else between double quotes."""
+    """Escapes characters that are special to systemd inside double quotes."""
     return "".join(f"\\{char}" if char in '"\\`$' else char for char in value)

@@ -1,4 +1,4 @@
 """The daemon: polls the provider, watches the machine, schedules jobs and reports status.
 
-It changes nothing itself.
+It does not change the machine itself.
 """

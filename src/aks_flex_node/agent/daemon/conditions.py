@@ -1,6 +1,4 @@
-"""What the daemon reports of this node: conditions with reason and message for the provider, metrics for
-Prometheus. Pure.
-"""
+"""Builds the daemon's reports: conditions with reason and message for the provider, metrics for Prometheus. Pure."""
 
 from __future__ import annotations
 
@@ -25,13 +23,13 @@ class ReportInput:
     state: DaemonState
     health: NodeHealth
     current_version: str = ""  # the configVersion in effect
-    next_version: str = ""  # the one that is wanted and is not
-    last_update: JobResult | None = None  # of the last update
-    failed_update: JobResult | None = None  # the version that was tried and did not work, as long as it is wanted
-    running_job: JobKind | None = None  # the work that is under way
-    conflicts: tuple[str, ...] = ()  # subjects that somebody else changes again and again
-    agent_failure: str = ""  # why a new version of the agent did not run
-    vpn_failure: JobResult | None = None  # of the last look after the tunnel, if that failed
+    next_version: str = ""  # the configVersion that is not yet in effect
+    last_update: JobResult | None = None
+    failed_update: JobResult | None = None  # the result of the pending version, if it was rolled back
+    running_job: JobKind | None = None
+    conflicts: tuple[str, ...] = ()  # subjects that another program keeps changing
+    agent_failure: str = ""  # why the configured agent version does not run
+    vpn_failure: JobResult | None = None  # the last VPN renewal, if it failed
 
 
 def build_report(report_input: ReportInput) -> dict[str, Any]:
@@ -50,12 +48,12 @@ def build_report(report_input: ReportInput) -> dict[str, Any]:
 
 
 def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
-    state, sight = report_input.state, report_input.health
+    state, health = report_input.state, report_input.health
     found = [
-        _ready(sight),
+        _ready(health),
         _config_applied(report_input),
         _drifted(report_input),
-        *([] if sight.uses_tokens else [_certificate_expiring(sight)]),
+        *([] if health.uses_tokens else [_certificate_expiring(health)]),
         _condition(
             "UpgradeFailed", report_input.failed_update is not None, *_cause(report_input.failed_update, "NoFailure")
         ),
@@ -71,49 +69,49 @@ def build_conditions(report_input: ReportInput) -> list[dict[str, str]]:
 
 def _ready(health: NodeHealth) -> dict[str, str]:
     if health.lost_reason:
-        return _condition("Ready", False, "CredentialsLost", f"This node is being recovered: {health.lost_reason}.")
+        return _condition("Ready", False, "CredentialsLost", f"Recovering the node: {health.lost_reason}.")
     if health.failed_services:
         message = "; ".join(
-            f"{name.removesuffix('.service')} does not run: {why}" for name, why in health.failed_services
+            f"{name.removesuffix('.service')} is not running: {why}" for name, why in health.failed_services
         )
         return _condition("Ready", False, "ServiceFailed", message)
     if health.node is None:
-        why = health.api_error or "the cluster was not asked yet"
-        return _condition("Ready", None, "ApiServerUnreachable", f"The services run, but {why}")
+        why = health.api_error or "the API server was not queried yet"
+        return _condition("Ready", None, "ApiServerUnreachable", f"The services are running, but {why}")
     node = health.node
     return _condition("Ready", node.ready, node.reason or "KubeletReady", node.message)
 
 
 def _config_applied(report_input: ReportInput) -> dict[str, str]:
-    name, wanted = "ConfigApplied", report_input.next_version
+    name, pending = "ConfigApplied", report_input.next_version
     if report_input.running_job is JobKind.UPDATE:
-        what = f"Configuration {wanted}" if wanted else "The new configuration"
-        return _condition(name, False, "InProgress", f"{what} is being applied.")
-    if not wanted:
+        what = f"configuration {pending}" if pending else "the new configuration"
+        return _condition(name, False, "InProgress", f"Applying {what}.")
+    if not pending:
         return _condition(
             name, True, "Applied", f"Configuration {report_input.current_version or 'of the join'} is in effect."
         )
     outcome = report_input.failed_update or report_input.last_update
-    if outcome is None or outcome.version not in {"", wanted} or outcome.is_done:
-        return _condition(name, False, "Pending", f"Configuration {wanted} is about to be applied.")
+    if outcome is None or outcome.version not in {"", pending} or outcome.is_done:
+        return _condition(name, False, "Pending", f"Configuration {pending} is pending.")
     return _condition(name, False, outcome.reason or "Failed", _result_text(outcome))
 
 
 def _drifted(report_input: ReportInput) -> dict[str, str]:
     if report_input.conflicts:
         subjects = ", ".join(report_input.conflicts)
-        message = f"Something else changes these again and again, so they are left alone: {subjects}."
+        message = f"Not repaired, because another program keeps changing: {subjects}."
         return _condition("Drifted", True, "ConflictingChanges", message)
     if report_input.state.drift:
         return _condition("Drifted", True, "DriftFound", "; ".join(report_input.state.drift))
-    return _condition("Drifted", False, "NoDrift", "The machine is as its configuration wants it.")
+    return _condition("Drifted", False, "NoDrift", "The machine matches its configuration.")
 
 
 def _certificate_expiring(health: NodeHealth) -> dict[str, str]:
     days = health.certificate_seconds / 86400
     if not health.has_certificate or health.certificate_seconds <= 0:
         return _condition("CertificateExpiring", True, "Expired", "The kubelet has no valid certificate.")
-    message = f"The kubelet's certificate is valid for {days:.0f} more days."
+    message = f"The kubelet's certificate expires in {days:.0f} days."
     return _condition(
         "CertificateExpiring", health.expiring, "RenewalFailed" if health.expiring else "Valid", message
     )
@@ -129,17 +127,17 @@ def _result_text(result: JobResult) -> str:
 
 def _condition(kind: str, status: bool | None, reason: str, message: str) -> dict[str, str]:
     statuses = {True: "True", False: "False", None: "Unknown"}
-    condition = {"type": kind, "status": statuses[status], "reason": _reason_word(reason)}
+    condition = {"type": kind, "status": statuses[status], "reason": _camel_case(reason)}
     return {**condition, "message": redact_tokens(message)} if message else condition
 
 
-def _reason_word(reason: str) -> str:
-    """A reason is one word, as Kubernetes writes it; error names have hyphens."""
+def _camel_case(reason: str) -> str:
+    """Converts a kebab-case error name to a condition reason in CamelCase."""
     return "".join(part[:1].upper() + part[1:] for part in reason.split("-"))
 
 
 def redact_tokens(text: str) -> str:
-    """Words of other programs, without anything in them that looks like a secret, and without queries of URLs."""
+    """Masks secrets and URL queries in text for a report, and limits its length."""
     return redact_output(text, queries=True)[:MAX_TEXT_LENGTH]
 
 

@@ -1,6 +1,6 @@
 """Validates a configuration from the provider, adds the secrets, and stores it as the next configuration.
 
-New credentials are tried first; the old ones stay in use until the new ones work.
+New credentials are verified first; the old ones are used until the new ones work.
 """
 
 from __future__ import annotations
@@ -28,47 +28,47 @@ if TYPE_CHECKING:
 
 @dataclass
 class ConfigReceiver:
-    """Used by the thread that polls. Others may look at what was seen, and close it."""
+    """Processes poll results in the poller's thread. Other threads may read `newest_version` and close it."""
 
     host: Host
     provider: ProviderClient
-    report: Callable[[PollResult, str], None]  # how it stands, and what is wrong with new credentials
-    probe_provider: Callable[[str], PollResult]  # how the provider answers a poll by another configuration
-    newest_version: str = ""  # the newest version that the provider named
-    _invalid_reason: str = ""  # what is wrong with that version
-    _credentials_problem: str = ""  # why new credentials are not used yet
-    _pending_secret: str = field(default="", repr=False)  # the one that could not be proven yet
-    _credentials_compared: bool = False  # with what the provider has
+    report: Callable[[PollResult, str], None]  # the result to report, and the problem of new credentials
+    probe_provider: Callable[[str], PollResult]  # polls the provider with another configuration
+    newest_version: str = ""  # from the provider
+    _invalid_reason: str = ""  # why that version is invalid
+    _credentials_problem: str = ""  # why new credentials are not in use yet
+    _pending_secret: str = field(default="", repr=False)  # a new secret that does not work yet
+    _credentials_compared: bool = False  # with the provider's
     _closed: bool = False
     _write_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def has_pending_credentials(self) -> bool:
-        """Whether there is something to try again soon, so that answers should not be held."""
+        """Whether new credentials must be verified again soon, so that polls must not wait."""
         return bool(self._pending_secret)
 
     def close(self) -> None:
-        """Another takes its place: what this one is still about to write would be older than what that one has."""
+        """Stops writing the next configuration, because a new receiver may already have stored a newer one."""
         with self._write_lock:
             self._closed = True
 
     def handle(self, result: PollResult) -> PollResult:
-        """What an answer changes; the verdict by which the next question is paced."""
+        """Processes a poll result and reports it; returns the result that determines the next delay."""
         if result.changed:
             result = self._accept(result)
         elif result.is_ok and (self._pending_secret or not self._credentials_compared):
             result = self._check_credentials(result)
-        shown = result
-        if result.is_ok and self._invalid_reason:  # to be asked for a better one as patiently as ever
-            shown = PollResult(ProviderState.BAD_CONFIGURATION, self._invalid_reason)
-        self.report(shown, self._credentials_problem)
+        reported = result
+        if result.is_ok and self._invalid_reason:  # reported as invalid, but polled at the normal interval
+            reported = PollResult(ProviderState.BAD_CONFIGURATION, self._invalid_reason)
+        self.report(reported, self._credentials_problem)
         return result
 
     def _accept(self, news: PollResult) -> PollResult:
         try:
             secret = self._new_secret_for(news)
-        except ProviderRequestError as without:
-            return without.result
+        except ProviderRequestError as error:
+            return error.result
         text = stored_config.compose_document(news.config, news.version, self._current_config(), secret)
         try:
             _check(text, self.provider.endpoint.origin)
@@ -78,28 +78,26 @@ class ConfigReceiver:
         if stored_config.provider_settings_in(news.config) != stored_config.provider_settings_in(
             self._current_config()
         ) and not self._is_reachable_with(news, text):
-            return PollResult(
-                ProviderState.CONNECTED
-            )  # by the way that works; it is looked at again with the next answer
+            return PollResult(ProviderState.CONNECTED)  # through the current endpoint; checked again at the next poll
         self._write(text)
         self.newest_version, self._invalid_reason = (
             news.version,
             "",
-        )  # not before it is there: what was seen is not asked for again
+        )  # only after it is stored, because a known version is not requested again
         return news
 
     def _refuse(self, news: PollResult, why: str, secret: str) -> None:
         if self._pending_secret:
-            return  # it may be good as soon as that one works, so it is looked at again
+            return  # it may become valid with the pending secret, so it is checked again
         self.newest_version = news.version
-        self._invalid_reason = f"Configuration {news.version} is not valid and was not touched: {why}"
+        self._invalid_reason = f"Configuration {news.version} is invalid and was not applied: {why}"
         current = self._current_config()
         if (
             secret
             and stored_config.client_id_in(current) == stored_config.client_id_in(news.config)
             and not self._text(NEXT_CONFIG)
         ):
-            # The secret is good all the same, and the old one may end before there is a better configuration.
+            # Store the new secret anyway, because the old one may expire before a valid configuration arrives.
             self._write(
                 stored_config.compose_document(
                     current, stored_config.parse_version(self._text(CURRENT_CONFIG)), current, secret
@@ -107,21 +105,21 @@ class ConfigReceiver:
             )
 
     def _is_reachable_with(self, news: PollResult, text: str) -> bool:
-        """Another way to the provider is gone once before it becomes the only one."""
+        """Polls the provider once with the new connection settings before they replace the current ones."""
         answer = self.probe_provider(text)
         if not answer.is_ok:
-            why = f"the provider does not answer the way it says: {answer.message or answer.state}"
-            self._invalid_reason = f"Configuration {news.version} was not touched, because {why}"
+            why = f"the provider is unreachable with its settings: {answer.message or answer.state}"
+            self._invalid_reason = f"Configuration {news.version} was not applied, because {why}"
         return answer.is_ok
 
     def _new_secret_for(self, news: PollResult) -> str:
-        """The service principal's secret, if it is a new one and works."""
+        """Returns the service principal's secret if it is new and works, else an empty string."""
         secret = self._fetch_secret(news.config)
         self._pending_secret, self._credentials_problem, self._credentials_compared = "", "", True
         return secret if secret and self._check_secret(news.config, news.version, secret) else ""
 
     def _fetch_secret(self, config: Mapping[str, Any]) -> str:
-        """What the provider has for this node, if it is not what the node has."""
+        """Returns the provider's secret for this node if it differs from the current one, else an empty string."""
         if not stored_config.client_id_in(config):
             return ""
         principal = self.provider.post_action("listCredentials").get("servicePrincipal")
@@ -137,19 +135,19 @@ class ConfigReceiver:
         except SignInError as error:
             self._pending_secret = secret
             why = error.error.message
-            self._credentials_problem = f"The new credentials do not work yet, and the old ones stay in use. {why}"
+            self._credentials_problem = f"The new credentials do not work yet. The old ones are still in use. {why}"
             return False
         self._pending_secret = self._credentials_problem = ""
         return True
 
     def _check_credentials(self, result: PollResult) -> PollResult:
-        """They may have changed while nobody looked; and Entra takes a while to know a new secret everywhere."""
+        """Checks for new credentials after a restart, and retries pending ones, which Entra may not accept yet."""
         text = self._text(NEXT_CONFIG) or self._text(CURRENT_CONFIG)
         config, version = stored_config.parse_config(text), stored_config.parse_version(text)
         try:
             secret = self._pending_secret or self._fetch_secret(config)
         except ProviderRequestError:
-            return result  # it is looked at again with the next answer
+            return result  # checked again at the next poll
         self._credentials_compared = True
         if not secret or not self._check_secret(config, version, secret):
             return result
@@ -169,7 +167,7 @@ class ConfigReceiver:
 
 
 def _check(text: str, origin: str) -> None:
-    """Raise when it is no configuration, or one with which this node could not ask for the next."""
+    """Raises ConfigError if the configuration is invalid or lacks the identity to poll the provider."""
     config = load_text(text, origin, {}, {}).config
     if config.continuous_monitoring or config.azure.service_principal:
         require_identity(config)

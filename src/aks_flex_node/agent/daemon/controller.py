@@ -1,7 +1,7 @@
-"""The daemon's controller: takes events of the poller, the file watcher and the job runner from one queue,
-and decides what is next.
+"""The daemon's controller: processes events of the poller, the file watcher and the job runner from one queue,
+checks health and drift, and starts jobs.
 
-Also the sd_notify client through which systemd supervises it.
+Also contains the sd_notify client through which systemd supervises the daemon.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.session import ControllerEvent
 
 
-HEALTH_SECONDS = 30.0  # between two looks at the node, its services and its certificate
-SETTLE_SECONDS = 0.5  # whoever changes one file often changes some more
-DRIFT_MIN_SECONDS = 5.0  # between two looks at everything, however often somebody touches something
+HEALTH_SECONDS = 30.0  # between health checks
+SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
+DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
 MAX_WAIT_SECONDS = 15.0
 
 
 def run_daemon() -> None:
-    """Runs the daemon in this process until systemd, or somebody at a terminal, says stop."""
-    context.require_root("follow a node's configuration")
+    """Runs the daemon in this process until it receives SIGTERM or SIGINT."""
+    context.require_root()
     context.require_node()
     if is_held(DAEMON_LOCK):
         raise BusyError(
             "daemon-already-running",
-            "Another aks-flex-node follows the configuration of this machine already.",
-            "`systemctl status aks-flex-node` shows it; stop it first to follow in the foreground.",
+            "The aks-flex-node daemon is already running on this machine.",
+            "To run it in the foreground, stop the service first: `systemctl stop aks-flex-node`.",
         )
     with exclusive(DAEMON_LOCK):
         run_controller(lambda on_event: open_session(open_managed_node(), on_event), SystemdNotifier())
@@ -55,7 +55,7 @@ def run_daemon() -> None:
 def run_controller(
     open_session: Callable[[Callable[[ControllerEvent], None]], Session], notifier: SystemdNotifier
 ) -> None:
-    """Runs a controller until SIGTERM or SIGINT. One that comes while the first session is opened counts, too."""
+    """Runs a controller until SIGTERM or SIGINT, including signals received while the first session opens."""
     events: queue.SimpleQueue[ControllerEvent] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: events.put(StopRequest()))
@@ -66,11 +66,11 @@ def run_controller(
 class Controller:
     open_session: Callable[[Callable[[ControllerEvent], None]], Session]  # after each change of configuration
     notifier: SystemdNotifier
-    is_busy: Callable[[], bool] = is_held  # somebody is at work by hand
+    is_busy: Callable[[], bool] = is_held  # another command is changing the machine
     clock: Callable[[], float] = time.monotonic
     events: queue.SimpleQueue[ControllerEvent] = field(
         default_factory=queue.SimpleQueue
-    )  # the kind that signals may put into
+    )  # reentrant: signal handlers put events
     history: JobHistory = field(default_factory=JobHistory.empty)
     session: Session = field(init=False)
     runner: JobRunner = field(init=False)
@@ -80,7 +80,7 @@ class Controller:
         self.runner = JobRunner(self.session.node.host, self.session.node.program, self.events.put)
 
     def run(self) -> None:
-        """Until somebody says stop."""
+        """Runs until a stop request."""
         self.start()
         while self.reconcile():
             pass
@@ -90,22 +90,22 @@ class Controller:
         node = self.session.node
         self.session.start()
         if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
-            self._record_result(known)  # what did not work in an earlier life would not work in this one
+            self._record_result(known)  # keeps the backoff after a restart of the daemon
         self.notifier.ready()
-        node.log_event("following", f"following the configuration at {node.provider.endpoint.origin}")
+        node.log_event("following", f"Polling the configuration from {node.provider.endpoint.origin}.")
 
     def shut_down(self) -> None:
         self.notifier.stopping()
         self.session.close()
 
     def _reopen(self) -> None:
-        """Goes on as the configuration says that is in effect now."""
+        """Replaces the session with one for the configuration in effect."""
         self.session.close()
         self.session = self.open_session(self.events.put)
         self.session.start()
 
     def reconcile(self) -> bool:
-        """Take the next thing that happened, or what is due, and decide."""
+        """Processes one event or due check, and starts the next job; returns False to stop."""
         event: ControllerEvent | None = None
         with contextlib.suppress(queue.Empty):
             event = self.events.get(timeout=self.seconds_until_due)
@@ -114,7 +114,7 @@ class Controller:
         if event:
             self._handle(event)
         if self.session.poller.is_stuck:
-            message = "The provider has not been asked for too long: all begins anew."
+            message = "The poller is stuck. Restarting the session."
             self.session.node.log_event("poller-hangs", message, "error")
             self._reopen()
         self._check_health()
@@ -126,7 +126,7 @@ class Controller:
 
     @property
     def seconds_until_due(self) -> float:
-        """Seconds until there is something to look at. For drift nobody looks while a job runs."""
+        """Seconds until the next health or drift check. Drift is not checked while a job runs."""
         session = self.session
         due = session.health_due if self.runner.running else min(session.health_due, session.drift_due)
         return max(0.0, min(due - self.clock(), MAX_WAIT_SECONDS))
@@ -150,7 +150,7 @@ class Controller:
             session.node.log_event("standing", f"{result.state}: {result.message}".rstrip(": "), level)
         if result.changed:
             self.history.forget(JobKind.UPDATE)
-            message = f"configuration {result.version} is new"
+            message = f"Received configuration {result.version}."
             session.node.log_event("seen", message, configVersion=result.version)
 
     def _record_result(self, result: JobResult) -> None:
@@ -165,23 +165,23 @@ class Controller:
         self.session.node.log_event("work-ended", str(result), level, **fields)
         self._record_result(result)
         self.session.save()
-        self._reopen()  # also what did not succeed may have changed what is in effect
+        self._reopen()  # a failed job may also have changed the configuration in effect
         if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
-            self.history.postpone(JobKind.UPDATE, self.clock())  # it did what it could, and would not do more at once
+            self.history.postpone(JobKind.UPDATE, self.clock())  # an immediate retry would not get further
 
     def _check_health(self) -> None:
-        """How the node is, is told also while a job runs; what it has lost then may be the job's doing."""
+        """Checks the node's health, also while a job runs; lost credentials count only when no job runs."""
         session, now = self.session, self.clock()
         if now < session.health_due:
             return
         session.health_due = now + HEALTH_SECONDS
         session.health = session.node.check_health()
         if session.health.failed_services:
-            session.drift_due = min(session.drift_due, now)  # somebody may have stopped it
+            session.drift_due = min(session.drift_due, now)  # a stopped service is drift
         lost = session.health.recovery_reason and not self.runner.running
         session.credential_loss_count = session.credential_loss_count + 1 if lost else 0
         if session.credential_loss_count == 1:
-            session.health_due = now + HEALTH_SECONDS / 12  # to be sure, soon
+            session.health_due = now + HEALTH_SECONDS / 12  # confirm soon
 
     def _check_drift(self) -> None:
         session, now = self.session, self.clock()
@@ -198,10 +198,10 @@ class Controller:
         if self.is_busy():
             return
         session = self.session
-        wants = scheduler_input(
+        inputs = scheduler_input(
             session.node, session.drift, deleted=session.deleted, credentials_lost=session.credential_loss_count >= 2
         )
-        job = next_job(wants, self.history, self.clock())
+        job = next_job(inputs, self.history, self.clock())
         if job is None:
             return
         arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
@@ -214,15 +214,15 @@ class Controller:
         session.save_metrics(report)
         session.reporter.update(report)
         session.save()
-        self.notifier.alive(f"{session.state.provider_state}{f', {running} under way' if running else ''}")
+        self.notifier.alive(f"{session.state.provider_state}{f', {running} running' if running else ''}")
 
 
 class SystemdNotifier:
-    """Says nothing where nobody listens."""
+    """Sends readiness, watchdog and status notifications to systemd; does nothing without NOTIFY_SOCKET."""
 
     def __init__(self, address: str | None = None) -> None:
-        given = address if address is not None else os.environ.pop("NOTIFY_SOCKET", "")
-        self._address = f"\0{given[1:]}" if given.startswith("@") else given
+        path = address if address is not None else os.environ.pop("NOTIFY_SOCKET", "")
+        self._address = f"\0{path[1:]}" if path.startswith("@") else path
 
     def ready(self) -> None:
         self._send("READY=1")

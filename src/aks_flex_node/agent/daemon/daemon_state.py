@@ -1,4 +1,4 @@
-"""The daemon's state in following.json: read by `status`, and by the daemon after a restart."""
+"""The daemon's state in following.json, read by `status` and by the daemon after a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 
-# attribute -> key of the state file, where earlier releases chose another name
+# attribute -> key in the state file, where earlier releases used another name
 STORED_KEYS = {
     "provider_state": "standing",
     "last_answer": "asked",
@@ -38,17 +38,18 @@ class DaemonState:
     provider_state: ProviderState = ProviderState.STARTING
     message: str = ""
     since: str = ""  # when the provider state changed
-    last_answer: str = ""  # when the provider last answered as it should
-    newest_version: str = ""  # the newest configVersion that it named
-    last_applied: str = ""  # when a configuration last came into effect
-    credentials_problem: str = ""  # why new credentials are not used, if there are any
-    drift_count: int = 0  # found since the agent first stayed
-    last_drift: str = ""  # when the last was found
-    drift: tuple[str, ...] = ()  # what differs now
+    last_answer: str = ""  # time of the last successful poll
+    newest_version: str = ""  # the newest configVersion from the provider
+    last_applied: str = ""  # time of the last successful update
+    credentials_problem: str = ""  # why new credentials are not in use, if any
+    drift_count: int = 0  # total since the daemon first ran
+    last_drift: str = ""  # time of the last detection
+    drift: tuple[str, ...] = ()  # current differences
     conflicts: Conflicts = field(default_factory=Conflicts)
 
     def is_equivalent(self, other: DaemonState) -> bool:
-        """Whether it is worth no writing: for the disk's sake, when the provider answered is kept to ten minutes."""
+        """Returns whether the state need not be written again. To limit disk writes, `last_answer` is compared with
+        ten-minute precision."""
         same = replace(self, last_answer="") == replace(other, last_answer="")
         return same and self.last_answer[:15] == other.last_answer[:15]
 
@@ -62,7 +63,7 @@ class DaemonState:
 
 
 def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
-    """The stored state; a value that cannot be understood counts as none, and so does a damaged file."""
+    """Reads the stored state; uses defaults for invalid values or a damaged file."""
     try:
         document = json.loads(host.read(path) or b"{}")
         drift = tuple(str(each) for each in document.pop("drift", ()))
@@ -82,8 +83,8 @@ def read(host: Host, path: str = DAEMON_STATE) -> DaemonState:
         return DaemonState()
 
 
-def _provider_state(word: object) -> ProviderState:
-    return next((one for one in ProviderState if one.value == word), ProviderState.STARTING)
+def _provider_state(stored: object) -> ProviderState:
+    return next((one for one in ProviderState if one.value == stored), ProviderState.STARTING)
 
 
 def write(host: Host, path: str, state: DaemonState) -> None:
@@ -92,7 +93,7 @@ def write(host: Host, path: str, state: DaemonState) -> None:
 
 @dataclass
 class StateStore:
-    """Writes the state file and the metrics file when they change. A full disk is logged once, and stops nobody."""
+    """Writes the state and metrics files when they change. Logs a write error (full disk) once and continues."""
 
     host: Host
     log_error: Callable[[MachineError], None]

@@ -1,5 +1,5 @@
-"""Watches for drift while the daemon runs: what differs, what a repair may put right, and conflicts with
-another party that keeps changing the same thing.
+"""Monitors drift while the daemon runs: what differs, what a repair may change, and conflicts with another program
+that keeps changing the same files.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class DriftMonitor:
     node: ManagedNode
     conflicts: Conflicts
     found: tuple[Drift, ...] = ()
-    vpn_due: bool = False  # the VPN's certificate is about to end, or the configuration means another VPN
+    vpn_due: bool = False  # the VPN certificate must be renewed, or the VPN settings changed
     _watcher: FileWatcher | None = None
 
     def watch(self, on_change: Callable[[frozenset[str]], None]) -> None:
-        """Reports files as they change, from now on."""
+        """Starts a file watcher that calls `on_change` with changed paths."""
         self._watcher = FileWatcher(self.node.engine, on_change)
         self._watcher.start()
 
@@ -43,10 +43,10 @@ class DriftMonitor:
             self._watcher.close()
 
     def check(self) -> tuple[Drift, ...]:
-        """Compares all of the machine with its configuration; returns what was not known to differ before."""
+        """Compares the machine with its configuration; returns newly detected drift."""
         node = self.node
         if is_held() or self._is_update_in_progress():
-            return ()  # what is seen now is half of something
+            return ()  # another process is changing the machine
         node.engine.ledger = Ledger(node.host, node.engine.ledger.paths)
         self._check_vpn()
         known = {(one.subject, one.description) for one in self.found}
@@ -54,14 +54,13 @@ class DriftMonitor:
         return tuple(one for one in self.found if (one.subject, one.description) not in known)
 
     def _is_update_in_progress(self) -> bool:
-        """Whether an update has begun to change the machine and waits to be continued: then it is no drift that the
-        machine is not as the configuration before wants it."""
+        """Returns whether an interrupted update has already changed the machine; differences from the current
+        configuration are then not drift."""
         journal = update_journal.read_journal(self.node.host)
         return journal is not None and journal.stage is not UpdateStage.PREPARING
 
     def _check_vpn(self) -> None:
-        """Its certificate may be about to end, the configuration may mean another one; and a gateway may give this
-        machine another address."""
+        """Checks whether the VPN must be renewed or reconnected, and updates the machine's address."""
         host, config, engine = self.node.host, self.node.config, self.node.engine
         due = local_state.is_renewal_due(host, config, self.node.now())
         self.vpn_due = due or local_state.is_settings_changed(host, config)
@@ -69,24 +68,24 @@ class DriftMonitor:
 
     @property
     def repairable_subjects(self) -> set[str]:
-        """What a repair is to put right."""
-        found = [one for one in self.found if not (one.foreign or self._is_kept_vpn(one))]
+        """The subjects that a repair changes: drift without conflicts, foreign files and a retained VPN."""
+        found = [one for one in self.found if not (one.foreign or self._is_retained_vpn(one))]
         return {one.subject for one in found} - self._ignored_subjects
 
     @property
     def conflicting_subjects(self) -> tuple[str, ...]:
-        """What differs and is left alone, because something else changes it again and again."""
+        """The subjects that differ but are not repaired, because another program keeps changing them."""
         return tuple(sorted(self._ignored_subjects & {one.subject for one in self.found}))
 
     def begin_repair(self) -> tuple[str, ...]:
-        """Counts a repair of what differs now; returns the arguments of the repair job."""
+        """Counts a repair of the current drift; returns the arguments of the repair job."""
         subjects, version = self.repairable_subjects, self.node.versions.current
         self.conflicts = self.conflicts.for_configuration(version).with_repairs(subjects, self.node.now())
-        # What is given up with this very repair is repaired once more, and left alone from then on.
+        # A subject that becomes a conflict with this repair is repaired a last time.
         return tuple(f"{IGNORE_OPTION}{each}" for each in sorted(self._ignored_subjects - subjects))
 
-    def _is_kept_vpn(self, one: Drift) -> bool:
-        """Whether a repair leaves it as it is, because it may be the way to the cluster."""
+    def _is_retained_vpn(self, one: Drift) -> bool:
+        """Returns whether the drift is a disabled VPN, which a repair keeps because the cluster may need it."""
         return one.component == vpn_component.COMPONENT.name and not self.node.config.azure.vpn.enabled
 
     @property
@@ -100,16 +99,16 @@ CONFLICT_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Conflicts:
-    configuration: str = ""  # the version under which all of this happened
-    repaired: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # subject -> when, of late
-    given_up: Mapping[str, float] = field(default_factory=dict)  # subject -> since when it is left alone
+    configuration: str = ""  # the configuration version during the repairs
+    repaired: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # subject -> times of recent repairs
+    given_up: Mapping[str, float] = field(default_factory=dict)  # subject -> time of the last repair
 
     def for_configuration(self, configuration: str) -> Conflicts:
-        """The same under a configuration; another one is reason to try everything again."""
+        """Returns the conflicts for a configuration version; a new version resets them."""
         return self if configuration == self.configuration else Conflicts(configuration)
 
     def with_repairs(self, subjects: Iterable[str], now: float) -> Conflicts:
-        """What is known after these were repaired."""
+        """Returns the conflicts after a repair of the subjects."""
         repaired = {name: _recent_times(times, now) for name, times in self.repaired.items()}
         given_up = {name: since for name, since in self.given_up.items() if _is_recent(since, now)}
         for name in subjects:
@@ -128,9 +127,9 @@ class Conflicts:
 
 
 def parse_conflicts(document: object) -> Conflicts:
-    """What a document says; one that says nothing we understand is like none."""
+    """Parses stored conflicts; an invalid document counts as empty."""
     try:
-        assert isinstance(document, dict)  # noqa: S101 - caught below, like all that is wrong with it
+        assert isinstance(document, dict)  # noqa: S101 - caught below
         repaired = {str(name): tuple(float(one) for one in times) for name, times in document["repaired"].items()}
         given_up = {str(name): float(since) for name, since in document["givenUp"].items()}
         return Conflicts(str(document["configuration"]), repaired, given_up)
@@ -139,7 +138,7 @@ def parse_conflicts(document: object) -> Conflicts:
 
 
 def _is_recent(timestamp: float, now: float) -> bool:
-    """Whether it was within the hour. What lies ahead is from a clock that has been set back since."""
+    """Returns whether the time is within the last hour. Future times, from a clock set back since, are ignored."""
     return 0 <= now - timestamp < CONFLICT_SECONDS
 
 

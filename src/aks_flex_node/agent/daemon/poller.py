@@ -1,4 +1,4 @@
-"""Long-polls the provider in a thread of its own, with jitter between polls and backoff after failures."""
+"""Long-polls the provider in a separate thread, with jitter between polls and backoff after failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-WATCHDOG_SECONDS = 1800.0  # seconds: everything that one question may lead to has a bound, and they add up to less
+WATCHDOG_SECONDS = 1800.0  # longer than the sum of all time limits of one poll
 
 
 class Pollable(Protocol):
@@ -26,12 +26,12 @@ class Pollable(Protocol):
 class Poller:
     provider: Pollable
     backoff: PollBackoff
-    wait: Callable[[], int]  # how long an answer may be held
-    version: Callable[[], str]  # the newest that is known
-    handle: Callable[[PollResult], PollResult]  # what to do with an answer; how it stands after that
-    on_failure: Callable[[PollResult], None]  # told when that could not be done
+    wait: Callable[[], int]  # seconds of the long poll
+    version: Callable[[], str]  # the newest known configVersion
+    handle: Callable[[PollResult], PollResult]  # processes a result; returns the state after it
+    on_failure: Callable[[PollResult], None]  # called when processing failed
     clock: Callable[[], float] = time.monotonic
-    _overdue_at: float = float("inf")  # when it is to be heard of again
+    _overdue_at: float = float("inf")  # when the current poll counts as stuck
     _last_ok: bool = False
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -39,12 +39,12 @@ class Poller:
         threading.Thread(target=self._run, name="poller", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more. A question that is under way is not waited for."""
+        """Stops polling; does not wait for a poll in progress."""
         self._stopped.set()
 
     @property
     def is_stuck(self) -> bool:
-        """Whether it hangs where nothing should: a server may send its answer one byte a minute."""
+        """Whether a poll exceeds all time limits, for example because a server sends its response very slowly."""
         return self.clock() > self._overdue_at
 
     def _run(self) -> None:
@@ -52,25 +52,25 @@ class Poller:
             self._stopped.wait(self.poll_once())
 
     def poll_once(self) -> float:
-        """Ask once; seconds until the next time."""
+        """Polls once; returns the seconds until the next poll."""
         begun = self.clock()
         self._overdue_at = begun + WATCHDOG_SECONDS
-        # The first answer is not held, nor is the first after a trouble: how it stands is known at once.
+        # The first poll, and the first after a failure, return immediately, so that the state is known.
         first = not self._last_ok
         wait, took = 0 if first else self.wait(), 0.0
         try:
-            answer = self.provider.poll(self.version(), wait)
+            response = self.provider.poll(self.version(), wait)
             took = self.clock() - begun
-            verdict = answer if self._stopped.is_set() else self.handle(answer)
+            result = response if self._stopped.is_set() else self.handle(response)
         except FlexError as error:
-            verdict = self._handle_failure(error.message)
-        except Exception as error:  # whatever an answer does to us, the next question is asked
-            # What it says may hold anything, so only its kind is told.
-            verdict = self._handle_failure(f"An answer could not be dealt with ({type(error).__name__}).")
-        self._last_ok = verdict.is_ok
-        delay = self.backoff.next_delay(verdict, took, wait)
-        if first and verdict.is_ok and self.wait():
-            delay = 0.0  # and from now on answers may be held
+            result = self._handle_failure(error.message)
+        except Exception as error:  # no response may stop the polling
+            # The exception's text may contain secrets, so only its type is reported.
+            result = self._handle_failure(f"The provider's response could not be processed ({type(error).__name__}).")
+        self._last_ok = result.is_ok
+        delay = self.backoff.next_delay(result, took, wait)
+        if first and result.is_ok and self.wait():
+            delay = 0.0  # start long polling
         self._overdue_at = self.clock() + delay + WATCHDOG_SECONDS
         return delay
 
@@ -80,9 +80,9 @@ class Poller:
         return result
 
 
-MAX_DELAY_SECONDS = 300.0  # seconds between two questions, however long the provider has been away
-MIN_HELD_SECONDS = 2.0  # seconds after which an answer may have been held
-HELD_FRACTION = 4  # and the part of the time we are ready to wait: else it is a provider with too much to do
+MAX_DELAY_SECONDS = 300.0  # maximum backoff while the provider is unavailable
+MIN_HELD_SECONDS = 2.0  # minimum duration of a long poll
+HELD_FRACTION = 4  # and at least this fraction of `wait`; a faster response means that the provider is overloaded
 
 
 @dataclass
@@ -92,10 +92,10 @@ class PollBackoff:
     _failures: int = 0
 
     def next_delay(self, result: PollResult, took: float, wait: float) -> float:
-        """Seconds until the next question, after one that took so long and might have been held for `wait`."""
+        """Returns the seconds until the next poll, after one that took `took` seconds of at most `wait`."""
         if result.is_ok:
             self._failures = 0
-            # A provider that holds questions is asked again at once: that is how it tells us of news.
+            # A long poll is repeated immediately, because changes are delivered through it.
             held = wait > 0 and took >= max(MIN_HELD_SECONDS, wait / HELD_FRACTION)
             return self.rng.uniform(0.0, 0.5) if result.changed or held else self._jittered()
         if result.state is ProviderState.DELETED:
@@ -103,11 +103,11 @@ class PollBackoff:
             return self._jittered()
         self._failures += 1
         delay = min(MAX_DELAY_SECONDS, self._jittered() * float(2 ** min(self._failures - 1, 10)))
-        # Whoever asks for patience gets it, within reason, and a little more, so that not all come back at once.
-        asked = (
+        # Retry-After is limited, and jittered so that nodes do not return at the same time.
+        requested = (
             min(result.retry_after, 3600.0) + self.rng.uniform(0.0, self.interval / 3) if result.retry_after else 0.0
         )
-        return max(delay, asked)
+        return max(delay, requested)
 
     def _jittered(self) -> float:
         return self.interval + self.rng.uniform(-1.0, 1.0) * self.interval / 3

@@ -1,4 +1,4 @@
-"""Decides which job runs next, and when a failed one is retried."""
+"""Decides which job runs next and when a failed job is retried."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
     from aks_flex_node.agent.managed_node import ManagedNode
 
-RETRY_SECONDS = (60.0, 120.0, 300.0, 900.0, 1800.0)  # seconds after a job that failed, and after the next
-REFUSED_RETRY_SECONDS = 3600.0  # the cluster may have become newer
+RETRY_SECONDS = (60.0, 120.0, 300.0, 900.0, 1800.0)  # delays after consecutive failures
+REFUSED_RETRY_SECONDS = 3600.0  # the cluster may have been upgraded
 
 
 @dataclass
 class JobHistory:
-    """The last result of each kind of job, and when it may be tried again."""
+    """The last result of each kind of job, and when it may run again."""
 
     results: dict[JobKind, JobResult]
     failures: dict[JobKind, int]
@@ -52,7 +52,7 @@ class JobHistory:
             self.postpone(kind, now)
 
     def postpone(self, kind: JobKind, now: float) -> None:
-        """Not at once again, and less and less often."""
+        """Postpones the next run with backoff."""
         count = self.failures.get(kind, 0)
         self.failures[kind] = count + 1
         self.due[kind] = now + RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)]
@@ -61,25 +61,25 @@ class JobHistory:
         return now >= self.due.get(kind, 0.0)
 
     def forget(self, kind: JobKind) -> None:
-        """It is about something else now."""
+        """Resets the history of a kind of job, for example after a new configuration arrived."""
         for each in (self.results, self.failures, self.due):
             each.pop(kind, None)
 
 
-def next_job(wants: SchedulerInput, history: JobHistory, now: float) -> Job | None:
-    """The job that comes next; None when all is well, or nothing can be done now."""
-    leaving = wants.deleted or wants.unbootstrapping  # nobody repairs what is being taken apart
+def next_job(inputs: SchedulerInput, history: JobHistory, now: float) -> Job | None:
+    """Returns the next job to run, or None when no job is required or due."""
+    leaving = inputs.deleted or inputs.unbootstrapping  # no repairs during unbootstrap
     candidates = (job for job in JOBS if job.while_leaving or not leaving)
-    wanted = (job for job in candidates if job.is_wanted(wants, history.results.get(job.kind)))
-    return next((job for job in wanted if history.is_due(job.kind, now)), None)
+    required = (job for job in candidates if job.is_wanted(inputs, history.results.get(job.kind)))
+    return next((job for job in required if history.is_due(job.kind, now)), None)
 
 
 def scheduler_input(
     node: ManagedNode, drift: DriftMonitor, *, deleted: bool, credentials_lost: bool
 ) -> SchedulerInput:
-    """What is known of the node at this moment."""
+    """Collects the facts by which the scheduler decides."""
     config, versions = node.config, node.versions
-    policy = versions.desired_config(config).update_policy  # what is to come says when it may
+    policy = versions.desired_config(config).update_policy  # the policy of the pending configuration applies
     return SchedulerInput(
         deleted=deleted,
         unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
@@ -96,10 +96,10 @@ def scheduler_input(
 
 
 def has_unfinished_update(node: ManagedNode) -> bool:
-    """Whether a job was stopped half-way, or the agent's own version is still to come."""
+    """Returns whether an update was interrupted, or a self-update is pending."""
     if any(node.host.stat(path) is not None for path in (UPDATE_JOURNAL, JOURNAL_FILE)):
         return True
-    # One that stays in the foreground has no service of its own, and nobody brings it another version.
+    # A daemon in the foreground has no service and is not updated.
     has_service = managed_components(node.engine.ledger, node.config) is not SEQUENCE
     return has_service and self_update.is_due(node.host, node.config)
 
@@ -108,4 +108,4 @@ def _is_window_open(window: MaintenanceWindow, now: float) -> bool:
     try:
         return admission.next_opening(window, datetime.fromtimestamp(now, timezone.utc)) is None
     except MachineError:
-        return True  # the update itself says what is wrong with it
+        return True  # the update job reports the error

@@ -1,6 +1,6 @@
-"""What the daemon works with under one configuration: node, poller, status reporter, drift monitor and state.
+"""A session of the daemon under one configuration: node, poller, status reporter, drift monitor and state.
 
-A session is exchanged as a whole when the configuration may have changed.
+The whole session is replaced when the configuration may have changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class PollEvent:
     result: PollResult
-    credentials_problem: str | None  # why new credentials are not used; None where that is as it was
+    credentials_problem: str | None  # why new credentials are not in use; None if unchanged
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class Session:
     health: NodeHealth = field(default_factory=NodeHealth)
     health_due: float = 0.0
     drift_due: float = 0.0
-    drift_earliest: float = 0.0  # however often somebody touches something
-    credential_loss_count: int = 0  # health checks in a row that found the credentials lost
-    deleted: bool = False  # the provider said so twice, an interval apart
-    _deleted_since: float | None = None  # when the provider first said that our resource is gone
+    drift_earliest: float = 0.0  # rate limit of drift checks
+    credential_loss_count: int = 0  # consecutive health checks with lost credentials
+    deleted: bool = False  # confirmed by two polls, one interval apart
+    _deleted_since: float | None = None  # time of the first poll that reported the deletion
     _agent_confirmed: bool = False
 
     def start(self) -> None:
@@ -87,12 +87,12 @@ class Session:
         if result.is_ok:
             self.state = replace(self.state, last_answer=format_utc(), newest_version=self.receiver.newest_version)
         self._record_deletion(result, now)
-        if not self._agent_confirmed:  # an agent that got as far as to poll is one that runs
+        if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
 
     def _record_deletion(self, result: PollResult, now: float) -> None:
-        """It takes two such answers in a row, an interval apart: what happens then cannot be taken back."""
+        """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted."""
         if result.state is not ProviderState.DELETED:
             self._deleted_since, self.deleted = None, False
         elif self._deleted_since is None:
@@ -124,7 +124,7 @@ def open_session(
     on_event: Callable[[ControllerEvent], None],
     make_monitor: Callable[[ManagedNode, Conflicts], DriftMonitor] = DriftMonitor,
 ) -> Session:
-    """A session for the configuration in effect; it takes up the state that an earlier one has stored."""
+    """Opens a session for the configuration in effect, with the stored state of the previous session."""
     store = StateStore(node.host, lambda error: node.log_event(error.name, error.message, "warning"))
     state, settings = store.load(), node.config.provider
     receiver = ConfigReceiver(

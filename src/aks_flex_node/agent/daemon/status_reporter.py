@@ -1,5 +1,5 @@
-"""Status reports for the provider: gathered from what the daemon knows, and sent in a thread of their own, at once
-after a change, else as a heartbeat.
+"""Collects status reports and sends them to the provider in a separate thread: immediately after a change, else as a
+heartbeat.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 HEARTBEAT_SECONDS = 300.0
-RETRY_SECONDS = (5.0, 15.0, 60.0, 180.0)  # seconds after a report that did not arrive, and after the next
-MAX_RETRY_AFTER = 3600.0  # seconds: no provider asks for more
-MIN_INTERVAL = 1.0  # between two reports, however much there is to tell
+RETRY_SECONDS = (5.0, 15.0, 60.0, 180.0)  # delays after consecutive failures
+MAX_RETRY_AFTER = 3600.0  # upper limit of Retry-After, in seconds
+MIN_INTERVAL = 1.0  # minimum seconds between reports
 
 
 def report_input(
@@ -55,7 +55,7 @@ def report_input(
 
 
 def _failed_update(node: ManagedNode) -> JobResult | None:
-    """The version that is wanted, if it was tried and did not work."""
+    """Returns the result of the pending version if its update was rolled back."""
     known = update_journal.read_failure(node.host)
     if known is None or known.version != node.versions.next:
         return None
@@ -64,7 +64,7 @@ def _failed_update(node: ManagedNode) -> JobResult | None:
 
 
 def _agent_failure(node: ManagedNode, update: JobResult | None) -> str:
-    """Why the version of the agent that is wanted does not run: it did not work, or could not be had yet."""
+    """Returns why the configured agent version does not run: it failed, or could not be installed yet."""
     if known := self_update.failure_reason(node.host, node.config):
         return known
     late = update and update.result is JobStatus.FAILED and update.version == node.versions.current
@@ -83,7 +83,7 @@ class StatusReporter:
     _stopped: bool = False
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="teller", daemon=True).start()
+        threading.Thread(target=self._run, name="status-reporter", daemon=True).start()
 
     def stop(self) -> None:
         with self._changed:
@@ -91,7 +91,7 @@ class StatusReporter:
             self._changed.notify()
 
     def update(self, report: dict[str, Any]) -> None:
-        """From now on this is how the node is. Only the latest word counts."""
+        """Replaces the report to send; only the latest one is sent."""
         with self._changed:
             if report != self._latest:
                 self._latest = report
@@ -100,7 +100,7 @@ class StatusReporter:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to tell now."""
+        """Whether a report must be sent now."""
         return bool(self._latest) and self.clock() >= self._due
 
     def _run(self) -> None:
@@ -116,15 +116,15 @@ class StatusReporter:
     def send(self, report: dict[str, Any]) -> None:
         try:
             self.provider.post_action("reportStatus", report)
-        except ProviderRequestError as without:
-            self._schedule_next(report, failed=True, retry_after=without.result.retry_after or 0.0)
-        except Exception:  # whatever becomes of one report, there is a next; the polls say what is wrong
+        except ProviderRequestError as error:
+            self._schedule_next(report, failed=True, retry_after=error.result.retry_after or 0.0)
+        except Exception:  # a failed report must not stop the thread; the poller reports the cause
             self._schedule_next(report, failed=True)
         else:
             self._schedule_next(report, failed=False)
 
     def _schedule_next(self, report: dict[str, Any], *, failed: bool, retry_after: float = 0.0) -> None:
-        """When there is to be another."""
+        """Schedules the next report: a heartbeat after success, a retry with backoff after a failure."""
         with self._changed:
             now = self.clock()
             self._soonest = now + MIN_INTERVAL

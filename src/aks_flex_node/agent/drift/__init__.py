@@ -1,1 +1,1 @@
-"""Drift: how the machine differs from its configuration, and who else changes it."""
+"""Drift: detects differences of the machine from its configuration, and watches files for changes."""

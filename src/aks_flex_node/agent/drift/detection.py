@@ -1,6 +1,4 @@
-"""Compares the machine with its configuration, on one cached snapshot of the host, and describes each difference
-in a sentence.
-"""
+"""Detects drift: compares a snapshot of the machine with its configuration and describes each difference."""
 
 from __future__ import annotations
 
@@ -45,9 +43,9 @@ DEV_NULL = "/dev/null"
 
 
 def describe(action: Action, facts: Facts) -> str:
-    """What is wrong with the subject of an action."""
+    """Describes how the subject of an action differs from the desired state."""
     descriptions = (about(action, facts) for about in (_describe_path, _describe_kernel, _describe_unit))
-    return next((description for description in descriptions if description), f"is not as it should be: {action}")
+    return next((description for description in descriptions if description), f"differs: {action}")
 
 
 def _describe_path(action: Action, facts: Facts) -> str:
@@ -55,24 +53,24 @@ def _describe_path(action: Action, facts: Facts) -> str:
         case WriteFile(path, content, mode):
             return _describe_file(facts.entries.get(path), mode, same=facts.contents.get(path) == content)
         case MakeDirectory(path, mode):
-            return _describe_entry(facts.entries.get(path), mode) or "is no directory"
+            return _describe_entry(facts.entries.get(path), mode) or "is not a directory"
         case MakeLink(path, target):
-            return f"does not lead to {target}" if facts.entries.get(path) else "is missing"
+            return f"does not point to {target}" if facts.entries.get(path) else "is missing"
         case PlaceTree(_, path):
             return f"is damaged: {facts.damage.get(path, '')}"
         case Remove() | RemoveTree():
-            return "is left over"
+            return "should not exist"
     return ""
 
 
 def _describe_kernel(action: Action, facts: Facts) -> str:
     match action:
         case SetSysctl(key, value):
-            return f"is {facts.sysctls.get(key)} and not {value}"
+            return f"is {facts.sysctls.get(key)} instead of {value}"
         case LoadModule():
             return "is not loaded"
         case SwapOff():
-            return "is swapped to"
+            return "is in use as swap"
     return ""
 
 
@@ -83,11 +81,11 @@ def _describe_unit(action: Action, facts: Facts) -> str:
         case EnableUnit():
             return "is disabled"
         case RestartUnit(name):
-            return "runs a program that was replaced" if name in facts.replaced else "runs with older settings"
+            return "runs a replaced program" if name in facts.replaced else "runs with outdated settings"
         case StopUnit() | DisableUnit():
-            return "is left over"
+            return "should not exist"
         case ReloadUnits():
-            return "has not read our unit files as they are"
+            return "has not loaded the current unit files"
     return ""
 
 
@@ -95,20 +93,20 @@ def _describe_file(entry: FileEntry | None, mode: int, *, same: bool) -> str:
     if entry and entry.kind is EntryKind.LINK:
         return "is masked" if entry.target == DEV_NULL else f"is a link to {entry.target}"
     if entry and entry.kind is not EntryKind.FILE:
-        return "is no file"
+        return "is not a file"
     wrong = _describe_entry(entry, mode)
-    return ", ".join(one for one in (wrong, "" if same or entry is None else "has other content") if one)
+    return ", ".join(one for one in (wrong, "" if same or entry is None else "has different content") if one)
 
 
 def _describe_entry(entry: FileEntry | None, mode: int) -> str:
     if entry is None:
         return "is missing"
-    wrong = [] if entry.mode == mode else [f"has mode {entry.mode:04o} and not {mode:04o}"]
-    return ", ".join([*wrong, *([] if entry.roots else ["does not belong to root"])])
+    wrong = [] if entry.mode == mode else [f"has mode {entry.mode:04o} instead of {mode:04o}"]
+    return ", ".join([*wrong, *([] if entry.roots else ["is not owned by root"])])
 
 
 class HostSnapshot:
-    """A host at one moment. It is for looking alone: what it has seen would be wrong after any change."""
+    """A read-only view of a host that caches files and units, so that one comparison sees a consistent state."""
 
     def __init__(self, host: Host, units: Iterable[str] = ()) -> None:
         self._host = host
@@ -143,19 +141,19 @@ class HostSnapshot:
         return self._units.get(name) or self._host.unit(name)
 
     def apply(self, action: Action) -> None:
-        raise AssertionError(f"{action}: whoever glances changes nothing")
+        raise AssertionError(f"{action}: a snapshot is read-only")
 
 
 def read_units(host: Host, names: Iterable[str]) -> dict[str, UnitState]:
-    """What systemd says of several units at once; those that it says nothing of are left out."""
-    wanted = sorted(set(names))
-    if not wanted or not host.live:
+    """Reads several units with one `systemctl show`; omits units without output."""
+    units = sorted(set(names))
+    if not units or not host.live:
         return {}
-    return parse_units(host.query("systemctl", "show", *wanted, "-p", ",".join(("Id", *UNIT_PROPERTIES))).out)
+    return parse_units(host.query("systemctl", "show", *units, "-p", ",".join(("Id", *UNIT_PROPERTIES))).out)
 
 
 def parse_units(text: str) -> dict[str, UnitState]:
-    """`systemctl show` of several units: a block for each, with an empty line between."""
+    """Parses the output of `systemctl show` for several units: blocks separated by empty lines."""
     blocks = [block for block in text.split("\n\n") if block.strip()]
     named = {_unit_id(block): block for block in blocks}
     return {name: parse_unit(name, block) for name, block in named.items() if name}
@@ -173,69 +171,77 @@ UNIT_DIRS = ("/etc/systemd/system", "/etc/systemd/system.control", "/run/systemd
 @dataclass(frozen=True)
 class Drift:
     component: str
-    subject: str  # a path, a unit, a kernel setting
-    description: str  # what is wrong with it, as a person would say it, with its subject
-    diff: str = ""  # of text files: what should be there against what is
-    foreign: bool = False  # it is somebody else's, and not ours to take away
+    subject: str  # a path, a unit or a kernel setting
+    description: str  # a sentence about the subject
+    diff: str = ""  # of text files: desired against observed content
+    foreign: bool = False  # not created by the agent, so not removed by a repair
 
 
 def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple[Drift, ...]:
-    """Everything that a repair would change, and what others have put beside our units. It only looks."""
+    """Returns everything that a repair would change, and foreign drop-ins of the agent's units. Read-only."""
     specs = [component.desired(engine.config, engine.machine) for component in components]
     names = [one.name for spec in specs for one in spec.resources if isinstance(one, Service)]
-    glance = HostSnapshot(engine.host, names)
-    looking = replace(engine, host=glance)
-    plans = [looking.plan(component) for component in components]
+    snapshot = HostSnapshot(engine.host, names)
+    observer = replace(engine, host=snapshot)
+    plans = [observer.plan(component) for component in components]
     own = [
         Drift(
-            "systemd" if isinstance(action, ReloadUnits) else plan.component, *_describe_action(plan, action, glance)
+            "systemd" if isinstance(action, ReloadUnits) else plan.component,
+            *_describe_action(plan, action, snapshot),
         )
         for plan, action in distinct_actions(plans)
         if _is_own_drift(plan, action, engine.ignored_paths)
     ]
-    return tuple(dict.fromkeys((*own, *_foreign_dropins(engine, plans, glance))))
+    return tuple(dict.fromkeys((*own, *_foreign_dropins(engine, plans, snapshot))))
 
 
 def _describe_action(plan: ComponentPlan, action: Action, host: Host) -> tuple[str, str, str]:
-    about = action.subject or "systemd"
-    return about, f"{about} {describe(action, plan.facts)}", _diff(action, host)
+    subject = action.subject or "systemd"
+    return subject, f"{subject} {describe(action, plan.facts)}", _diff(action, host)
 
 
-def _is_own_drift(plan: ComponentPlan, action: Action, left_alone: frozenset[str]) -> bool:
-    """What only follows from something else that is wrong is no drift of its own."""
+def _is_own_drift(plan: ComponentPlan, action: Action, ignored: frozenset[str]) -> bool:
+    """Returns False for actions that only follow from other drift: reloads, restarts, parent directories."""
     others = [one for one in plan.actions if not isinstance(one, ReloadUnits | RestartUnit)]
     if isinstance(action, ReloadUnits):
         return not others
     if isinstance(action, RestartUnit):
         inputs = {path for one in plan.spec.resources if isinstance(one, Service) for path in one.inputs}
-        return not inputs & (left_alone | {one.subject for one in others})
+        return not inputs & (ignored | {one.subject for one in others})
     return not (isinstance(action, MakeDirectory) and _is_parent_dir(plan, action))
 
 
 def _is_parent_dir(plan: ComponentPlan, made: MakeDirectory) -> bool:
-    """A directory that is made only because something is missing in it."""
+    """Returns whether a directory is created only for something in it."""
     return made.path not in plan.spec.paths
 
 
 def _diff(action: Action, host: Host) -> str:
-    """How a file differs from what it should be; of a secret one, and of one that is no text, nothing is told."""
+    """Returns the diff of a text file; empty for secret or binary files."""
     if not isinstance(action, WriteFile) or action.secret:
         return ""
     try:
-        found, wanted = (host.read(action.path) or b"").decode(), action.content.decode()
+        observed, desired = (host.read(action.path) or b"").decode(), action.content.decode()
     except UnicodeDecodeError:
         return ""
-    lines = list(difflib.unified_diff(wanted.splitlines(), found.splitlines(), "wanted", "found", "", "", 1, ""))
+    lines = list(
+        difflib.unified_diff(desired.splitlines(), observed.splitlines(), "desired", "observed", "", "", 1, "")
+    )
     shown = [line[:MAX_DIFF_WIDTH] for line in lines[:MAX_DIFF_LINES]]
     return "\n".join([*shown, *(["…"] if len(lines) > MAX_DIFF_LINES else [])])
 
 
 def _foreign_dropins(engine: Engine, plans: Sequence[ComponentPlan], host: Host) -> Iterator[Drift]:
-    """Drop-ins of others that change what our units do."""
+    """Yields drop-ins of the agent's units that the agent did not write."""
     ours = {path for plan in plans for path in plan.spec.paths}
     for plan in plans:
         for unit in (one.name for one in plan.spec.resources if isinstance(one, Service)):
             for folder in (f"{directory}/{unit}.d" for directory in UNIT_DIRS):
                 paths = [f"{folder}/{name}" for name in host.list_dir(folder) if name.endswith(".conf")]
                 for path in (one for one in paths if one not in ours and one not in engine.ignored_paths):
-                    yield Drift(plan.component, path, f"{path} changes {unit} and is not ours", foreign=True)
+                    yield Drift(
+                        plan.component,
+                        path,
+                        f"{path} changes {unit} and is not managed by aks-flex-node",
+                        foreign=True,
+                    )

@@ -1,7 +1,7 @@
-"""Reports changes of the files that components manage, by inotify: the paths to watch, the watcher, and its thread.
+"""Reports changes of the files that components manage, using inotify: the paths to watch, the watcher, its thread.
 
-Directories are watched, not files, because a replaced file is another file; so are the directories above them,
-so that one that is moved, removed or created again is noticed.
+Watches directories instead of files, because a replaced file is a new inode. Also watches their parent directories,
+to detect directories that are moved, removed or recreated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ONLYDIR, MASK_ADD = 0x1000000, 0x20000000
 APPEARED, DISAPPEARED = MOVED_TO | CREATE, MOVED_FROM | DELETE
 ENTRY_CHANGES = APPEARED | DISAPPEARED | DELETE_SELF | MOVE_SELF
 ALL_CHANGES = ENTRY_CHANGES | CLOSE_WRITE | ATTRIB
-DIRECTORY_GONE = DELETE_SELF | MOVE_SELF | UNMOUNT | IGNORED  # the directory is not at its path any more
+DIRECTORY_GONE = DELETE_SELF | MOVE_SELF | UNMOUNT | IGNORED  # the directory was moved or removed
 HEADER = struct.Struct("iIII")
 READ_BYTES = 1 << 16
 
@@ -53,29 +53,29 @@ READ_BYTES = 1 << 16
 class InotifyEvent:
     watch: int
     mask: int
-    name: str  # nothing when it is about the directory itself
+    name: str  # empty for events of the directory itself
 
 
 def open_inotify() -> int:
-    """A descriptor to read notices from."""
+    """Opens an inotify descriptor."""
     return _check_result(_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC), "inotify")
 
 
 def add_watch(descriptor: int, path: str, mask: int) -> int:
-    """Ask for notices about a directory; by the number that comes back they are known.
+    """Watches a directory; returns the watch number that its events have.
 
-    A directory that is reached by two paths has one number, and is watched for what both want.
+    A directory that is reached by two paths has one number, with the masks of both.
     """
-    wanted = mask | ONLYDIR | MASK_ADD
-    return _check_result(_library().inotify_add_watch(descriptor, os.fsencode(path), wanted), path)
+    flags = mask | ONLYDIR | MASK_ADD
+    return _check_result(_library().inotify_add_watch(descriptor, os.fsencode(path), flags), path)
 
 
 def remove_watch(descriptor: int, watch: int) -> None:
-    _library().inotify_rm_watch(descriptor, watch)  # one that is gone by itself is gone
+    _library().inotify_rm_watch(descriptor, watch)  # errors are ignored: the kernel may have removed the watch
 
 
 def read_events(descriptor: int) -> Iterator[InotifyEvent]:
-    """All notices that are there now."""
+    """Yields all available events without blocking."""
     while True:
         try:
             block = os.read(descriptor, READ_BYTES)
@@ -104,22 +104,22 @@ def _check_result(result: int, about: str) -> int:
 
 
 class PathWatcher:
-    """Watches paths; one that ends with a slash stands for everything that is in that directory."""
+    """Watches paths; a path that ends with a slash means all entries of that directory."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = frozenset(paths)
         self._parents = {path.rpartition("/")[0] or "/" for path in self._paths}
         self._folders = {"/", *self._parents, *(folder for path in self._paths for folder in parent_dirs(path))}
-        self._watches: dict[str, int] = {}  # of directories; two paths may lead to one
-        self._lock = threading.Lock()  # one thread waits, and another may drain
+        self._watches: dict[str, int] = {}  # directory -> watch number; two paths may have the same
+        self._lock = threading.Lock()  # one thread waits, and another may close
         self._closed = False
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.problem = ""  # why it does not see everything; the comparison by the clock still does
+        self.problem = ""  # why not everything is watched; periodic drift checks still detect changes
         self._inotify = self._open()
         self._watch()
 
     def wait(self, seconds: float) -> frozenset[str]:
-        """The paths of interest that were touched; none when nothing was in this time, or when it was closed."""
+        """Returns the changed paths; empty after the time limit or when closed."""
         end = time.monotonic() + seconds
         while not self._closed:
             left = end - time.monotonic()
@@ -132,7 +132,7 @@ class PathWatcher:
         return frozenset()
 
     def close(self) -> None:
-        """May be called from another thread: a wait ends, and so does every later one."""
+        """Ends the current wait and all later ones; may be called from another thread."""
         with self._lock:
             self._closed = True
             if self._wakeup >= 0:
@@ -162,44 +162,44 @@ class PathWatcher:
     def _touched(self) -> frozenset[str]:
         with self._lock:
             touched: set[str] = set()
-            for notice in list(read_events(self._inotify)) if self._inotify >= 0 else ():
-                touched |= self._paths_of(notice)
+            for event in list(read_events(self._inotify)) if self._inotify >= 0 else ():
+                touched |= self._paths_of(event)
             return frozenset(touched | self._watch())
 
-    def _paths_of(self, notice: InotifyEvent) -> set[str]:
-        """The paths of interest that a notice is about."""
-        if notice.mask & OVERFLOW:
+    def _paths_of(self, event: InotifyEvent) -> set[str]:
+        """Returns the watched paths that an event affects."""
+        if event.mask & OVERFLOW:
             return self._forget_directory("/") | set(self._paths)
         found: set[str] = set()
-        for folder in [folder for folder, watch in self._watches.items() if watch == notice.watch]:
-            found |= self._paths_in(folder, notice)
+        for folder in [folder for folder, watch in self._watches.items() if watch == event.watch]:
+            found |= self._paths_in(folder, event)
         return found
 
-    def _paths_in(self, folder: str, notice: InotifyEvent) -> set[str]:
-        path = f"{folder.rstrip('/')}/{notice.name}" if notice.name else folder
-        if notice.mask & DIRECTORY_GONE:
+    def _paths_in(self, folder: str, event: InotifyEvent) -> set[str]:
+        path = f"{folder.rstrip('/')}/{event.name}" if event.name else folder
+        if event.mask & DIRECTORY_GONE:
             return self._forget_directory(folder)
-        if notice.name and path in self._folders and notice.mask & (APPEARED | DISAPPEARED):
+        if event.name and path in self._folders and event.mask & (APPEARED | DISAPPEARED):
             return self._forget_directory(path)
-        whole = notice.name and f"{folder}/" in self._paths
+        whole = event.name and f"{folder}/" in self._paths
         return {path} if whole or path in self._paths else set()
 
     def _forget_directory(self, folder: str) -> set[str]:
-        """A directory has come, has gone, or another has taken its place: it is watched anew, with all in it."""
+        """Drops the watches of a directory that was created, removed or replaced; returns the watched paths in it."""
         start = f"{folder.rstrip('/')}/"
         for path in [one for one in self._watches if one == folder or one.startswith(start)]:
             remove_watch(self._inotify, self._watches.pop(path))
         return {path for path in self._paths if path == folder or path.startswith(start)}
 
     def _watch(self) -> set[str]:
-        """Watch every directory that is there and is not watched; what is in it may have come before the watch."""
+        """Adds missing watches; returns the paths in newly watched directories, which may have changed before."""
         fresh: set[str] = set()
         for folder in sorted(self._folders - set(self._watches)) if self._inotify >= 0 else ():
             mask = ALL_CHANGES if folder in self._parents else ENTRY_CHANGES
             try:
                 self._watches[folder] = add_watch(self._inotify, folder, mask)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # what is above it tells when it comes
+                continue  # the watch of a parent directory reports its creation
             except OSError as error:
                 self.problem = f"{folder} is not watched: {error.strerror}"
                 continue
@@ -218,7 +218,7 @@ WANTS_DIR = "/etc/systemd/system/multi-user.target.wants"
 
 
 def watch_paths(engine: Engine, components: Sequence[Component] = ALL) -> frozenset[str]:
-    """Kernel settings are not among them: nobody is told when these change, so they are compared by the clock."""
+    """Returns the paths to watch. Kernel settings have no change events and are only compared periodically."""
     specs = [component.desired(engine.config, engine.machine) for component in components]
     return frozenset(path for spec in specs for one in spec.resources for path in _paths(one, engine.host))
 
@@ -235,7 +235,7 @@ def _paths(resource: Resource, host: Host) -> Iterator[str]:
 
 
 def _program_paths(program: ProgramTree, host: Host) -> Iterator[str]:
-    """The files of an installed program, and the directories that they lie in."""
+    """Yields the files of an installed program and their directories."""
     try:
         names = list(json.loads(host.read(f"{program.path}/{MANIFEST}") or b"{}")["files"])
     except (ValueError, KeyError, TypeError):
@@ -246,7 +246,7 @@ def _program_paths(program: ProgramTree, host: Host) -> Iterator[str]:
 
 
 WAIT_SECONDS = 3600.0
-PAUSE_SECONDS = 0.5  # a file that is written a thousand times a second is no reason for a thousand words
+PAUSE_SECONDS = 0.5  # limits the rate of reports
 
 
 class FileWatcher:
@@ -256,7 +256,7 @@ class FileWatcher:
         self._stopped = threading.Event()
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="lookout", daemon=True).start()
+        threading.Thread(target=self._run, name="file-watcher", daemon=True).start()
 
     def close(self) -> None:
         self._watcher.close()
@@ -268,4 +268,4 @@ class FileWatcher:
             if paths and not self._stopped.is_set():
                 self._on_change(paths)
                 self._stopped.wait(PAUSE_SECONDS)
-        self._watcher.wait(0.0)  # one that was closed gives back what it holds when somebody waits for it
+        self._watcher.wait(0.0)  # releases the descriptors of the closed watcher

@@ -1,1 +1,1 @@
-"""What jobs leave on disk for the daemon, `status` and the next job: their results, and the journal of an update."""
+"""Files that jobs write for the daemon, `status` and the next job: results and the update journal."""

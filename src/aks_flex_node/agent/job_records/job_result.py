@@ -1,4 +1,4 @@
-"""The result of a job: written by the process that ran it, read by the daemon and by `status`."""
+"""The result of a job, written by the job's process and read by the daemon and `status`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
-STORED_KEYS = {"retryable": "again"}  # attribute -> key of the result file, where earlier releases chose another name
+STORED_KEYS = {"retryable": "again"}  # attribute -> key in the result file, where earlier releases used another name
 
 
 class JobKind(Enum):
-    """What a job does. The values are words of the command `work` and stand in the result file."""
+    """The kinds of jobs. The values are arguments of the command `job` and are stored in the result file."""
 
     UPDATE = "update"
     REPAIR = "repair"
     RECOVER = "recover"
     UNBOOTSTRAP = "leave"
     RENEW_VPN = "connect"
-    ADOPTED = "earlier"  # started before the daemon was: of which kind it is, only its result says
+    ADOPTED = "earlier"  # started before the daemon; its kind is known only from its result
 
     def __str__(self) -> str:
         return self.value
 
 
 class JobStatus(Enum):
-    DONE = "done"  # the machine is as it should be
-    DEFERRED = "waits"  # for a maintenance window, or because updates are paused
-    REFUSED = "refused"  # it would be a downgrade or break the skew policy; nothing was touched
-    FAILED = "failed"  # nothing was changed, or the machine could not be brought further; it is tried again
-    ROLLED_BACK = "rolled-back"  # it was tried, did not work, and the machine is as it was
+    DONE = "done"  # the machine is in the desired state
+    DEFERRED = "waits"  # until the maintenance window opens or updates are resumed
+    REFUSED = "refused"  # for example a downgrade or a version skew violation; nothing was changed
+    FAILED = "failed"  # not completed; retried if `retryable`
+    ROLLED_BACK = "rolled-back"  # applied, failed the health check, and reverted
 
     def __str__(self) -> str:
         return self.value
@@ -45,10 +45,10 @@ class JobStatus(Enum):
 class JobResult:
     kind: JobKind
     result: JobStatus
-    reason: str = ""  # one word for a condition: MaintenanceWindowClosed, SkewViolation, service-failed, …
-    message: str = ""  # the real cause, in a person's words
+    reason: str = ""  # condition reason or error name: MaintenanceWindowClosed, SkewViolation, service-failed, …
+    message: str = ""  # the cause, for users
     hint: str = ""
-    version: str = ""  # the configVersion that it was about
+    version: str = ""  # the configVersion of an update
     retryable: bool = False  # whether the same may work later
     at: str = field(default_factory=format_utc)
 
@@ -65,7 +65,7 @@ class JobResult:
 
 
 def read_result(host: Host, path: str) -> JobResult | None:
-    """The last outcome; None when there is none that can be read."""
+    """Reads the last result; None when it does not exist or is invalid."""
     try:
         document = json.loads(host.read(path) or b"")
         stored = {name: STORED_KEYS.get(name, name) for name in JobResult.__dataclass_fields__}

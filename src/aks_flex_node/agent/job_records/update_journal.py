@@ -1,4 +1,4 @@
-"""The journal of an update in progress, which survives a crash, and the record of the last failed one."""
+"""The journal of an update in progress, which survives a crash, and the record of the last failed update."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 class UpdateStage(Enum):
-    PREPARING = "preparing"  # nothing but the Node is touched: it may be cordoned
-    APPLYING = "applying"  # and proving
+    PREPARING = "preparing"  # the machine is unchanged; the Node may be cordoned
+    APPLYING = "applying"  # includes the health check
     ROLLING_BACK = "rolling-back"
 
 
 @dataclass(frozen=True)
 class NodeBaseline:
-    """How the node was before anything was touched."""
+    """Versions and pods of the node before the update."""
 
-    kubelet: str = ""  # versions, as the Node shows them
+    kubelet: str = ""  # versions from the Node's status
     runtime: str = ""
-    pods: Mapping[str, str] = field(default_factory=dict)  # that ran and stayed: uid -> namespace/name
+    pods: Mapping[str, str] = field(default_factory=dict)  # running and not drained: uid -> namespace/name
 
 
 @dataclass(frozen=True)
 class RollbackCause:
-    """Why it was given up."""
+    """Why an update was rolled back."""
 
     name: str
     message: str
     hint: str = ""
-    passing: bool = False  # it is not the configuration's fault: the same may work later
+    passing: bool = False  # not caused by the configuration, so the update is retried
 
     @classmethod
     def of(cls, error: FlexError, *, passing: bool = False) -> RollbackCause:
@@ -49,10 +49,10 @@ class RollbackCause:
 
 @dataclass(frozen=True)
 class UpdateJournal:
-    identity: str  # of the configuration that is taken on
+    identity: str  # of the configuration being applied
     version: str
     stage: UpdateStage = UpdateStage.PREPARING
-    services: tuple[str, ...] = ()  # that are restarted
+    services: tuple[str, ...] = ()  # restarted by the update
     before: NodeBaseline = field(default_factory=NodeBaseline)
     cause: RollbackCause | None = None
     began: str = field(default_factory=format_utc)
@@ -71,7 +71,7 @@ class FailedUpdate:
 
 
 def read_journal(host: Host) -> UpdateJournal | None:
-    """The update that is under way; None when none is."""
+    """Reads the journal; None when no update is in progress."""
     try:
         document = json.loads(host.read(UPDATE_JOURNAL) or b"")
         cause = document.pop("cause")
@@ -94,7 +94,7 @@ def write_journal(host: Host, journal: UpdateJournal) -> None:
 
 
 def supersede_journal(host: Host) -> None:
-    """A person brings another configuration: all that is left of an update is to let pods come again."""
+    """Resets the journal when an operator applies another configuration; the next run only uncordons the node."""
     if journal := read_journal(host):
         write_journal(host, journal.at(UpdateStage.PREPARING, cause=None))
 
@@ -104,7 +104,7 @@ def remove_journal(host: Host) -> None:
 
 
 def read_failure(host: Host) -> FailedUpdate | None:
-    """The configuration that was tried last and did not work; None when there is none."""
+    """Reads the record of the last failed update, or None."""
     try:
         document = json.loads(host.read(FAILED_CONFIG) or b"")
         names = {"configVersion": "version"}

@@ -1,6 +1,6 @@
-"""The recover job: a node that lost its certificate, its kubeconfig or its Node joins again with a new token.
+"""The recover job: restores a node that lost its certificate, its kubeconfig or its Node by joining again.
 
-The new token is there before the kubelet is restarted with it.
+A new token is installed before the kubelet is restarted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def run_recovery(progress: ProgressReporter) -> JobResult:
-    """Recovers this machine's credentials, where it has lost them."""
+    """Recovers this machine's credentials if they are lost."""
     with exclusive():
         config_store.finish_interrupted(RealHost())
         node = open_managed_node()
@@ -58,13 +58,12 @@ class CredentialRecovery:
     def run(self) -> JobResult:
         health = self.check_health()
         if not health.recovery_reason:
-            return JobResult(JobKind.RECOVER, JobStatus.DONE, message="The node has all it needs.")
+            return JobResult(JobKind.RECOVER, JobStatus.DONE, message="No recovery is required.")
         try:
             return self._recover(health)
-        except ProviderRequestError as without:
-            verdict = without.result
-            message = f"The provider gave no new token: {verdict.message}"
-            return JobResult(JobKind.RECOVER, JobStatus.FAILED, verdict.state.value, message, retryable=True)
+        except ProviderRequestError as error:
+            message = f"The provider did not issue a new token: {error.result.message}"
+            return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.result.state.value, message, retryable=True)
         except FlexError as error:
             return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
 
@@ -74,19 +73,19 @@ class CredentialRecovery:
             self._renew_join_credentials()
             earlier = None if health.uses_tokens else host.stat(self._certificate)
             if not health.uses_tokens and (health.expired or health.credentials_rejected or not health.lost_reason):
-                # A kubelet puts a new one beside it, and turns a link; whatever else stands there is in its way.
+                # The kubelet writes a new file and switches this link; any other file here blocks it.
                 host.apply(Remove(self._certificate))
         try:
             host.apply(RestartUnit(KUBELET_UNIT))
             self.readiness.wait_registered()
             self.readiness.wait_ready(lambda _: None)
         except FlexError:
-            if earlier and earlier.target and not health.lost_reason:  # the one that is about to end is still good
+            if earlier and earlier.target and not health.lost_reason:  # the old certificate is still valid
                 host.apply(MakeLink(self._certificate, earlier.target))
                 host.apply(RestartUnit(KUBELET_UNIT))
             raise
         self.engine.sync_to_disk()
-        message = f"The node is back: {health.recovery_reason}."
+        message = f"Node recovered: {health.recovery_reason}."
         self.engine.events.emit("recovered", message)
         return JobResult(JobKind.RECOVER, JobStatus.DONE, "Recovered", message)
 
@@ -95,20 +94,18 @@ class CredentialRecovery:
         return kubelet_credential_file(self.engine.config)
 
     def _renew_join_credentials(self) -> None:
-        """What a kubelet without a certificate shows: a new bootstrap token, or one of its Azure identity."""
+        """Renews the credentials for a join: a bootstrap token, or a token of the Azure identity."""
         auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
         if auth == "bootstrapToken":
             return self._fetch_bootstrap_token()
-        self.engine.host.apply(
-            Remove(f"{folder}/{TOKEN_CACHE_FILE}")
-        )  # it may be that one which is not accepted any more
+        self.engine.host.apply(Remove(f"{folder}/{TOKEN_CACHE_FILE}"))  # the cached token may be the rejected one
         for component in (credentials.COMPONENT, kubelet.COMPONENT):
             self.engine.apply(component)
         announce_node(self.provider)
         return None
 
     def _fetch_bootstrap_token(self) -> None:
-        """A kubelet whose certificate is not valid asks for a new one by itself, when it has a token that is."""
+        """Gets a new bootstrap token from the provider and installs it, for the kubelet to request a certificate."""
         host = self.engine.host
         known = (host.read(CURRENT_CONFIG) or b"").decode()
         url = config_urls.parse(str(self.provider.post_action("regenerateToken").get("configUrl") or ""))
@@ -117,8 +114,8 @@ class CredentialRecovery:
         if not isinstance(token, dict):
             raise FlexError(
                 "credential-not-delivered",
-                "The provider's new bundle has no bootstrap token in it.",
-                "Is this node described to join in another way? `aks-flex-rp node show` tells.",
+                "The provider's configuration does not contain a bootstrap token.",
+                "Check the authentication of the node resource with `aks-flex-rp node show`.",
                 retryable=True,
             )
         document = json.loads(known)

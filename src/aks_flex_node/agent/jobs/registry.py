@@ -1,7 +1,7 @@
-"""All jobs, most urgent first: what each does, when it is wanted, and what is said when it starts.
+"""The registry of jobs, most urgent first: how each runs, when it is required, and its log message.
 
-The command line, the scheduler and the daemon's log read this list. What a job needs is imported when it runs, in its
-own process: the daemon only decides.
+Used by the command line, the scheduler and the daemon's log. Jobs import their modules when they run, in their own
+process, so that the daemon does not load them.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.progress import ProgressReporter
 
-IGNORE_OPTION = "--leave-alone="  # of a repair: a subject that somebody else will not let us have
+IGNORE_OPTION = "--leave-alone="  # of a repair: a subject that another program keeps changing
 
 
 @dataclass(frozen=True)
 class SchedulerInput:
-    """What is known of the node at one moment."""
+    """The facts by which the scheduler decides."""
 
-    deleted: bool = False  # twice, an interval apart
-    unbootstrapping: bool = False  # it has begun to leave, and was stopped half-way
+    deleted: bool = False  # the node resource was deleted
+    unbootstrapping: bool = False  # an unbootstrap was interrupted
     may_unbootstrap: bool = True  # agent.unbootstrapOnDelete
-    next_version: str = ""  # the version that waits to be taken
-    unfinished: bool = False  # an update was stopped half-way, or the agent's own version is still to come
-    window_open: bool = True  # the maintenance window is open
-    credentials_lost: bool = False  # the node cannot speak to its cluster any more
+    next_version: str = ""  # the pending configuration version
+    unfinished: bool = False  # an update was interrupted, or a self-update is pending
+    window_open: bool = True  # the maintenance window
+    credentials_lost: bool = False  # the node cannot authenticate to its cluster
     drifted: bool = False
     repair_enabled: bool = True  # driftPolicy
     paused: bool = False
-    vpn_due: bool = False  # the certificate of the tunnel to the cluster is about to end, or another tunnel is meant
+    vpn_due: bool = False  # the VPN certificate must be renewed, or the VPN settings changed
 
 
 @dataclass(frozen=True)
 class Job:
     kind: JobKind
     start_message: str
-    is_wanted: Callable[[SchedulerInput, JobResult | None], bool]  # the second is the last result of this kind
-    run: Callable[[Sequence[str], ProgressReporter], JobResult | None]  # None: there is nobody left to tell
+    is_wanted: Callable[[SchedulerInput, JobResult | None], bool]  # second argument: the last result of this kind
+    run: Callable[[Sequence[str], ProgressReporter], JobResult | None]  # None: the daemon was removed
     on_success: Callable[[JobResult, ProgressReporter], JobResult | None] | None = (
-        None  # after success; None: all is well
+        None  # runs after success; returns a failed result or None
     )
-    while_leaving: bool = False  # also on a node that is being taken apart
+    while_leaving: bool = False  # runs also during unbootstrap
 
 
-def find_job(word: str) -> Job:
-    """The job of this name. Raises CommandUsageError when there is none."""
+def find_job(name: str) -> Job:
+    """Returns the job with this name. Raises CommandUsageError when it does not exist."""
     known = {job.kind.value: job for job in JOBS}
-    if word not in known:
+    if name not in known:
         names = ", ".join(kind.value for kind in JobKind if kind.value in known)
-        raise CommandUsageError("job-unknown", f"There is no work {word!r}.", f"There are: {names}.")
-    return known[word]
+        raise CommandUsageError("job-unknown", f"Job {name!r} does not exist.", f"Use one of: {names}.")
+    return known[name]
 
 
 def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> None:
-    """Runs one job in this process, and stores its result for the daemon that started it."""
+    """Runs a job in this process and stores its result for the daemon."""
     from aks_flex_node.host.real import RealHost
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -78,12 +78,12 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
         job_result.write_result(RealHost(), JOB_RESULT, failure)
 
 
-def _leave_wanted(wants: SchedulerInput, _last: JobResult | None) -> bool:
-    return wants.unbootstrapping or (wants.deleted and wants.may_unbootstrap)
+def _unbootstrap_required(inputs: SchedulerInput, _last: JobResult | None) -> bool:
+    return inputs.unbootstrapping or (inputs.deleted and inputs.may_unbootstrap)
 
 
-def _run_leave(_arguments: Sequence[str], progress: ProgressReporter) -> None:
-    """The same as `unbootstrap --yes`: the agent's own service goes first, and this process is not part of it."""
+def _run_unbootstrap(_arguments: Sequence[str], progress: ProgressReporter) -> None:
+    """Runs `unbootstrap --yes`. It removes the agent's service, and this process is not part of that service."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap.unbootstrap import unbootstrap_node
 
@@ -92,17 +92,17 @@ def _run_leave(_arguments: Sequence[str], progress: ProgressReporter) -> None:
     unbootstrap_node(config, progress, keep_artifacts=False, seconds=seconds)
 
 
-def _update_wanted(wants: SchedulerInput, last: JobResult | None) -> bool:
-    if wants.unfinished or not wants.next_version:
-        return wants.unfinished
-    if last is None or last.version != wants.next_version:
+def _update_required(inputs: SchedulerInput, last: JobResult | None) -> bool:
+    if inputs.unfinished or not inputs.next_version:
+        return inputs.unfinished
+    if last is None or last.version != inputs.next_version:
         return True
-    may_again = {
-        JobStatus.DEFERRED: wants.window_open and not wants.paused,
+    may_retry = {
+        JobStatus.DEFERRED: inputs.window_open and not inputs.paused,
         JobStatus.FAILED: last.retryable,
-        JobStatus.REFUSED: last.retryable,  # the cluster may have become newer
+        JobStatus.REFUSED: last.retryable,  # the cluster may have been upgraded
     }
-    return may_again.get(last.result, False)
+    return may_retry.get(last.result, False)
 
 
 def _run_update(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
@@ -132,40 +132,40 @@ def _run_repair(arguments: Sequence[str], _progress: ProgressReporter) -> JobRes
 
 
 def _run_vpn_renewal(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
-    """Have the tunnel that the configuration means, with a certificate that lasts."""
+    """Connects the configured VPN and renews its certificate."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
     with context.current_engine() as engine:
         VpnConnection(engine, progress.note).run()
-    return JobResult(JobKind.RENEW_VPN, JobStatus.DONE, message="The tunnel has what it needs.")
+    return JobResult(JobKind.RENEW_VPN, JobStatus.DONE, message="VPN connected.")
 
 
 JOBS = (
     Job(
         JobKind.UNBOOTSTRAP,
-        "the resource is deleted: this machine leaves the cluster",
-        _leave_wanted,
-        _run_leave,
+        "The node resource was deleted. Removing the node.",
+        _unbootstrap_required,
+        _run_unbootstrap,
         while_leaving=True,
     ),
-    Job(JobKind.UPDATE, "the new configuration is being applied", _update_wanted, _run_update, _update_agent),
+    Job(JobKind.UPDATE, "Applying the new configuration.", _update_required, _run_update, _update_agent),
     Job(
         JobKind.RECOVER,
-        "this node is being recovered",
-        lambda wants, _: wants.credentials_lost,
+        "Recovering the node.",
+        lambda inputs, _: inputs.credentials_lost,
         _run_recovery,
     ),
     Job(
         JobKind.REPAIR,
-        "what has changed by hand is being repaired",
-        lambda wants, _: wants.drifted and wants.repair_enabled and not wants.paused,
+        "Repairing drift.",
+        lambda inputs, _: inputs.drifted and inputs.repair_enabled and not inputs.paused,
         _run_repair,
     ),
     Job(
         JobKind.RENEW_VPN,
-        "the tunnel to the cluster's network is being seen to",
-        lambda wants, _: wants.vpn_due,  # paused or not: without it the node would be lost
+        "Renewing the VPN certificate.",
+        lambda inputs, _: inputs.vpn_due,  # even if updates are paused, because the node may need the VPN
         _run_vpn_renewal,
     ),
 )

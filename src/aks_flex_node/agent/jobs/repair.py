@@ -1,4 +1,4 @@
-"""The repair job: applies every component again, and verifies that no drift is left."""
+"""The repair job: applies all components again and verifies that no drift is left."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
 
 MAX_LISTED = 10
-MAX_PASSES = 2  # systemd sees some of what has changed only after it was told to look
+MAX_PASSES = 2  # some drift is visible only after a reload of systemd
 
 
 def run_repair(ignored: Sequence[str]) -> JobResult:
-    """Repairs this machine, but for the subjects that something else will not let us have."""
+    """Repairs this machine, except subjects that another program keeps changing."""
     with context.current_engine() as engine:
         engine.ignored_paths = frozenset(ignored)
         stager = engine.stager = StoreProgramStager(engine.config)
@@ -40,16 +40,16 @@ def run_repair(ignored: Sequence[str]) -> JobResult:
 
 
 def components_to_repair(engine: Engine) -> Sequence[Component]:
-    """All but a tunnel that the configuration does not know: that may be the only way to the cluster.
+    """Returns all components except a VPN that is not configured, because the cluster may be unreachable without it.
 
-    An update proves that a node works without it, or goes back; a repair could do neither.
+    Only an update removes the VPN, because it checks the node's health afterwards and can roll back.
     """
     found = self_update.compared_components(engine)
     return found if engine.config.azure.vpn.enabled else tuple(one for one in found if one is not vpn.COMPONENT)
 
 
 def store_address(engine: Engine) -> None:
-    """By which the node is known from now on; a tunnel may have given it another."""
+    """Stores the node's address, which the VPN may have changed."""
     path = state_file(engine.config.paths.data_dir)
     state = node_state.read(engine.host, path)
     if state.address and state.address != engine.machine.address:
@@ -57,9 +57,9 @@ def store_address(engine: Engine) -> None:
 
 
 def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component]]) -> JobResult:
-    """Bring everything back, and prove it by looking again. What others have put beside ours stays, and is told.
+    """Applies all components and verifies the result by another drift detection. Keeps foreign files.
 
-    What the machine is `compared` by is asked when it is known what is ours.
+    `compared` is called after the ledger is complete, and returns the components to compare.
     """
     try:
         rebuild_ledger(engine)
@@ -76,7 +76,11 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
             JobKind.REPAIR, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
         )
     return JobResult(
-        JobKind.REPAIR, JobStatus.FAILED, "RepairIncomplete", f"After a repair, {summarize(left)}.", retryable=True
+        JobKind.REPAIR,
+        JobStatus.FAILED,
+        "RepairIncomplete",
+        f"Drift remains after the repair: {summarize(left)}.",
+        retryable=True,
     )
 
 

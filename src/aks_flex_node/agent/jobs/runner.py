@@ -1,4 +1,4 @@
-"""Starts jobs as transient systemd units and waits for their results; a job outlives a restart of the daemon."""
+"""Runs jobs as transient systemd units and waits for their results. A job survives a restart of the daemon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 JOB_UNIT = "aks-flex-node-job.service"
-MAX_JOB_SECONDS = 4 * 24 * 3600.0  # a drain may take a day, and everything in a work has a bound of its own
+MAX_JOB_SECONDS = 4 * 24 * 3600.0  # a drain may take a day; all steps of a job have their own limits
 CHECK_SECONDS = 1.0
 
 
@@ -29,26 +29,26 @@ class JobRunner:
     on_result: Callable[[JobResult], None]  # called in another thread
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.time
-    running: JobKind | None = None  # what is under way; None only when its outcome was heard
+    running: JobKind | None = None  # None only after the result was processed
 
     def start(self, kind: JobKind, arguments: Sequence[str] = ()) -> bool:
-        """Begin one, unless another is under way."""
+        """Starts a job in a thread; returns False if another job is running."""
         if self.running:
             return False
         self.running = kind
-        threading.Thread(target=self._run, args=(kind, tuple(arguments)), name=f"work {kind}", daemon=True).start()
+        threading.Thread(target=self._run, args=(kind, tuple(arguments)), name=f"job {kind}", daemon=True).start()
         return True
 
     def adopt_running(self) -> bool:
-        """A work that an earlier life of this process began goes on; wait for it as if it were ours."""
+        """Waits for a job that was started before this daemon; returns False if none is running."""
         if not self.host.unit(JOB_UNIT).running:
             return False
         self.running = JobKind.ADOPTED
-        threading.Thread(target=self._wait_for_adopted, name="earlier work", daemon=True).start()
+        threading.Thread(target=self._wait_for_adopted, name="adopted job", daemon=True).start()
         return True
 
     def clear(self) -> None:
-        """Its outcome was heard: from now on there may be another."""
+        """Allows the next job after the result was processed."""
         self.running = None
 
     def _wait_for_adopted(self) -> None:
@@ -61,10 +61,10 @@ class JobRunner:
         self.on_result(result or _no_result(JobKind.ADOPTED))
 
     def _run(self, kind: JobKind, arguments: tuple[str, ...]) -> None:
-        """Whatever happens, there is an outcome: nothing else is begun before."""
+        """Runs a job and always reports a result, because no other job starts before that."""
         try:
             outcome = self._run_unit(kind, arguments)
-        except OSError as error:  # there may be no memory left for another process
+        except OSError as error:  # for example out of memory
             outcome = _no_result(kind, str(error))
         self.on_result(outcome)
 
@@ -99,7 +99,7 @@ def _no_result(kind: JobKind, output: str = "") -> JobResult:
         kind,
         JobStatus.FAILED,
         "JobExited",
-        f"The {kind} ended without a word: {output.strip() or 'it said nothing'}",
-        f"Look at `journalctl -u {JOB_UNIT} -n 50`. It is tried again.",
+        f"The {kind} job exited without a result: {output.strip() or 'no log output'}",
+        f"Check `journalctl -u {JOB_UNIT} -n 50`. The daemon retries.",
         retryable=True,
     )

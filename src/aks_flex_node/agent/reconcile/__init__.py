@@ -1,1 +1,1 @@
-"""The engine: resources, observed state, plans, the ledger of what is owned, node state and lock."""
+"""The reconcile engine: resources, observed state, plans, ledger, node state and lock."""

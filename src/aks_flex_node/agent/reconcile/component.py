@@ -1,6 +1,6 @@
-"""A component is four functions: desired, observe, plan, removal.
+"""A component consists of four functions: desired, observe, plan, removal.
 
-Install, verify, drift, repair and removal follow from them.
+Install, verify, drift detection, repair and removal are implemented with them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Component:
     name: str
     title: str
-    desired: Callable[[NodeConfig, Machine], Spec]  # pure: what should be true on such a machine
-    observe: Callable[[Host, Spec, OwnedResources], Facts] = observer.observe  # reads only: what is true
-    plan: Callable[[Spec, Facts], Iterator[Action]] = planner.plan  # pure: what to do about the difference
-    removal: Callable[[Facts], Iterator[Action]] = planner.removal  # pure: how to leave no trace
-    reapply_after_join: bool = False  # has something to do once more when the cluster has taken the node in
-    timeout_seconds: float = 300.0  # what it may take at most
+    desired: Callable[[NodeConfig, Machine], Spec]  # pure: the desired state
+    observe: Callable[[Host, Spec, OwnedResources], Facts] = observer.observe  # read-only: the observed state
+    plan: Callable[[Spec, Facts], Iterator[Action]] = planner.plan  # pure: the actions for the difference
+    removal: Callable[[Facts], Iterator[Action]] = planner.removal  # pure: the actions that restore the machine
+    reapply_after_join: bool = False  # applied again when the pod CIDR is known
+    timeout_seconds: float = 300.0  # time limit of an apply

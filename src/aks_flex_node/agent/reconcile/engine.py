@@ -1,4 +1,4 @@
-"""Brings a machine from its observed to its desired state, component by component."""
+"""Reconciles the machine from its observed to its desired state, component by component."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComponentPlan:
-    """What one component would do."""
+    """The actions of one component, with its spec and the observed facts."""
 
     component: str
     spec: Spec = field(repr=False)
@@ -41,7 +41,7 @@ class ComponentPlan:
 
 
 def assume_unchanged(spec: Spec, facts: Facts, paths: frozenset[str]) -> Facts:
-    """Facts by which these paths are as they should be, so that no service is restarted for what is left alone."""
+    """Returns facts in which these paths match the spec, so that ignored paths do not cause restarts."""
     entries, contents = dict(facts.entries), dict(facts.contents)
     for one in spec.resources:
         match one:
@@ -53,7 +53,7 @@ def assume_unchanged(spec: Spec, facts: Facts, paths: frozenset[str]) -> Facts:
 
 
 def distinct_actions(plans: Iterable[ComponentPlan]) -> Iterator[tuple[ComponentPlan, Action]]:
-    """All that plans would do; a directory that several of them need is made by the first."""
+    """Yields the actions of all plans; a directory that several plans create is yielded once."""
     made: set[str] = set()
     for plan in plans:
         for action in plan.actions:
@@ -74,8 +74,8 @@ class Engine:
     stager: ProgramStager | None = None
     sync: Callable[[], None] = os.sync
     applied_actions: list[Action] = field(default_factory=list)
-    config_complete: bool = True  # the configuration is the real one, with its secrets
-    ignored_paths: frozenset[str] = frozenset()  # paths that somebody else will not let us have
+    config_complete: bool = True  # the complete configuration, with its secrets
+    ignored_paths: frozenset[str] = frozenset()  # paths that another program keeps changing
 
     @property
     def originals(self) -> str:
@@ -85,14 +85,14 @@ class Engine:
         spec = component.desired(self.config, self.machine)
         facts = component.observe(self.host, spec, self.ledger.owned(component.name))
         seen = assume_unchanged(spec, facts, self.ignored_paths) if self.ignored_paths else facts
-        wanted = [action for action in component.plan(spec, seen) if not self._is_ignored(action)]
-        return ComponentPlan(component.name, spec, facts, tuple(wanted))
+        actions = tuple(action for action in component.plan(spec, seen) if not self._is_ignored(action))
+        return ComponentPlan(component.name, spec, facts, actions)
 
     def _is_ignored(self, action: Action) -> bool:
         return bool(self.ignored_paths) and action.subject in self.ignored_paths
 
     def prepare(self, components: Sequence[Component]) -> None:
-        """Begin to fetch everything that these will need and the machine does not have."""
+        """Starts to stage all missing or damaged programs of the components in the background."""
         if self.stager is None:
             return
         missing: list[ProgramTree] = []
@@ -105,7 +105,7 @@ class Engine:
         self.stager.prepare(missing)
 
     def stage(self, components: Sequence[Component]) -> None:
-        """Have everything ready beside its place before anything is touched: what is missing is fetched first."""
+        """Stages all missing programs of the components and waits for them, before any change."""
         self.prepare(components)
         for component in components:
             plan, clock = self.plan(component), Deadline(component.timeout_seconds)
@@ -114,13 +114,13 @@ class Engine:
                     self.stager.finish(program, clock.left)
 
     def _make_parent(self, program: ProgramTree) -> None:
-        """A program is made ready beside its place, so there must be one."""
+        """Creates the parent directory of a program, which also contains its staging directory."""
         folder = program.path.rpartition("/")[0]
         if self.host.stat(folder) is None:
             self.host.apply(MakeDirectory(folder))
 
     def apply(self, component: Component) -> tuple[Action, ...]:
-        """Make true what the component wants. Nothing is done, and nothing restarted, when it is."""
+        """Applies the component's plan and records it in the ledger; returns the applied actions. Idempotent."""
         start = time.monotonic()
         plan, clock = self.plan(component), Deadline(component.timeout_seconds)
         self.ledger.record_before(component.name, plan.spec, plan.actions, self.originals)
@@ -129,8 +129,8 @@ class Engine:
             if clock.left <= 0:
                 raise MachineError(
                     "command-timeout",
-                    f"{component.title} did not get done within {component.timeout_seconds:.0f} s.",
-                    "Run the same command again: it goes on where it stopped.",
+                    f"{component.title}: not completed within {component.timeout_seconds:.0f} s.",
+                    "Run the same command again. It continues where it stopped.",
                     retryable=True,
                 )
             self._do(action, plan, clock)
@@ -155,13 +155,13 @@ class Engine:
         self.host.apply(action)
 
     def sync_to_disk(self) -> None:
-        """Let all that was written reach the disk, and remember that it did."""
+        """Syncs installed programs to disk and records that in the ledger."""
         if self.host.live and any(isinstance(action, PlaceTree) for action in self.applied_actions):
             self.sync()
         self.ledger.record_synced(lambda path: file_change_times(self.host, path))
 
     def remove(self, component: Component, report: Callable[[str], None]) -> tuple[Action, ...]:
-        """Take away what the component owns. What cannot be taken away now is reported, and the rest goes on."""
+        """Removes what the component owns; reports failed removals and continues."""
         facts = component.observe(self.host, Spec(), self.ledger.owned(component.name))
         return self.run_removal(component.name, component.removal(facts), report)
 

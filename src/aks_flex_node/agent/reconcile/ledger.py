@@ -1,9 +1,8 @@
-"""The ledger: what the agent owns on this machine, and what was there before, so that it can be removed without a
-trace.
+"""The ledger: records what the agent owns on this machine and what was there before, so that unbootstrap can restore
+the machine.
 
-It is written before and after the actions of a component, in two copies. A copy of the wrong shape counts as
-damaged,
-because whoever acts by it removes things as root.
+Written before and after the actions of a component, in two copies. A copy with an invalid structure counts as
+damaged, because unbootstrap removes files as root by it.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 
-# What stood somewhere before us, by its kind: what has to be known to put it back.
+# The keys required to restore an original, by its kind.
 REQUIRED_KEYS = {"file": ("mode", "copy"), "directory": ("mode", "names"), "link": ("target", "names")}
 KEY_TYPES: dict[str, type] = {"kind": str, "mode": int, "copy": str, "names": list, "target": str}
 
 
 def check_shape(document: Any) -> None:
-    """Raises ValueError, TypeError, KeyError or AttributeError unless everything in it is of its kind."""
+    """Raises ValueError, TypeError, KeyError or AttributeError if the structure is invalid."""
     for kinds in document["components"].values():
         for kind, records in kinds.items():
             for name, record in records.items():
@@ -85,9 +84,9 @@ def _are_texts(values: Any) -> bool:
     return isinstance(values, list) and all(isinstance(each, str) for each in values)
 
 
-def _require(holds: bool, what: str) -> None:
-    if not holds:
-        raise ValueError(f"{what} is not understood")
+def _require(valid: bool, what: str) -> None:
+    if not valid:
+        raise ValueError(f"{what} is invalid")
 
 
 FORMAT = 1
@@ -97,7 +96,7 @@ LedgerRecord = dict[str, Any]
 
 @dataclass
 class OwnedResources:
-    """What one component owns."""
+    """The resources that one component owns."""
 
     paths: dict[str, LedgerRecord] = field(default_factory=dict)
     sysctls: dict[str, LedgerRecord] = field(default_factory=dict)
@@ -112,14 +111,14 @@ class OwnedResources:
 
 class Ledger:
     def __init__(self, host: Host, paths: tuple[str, ...]) -> None:
-        """Read it from the first of its places that can be read."""
+        """Reads the first valid copy of the ledger."""
         self._host = host
         self.paths = paths
         self.damaged: tuple[str, ...] = ()
         self.components: dict[str, OwnedResources] = {}
-        self.found: dict[str, list[str]] = {}  # what was there before us and is named like things of ours
+        self.found: dict[str, list[str]] = {}  # pod network names that existed before the join
         contents = {path: host.read(path) for path in paths}
-        self._uneven = len(set(contents.values())) > 1  # a crash came between the one and the other
+        self._uneven = len(set(contents.values())) > 1  # the copies differ after a crash
         for path, content in contents.items():
             try:
                 if content is not None:
@@ -130,14 +129,14 @@ class Ledger:
 
     @property
     def exists(self) -> bool:
-        """Whether it knows of anything."""
+        """Whether the ledger records any resource."""
         return any(not owned.empty for owned in self.components.values())
 
     def owned(self, component: str) -> OwnedResources:
         return self.components.setdefault(component, OwnedResources())
 
     def record_before(self, component: str, spec: Spec, actions: Iterable[Action], originals: str) -> None:
-        """Note what is about to become ours, and what stands there now."""
+        """Records the resources that the actions will own, and their originals."""
         owned, at_first = self.owned(component), self._text()
         for path in spec.owned_dirs:
             if path not in owned.paths:
@@ -149,11 +148,13 @@ class Ledger:
     def _record_action(self, owned: OwnedResources, action: Action, originals: str) -> None:
         match action:
             case EditFile(path):
-                owned.paths.setdefault(path, {"edited": True})  # not ours; what a crash may leave beside it is
+                owned.paths.setdefault(
+                    path, {"edited": True}
+                )  # the file is not owned, but temporary files next to it are
             case MakeDirectory(path) | WriteFile(path) | MakeLink(path) | PlaceTree(_, path):
                 if path not in owned.paths:
                     owned.paths[path] = self._original(path, originals)
-                # What it is must be known even if we are cut off now.
+                # Recorded before the action, so that it is known after a crash.
                 owned.paths[path]["kind"] = KIND_OF[type(action)]
                 if isinstance(action, PlaceTree):
                     owned.paths[path]["synced"] = False
@@ -173,10 +174,10 @@ class Ledger:
         entry = self._host.stat(path)
         if entry is None or self._ours(path, entry):
             return {"original": None}
-        return {"original": self._kept(path, entry, originals)}
+        return {"original": self._save_original(path, entry, originals)}
 
     def _ours(self, path: str, entry: FileEntry) -> bool:
-        """Whether it is our own work of another day, of which the record is lost: that is nothing to come back to."""
+        """Returns whether the agent wrote the entry itself before the ledger was lost; it is then not an original."""
         if entry.kind is EntryKind.LINK:
             return any(entry.target.startswith(f"{ledger_path.rpartition('/')[0]}/") for ledger_path in self.paths)
         return (
@@ -185,9 +186,9 @@ class Ledger:
             and MANAGED_MARK.encode() in (self._host.read(path) or b"")
         )
 
-    def _kept(self, path: str, entry: FileEntry, originals: str) -> LedgerRecord:
+    def _save_original(self, path: str, entry: FileEntry, originals: str) -> LedgerRecord:
         record: LedgerRecord = {"kind": entry.kind.value, "mode": entry.mode}
-        if entry.kind in {EntryKind.DIRECTORY, EntryKind.LINK}:  # a link may lead to a directory with things in it
+        if entry.kind in {EntryKind.DIRECTORY, EntryKind.LINK}:  # a link may point to a directory that is not empty
             record["names"] = list(self._host.list_dir(path))
         if entry.kind is EntryKind.LINK:
             record["target"] = entry.target
@@ -198,12 +199,12 @@ class Ledger:
         return record
 
     def record_found(self, names: dict[str, list[str]]) -> None:
-        """What was there before us, noted once, when we know of nothing yet."""
+        """Records pod network names that existed before the join; only on an empty ledger."""
         if not self.exists and not self.found:
             self.found = names
 
     def record_after(self, component: str, spec: Spec, actions: Iterable[Action]) -> None:
-        """Note what is in effect now."""
+        """Records the result of the actions: removed paths, started services, resources no longer owned."""
         owned, at_first = self.owned(component), self._text()
         started = spec.fingerprints
         for action in actions:
@@ -212,21 +213,21 @@ class Ledger:
                     owned.paths.pop(path, None)
                 case StartUnit(name) | RestartUnit(name):
                     owned.services[name] = {"started_with": started.get(name, "")}
-        wanted = spec.paths | spec.parent_dirs
-        for path in [path for path, record in owned.paths.items() if path not in wanted]:
+        desired = spec.paths | spec.parent_dirs
+        for path in [path for path, record in owned.paths.items() if path not in desired]:
             if owned.paths[path].get("kind") != "program":
                 del owned.paths[path]
         for name in [name for name in owned.services if name not in started]:
             del owned.services[name]
         self._save_unless(at_first)
 
-    def record_synced(self, sightings: Callable[[str], dict[str, int]]) -> None:
-        """All that was written has reached the disk; remember what it looks like, to see quickly that it stays so."""
+    def record_synced(self, change_times: Callable[[str], dict[str, int]]) -> None:
+        """Records that all programs are synced to disk, with the change times of their files for fast checks."""
         at_first = self._text()
         for owned in self.components.values():
             for path, record in owned.paths.items():
                 if record.get("kind") == "program":
-                    record.update(synced=True, seen=sightings(path))
+                    record.update(synced=True, seen=change_times(path))
         self._save_unless(at_first)
 
     def forget(self, component: str) -> None:
@@ -235,7 +236,7 @@ class Ledger:
         self._save_unless(at_first)
 
     def _save_unless(self, text: bytes) -> None:
-        """Nothing is written when all places hold just this already."""
+        """Saves the ledger unless all copies already have this text."""
         if self._uneven or self._text() != text:
             self.save()
 
@@ -245,7 +246,7 @@ class Ledger:
             if self._host.stat(folder) is not None:
                 self._host.apply(WriteFile(path, self._text(), 0o600))
                 continue
-            # The directory comes to be with the ledger in it: one that is found without was there before us.
+            # Create the directory and the ledger in one step: a directory without a ledger existed before the agent.
             self._make_parent(folder)
             self._host.apply(MakeDirectory(staging_dir(folder)))
             self._host.apply(WriteFile(f"{staging_dir(folder)}/{name}", self._text(), 0o600))
@@ -260,7 +261,7 @@ class Ledger:
                 self._host.apply(MakeDirectory(folder, 0o755))
 
     def _text(self) -> bytes:
-        """One line for each component: it is made often, and indenting it would take most of the time."""
+        """Renders one line per component, because indented JSON is slower and the ledger is written often."""
         document = {
             name: {kind: getattr(owned, kind) for kind in RESOURCE_KINDS if getattr(owned, kind)}
             for name, owned in self.components.items()
@@ -271,7 +272,7 @@ class Ledger:
         return f'{{"format": {FORMAT}, "found": {found}, "components": {{\n{body}\n}}}}\n'.encode()
 
     def copy(self, host: Host) -> Ledger:
-        """The same knowledge about another host, for trying things out."""
+        """Returns a copy for another host, for dry runs."""
         other = Ledger.__new__(Ledger)
         other._host, other.paths, other.damaged, other._uneven = host, self.paths, self.damaged, self._uneven
         other.components, other.found = copy.deepcopy(self.components), copy.deepcopy(self.found)
@@ -282,12 +283,12 @@ KIND_OF = {MakeDirectory: "directory", WriteFile: "file", MakeLink: "link", Plac
 
 
 def staging_dir(folder: str) -> str:
-    """Where the directory of a ledger is made ready before it takes its place."""
+    """Returns the temporary path at which the ledger's directory is prepared."""
     return str(temporary_path(Path(folder)))
 
 
 def _priority(host: Host, device: str) -> int:
-    """The last column of /proc/swaps; below zero it is the kernel's own choice."""
+    """Returns the priority of a swap device from /proc/swaps; negative if assigned by the kernel."""
     lines = (host.read("/proc/swaps") or b"").decode(errors="replace").splitlines()
     return next((int(line.split()[-1]) for line in lines[1:] if line.split()[:1] == [device]), -2)
 

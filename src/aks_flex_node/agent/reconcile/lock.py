@@ -1,4 +1,4 @@
-"""The lock that keeps two agents from changing one machine at a time."""
+"""The lock that prevents two processes from changing the machine at the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ATTEMPTS, ATTEMPT_SECONDS = 5, 0.01
 
 @contextlib.contextmanager
 def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
-    """Hold the lock; the kernel lets it go when we end, however that comes."""
+    """Acquires the lock; the kernel releases it when the process ends. Raises BusyError if it is held."""
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -30,11 +30,11 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
             os.close(handle)
             raise BusyError(
                 "agent-locked",
-                f"Another aks-flex-node (process {holder or 'unknown'}) is changing this machine right now.",
-                "Wait for it to end, then run the same command again.",
+                f"Another aks-flex-node process (PID {holder or 'unknown'}) is changing this machine.",
+                "Wait until it ends, then run the same command again.",
                 retryable=True,
             ) from error
-        # Whoever held it before us has removed the file; a lock on a removed file holds nothing.
+        # The previous holder may have removed the file; a lock on a removed file is not effective.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(handle).st_ino == Path(path).stat().st_ino:
                 break
@@ -49,7 +49,7 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
 
 
 def _acquire(handle: int) -> None:
-    """Whoever only looks whether it is held has it for an instant."""
+    """Retries shortly, because `is_held` holds the lock for an instant."""
     for _ in range(ATTEMPTS):
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,7 +58,7 @@ def _acquire(handle: int) -> None:
 
 
 def is_held(path: str = LOCK_FILE) -> bool:
-    """Whether somebody holds it at this moment."""
+    """Returns whether a process holds the lock."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

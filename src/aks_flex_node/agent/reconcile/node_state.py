@@ -1,4 +1,4 @@
-"""How far this machine is on its way to a node: the phase in state.json, kept over crashes and reboots."""
+"""The node's state in state.json: join phase, last error and node name, kept across crashes and reboots."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ PRE_JOIN_PHASES = frozenset((Phase.NOT_STARTED, Phase.NODE_FAILED)) | ARC_PHASES
 @dataclass(frozen=True)
 class NodeState:
     phase: Phase = Phase.NOT_STARTED
-    step: str = ""  # the component at work, or at which it stopped
-    error: str = ""  # its name
+    step: str = ""  # the current or failed step
+    error: str = ""  # error name
     message: str = ""
     node: str = ""
     pod_cidr: str = ""
-    address: str = ""  # by which the node was last seen to reach the API server
-    labels: str = ""  # the keys that we last put on the Node, with blanks between
+    address: str = ""  # last known source address towards the API server
+    labels: str = ""  # keys last set on the Node, separated by spaces
     since: str = ""
-    config: str = ""  # the file that was applied
+    config: str = ""  # path of the applied file
 
     def with_phase(self, phase: Phase, **changes: Any) -> NodeState:
         return replace(self, phase=phase, since=format_utc(), **{"step": "", "error": "", "message": "", **changes})
 
 
 def read(host: Host, path: str) -> NodeState:
-    """The state that was kept; a machine whose state is lost or damaged has not started as far as we know."""
+    """Reads the stored state; a missing or damaged file counts as not started."""
     try:
         document = json.loads(host.read(path) or b"{}")
         known = {key: str(value) for key, value in document.items() if key in NodeState.__dataclass_fields__}

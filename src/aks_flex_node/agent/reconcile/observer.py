@@ -1,4 +1,4 @@
-"""Observes everything that a component wants or owns. Reads only."""
+"""Observes all resources that a component desires or owns. Read-only."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ MANIFEST = ".manifest.json"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of a component's things."""
+    """The observed state of a component's resources."""
 
     live: bool = True
     entries: Mapping[str, FileEntry | None] = field(default_factory=dict)
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
-    damage: Mapping[str, str] = field(default_factory=dict)  # place of a program -> what is wrong with it
+    damage: Mapping[str, str] = field(default_factory=dict)  # path of a program -> problem, or empty
     sysctls: Mapping[str, str | None] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
     swaps: tuple[str, ...] = ()
     units: Mapping[str, UnitState] = field(default_factory=dict)
-    replaced: frozenset[str] = frozenset()  # units whose running program is no longer the one on the disk
+    replaced: frozenset[str] = frozenset()  # units whose running program was replaced on disk
     owned: OwnedResources = field(default_factory=OwnedResources)
-    originals: Mapping[str, bytes] = field(default_factory=dict)  # contents of files that stood here before us
-    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of directories that are ours
-    unfinished: frozenset[str] = frozenset()  # paths beside which a crash has left something
+    originals: Mapping[str, bytes] = field(default_factory=dict)  # contents of files that existed before the agent
+    children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of owned directories
+    unfinished: frozenset[str] = frozenset()  # paths with temporary files left by a crash
 
 
 def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
@@ -75,14 +75,14 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
 
 
 def _unfinished(host: Host, spec: Spec, owned: OwnedResources) -> Iterator[str]:
-    """Where a file was being written, or where a tree that another has replaced is still there."""
+    """Yields paths with leftovers of a crash: temporary files, or backups of replaced trees."""
     programs = {one.path for one in spec.programs}
     yield from (path for path in programs if host.stat(str(backup_path(Path(path)))))
     yield from (path for path in owned.paths if path not in programs and host.stat(str(temporary_path(Path(path)))))
 
 
 def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
-    """What is wrong with installed programs; nothing when they are whole."""
+    """Returns the problem of an installed program; empty when it is intact."""
     text = host.read(f"{program.path}/{MANIFEST}")
     if text is None:
         return "not installed"
@@ -102,24 +102,24 @@ def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
         )
         return next(chain(_missing_files(program, files), wrong_files, _unsafe_dirs(host, program.path, files)), "")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return "its manifest is damaged"
+        return "damaged manifest"
 
 
 def _other_artifact(program: ProgramTree, manifest: dict[str, Any]) -> str:
-    """Whether the configuration pins other bytes than those that are installed."""
+    """Returns a problem if the installed artifacts do not have the pinned digests."""
     digests = {str(one["digest"]) for one in manifest.get("artifacts", [])}
     pinned = [one.digest for one in program.artifacts if one.digest]
-    return "is not what the configuration pins" if any(digest not in digests for digest in pinned) else ""
+    return "does not match the pinned digest" if any(digest not in digests for digest in pinned) else ""
 
 
 def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:
-    """What an agent before this one did not want of the same version."""
-    wanted = (file.path for one in program.artifacts for file in one.files if not file.is_prefix)
-    yield from (f"{path} is missing" for path in wanted if path not in files)
+    """Yields files that an earlier version of the agent did not install."""
+    expected = (file.path for one in program.artifacts for file in one.files if not file.is_prefix)
+    yield from (f"{path} is missing" for path in expected if path not in files)
 
 
 def _unsafe_dirs(host: Host, directory: str, files: Iterable[str]) -> Iterator[str]:
-    """The directories that lead to a tree's files and are not root's alone to write to, the tree itself first."""
+    """Yields directories of a program tree that others than root can write to, the tree itself first."""
     inside = {
         folder
         for name in files
@@ -132,11 +132,11 @@ def _unsafe_dirs(host: Host, directory: str, files: Iterable[str]) -> Iterator[s
 
 
 def _permission_problem(entry: FileEntry | None) -> str:
-    """Whether others than root could put programs of their own there."""
+    """Returns why others than root could replace programs in the directory; empty if they cannot."""
     if entry is None:
         return "is missing"
     if not entry.roots:
-        return "does not belong to root"
+        return "is not owned by root"
     return f"has mode {entry.mode:04o}" if entry.mode & 0o022 else ""
 
 
@@ -145,19 +145,19 @@ def _file_damage(host: Host, path: str, expected: dict[str, object], seen: int |
     if entry is None:
         return "is missing"
     if expected.get("link"):
-        return "" if entry.target == expected["link"] else "is not the link it should be"
+        return "" if entry.target == expected["link"] else "points to another target"
     if entry.size != expected["size"]:
-        return "has another size"
+        return "has a different size"
     if entry.mode != expected["mode"] or not entry.roots:
-        return f"has mode {entry.mode:04o}" if entry.roots else "does not belong to root"
-    # A file that has not been touched since it was last hashed need not be hashed again.
+        return f"has mode {entry.mode:04o}" if entry.roots else "is not owned by root"
+    # Skip the hash if the file has not changed since it was last hashed.
     if entry.changed != seen and host.digest(path) != expected["sha256"]:
-        return "has other content"
+        return "has different content"
     return ""
 
 
 def file_change_times(host: Host, directory: str) -> dict[str, int]:
-    """When each installed file was last changed: as long as that stays, so does its content."""
+    """Returns the change time of each installed file; an unchanged time means unchanged content."""
     text = host.read(f"{directory}/{MANIFEST}")
     try:
         names = list(json.loads(text or b"{}").get("files", {}))
@@ -173,7 +173,7 @@ def _sysctl(host: Host, key: str) -> str | None:
 
 
 def loaded_modules(host: Host) -> frozenset[str]:
-    """Modules that the kernel has, loaded or built in; `-` and `_` are the same to it."""
+    """Returns loaded and built-in kernel modules, with `_` for `-`."""
     loaded = {line.split()[0] for line in (host.read("/proc/modules") or b"").decode().splitlines() if line}
     known = {name for name in ("overlay", "br_netfilter") if _built_in(host, name)}
     return frozenset(name.replace("-", "_") for name in loaded | known)

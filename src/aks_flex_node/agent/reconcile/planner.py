@@ -1,4 +1,4 @@
-"""Plans the actions from the desired to the observed state. Pure: the same facts give the same plan."""
+"""Plans the actions from the observed to the desired state. Pure: the same facts give the same plan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PRIVATE = 0o600
 
 
 def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
-    """What to do so that the spec is true. Nothing, when it is."""
+    """Yields the actions that make the machine match the spec; none when it already matches."""
     touched: set[str] = set()
     folders = {one.path for one in spec.resources if isinstance(one, Directory)}
     for resource in spec.resources:
@@ -68,7 +68,7 @@ def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
 
 
 def _make_parents(path: str, facts: Facts, made: set[str]) -> Iterator[Action]:
-    """The directories above a path that nobody has made yet, and that no resource of the spec stands for."""
+    """Yields missing parent directories that are not resources of the spec."""
     for folder in parent_dirs(path):
         if folder not in made and folder in facts.entries and facts.entries[folder] is None:
             made.add(folder)
@@ -91,7 +91,7 @@ def _plan_path(resource: Directory | File | Symlink | ProgramTree, facts: Facts)
     match resource:
         case Directory(path, mode):
             entry = facts.entries[path]
-            # Behind a link is a directory of somebody else's choice. Anything else in its place is refused by name.
+            # A link to a directory is the administrator's choice. Any other entry makes the action fail.
             same = entry and entry.roots and (entry.kind, entry.mode) == (EntryKind.DIRECTORY, mode)
             if entry is None or (entry.kind is not EntryKind.LINK and not same):
                 yield MakeDirectory(path, mode)
@@ -115,7 +115,7 @@ def _plan_line(line: FileLine, facts: Facts) -> Iterator[Action]:
     content, entry = facts.contents[line.path], facts.entries[line.path]
     if content is None or entry is None:
         return
-    # Whoever writes the file writes it for root alone, and what is in it is as good as a key.
+    # The file contains credentials, so only root may read it.
     loose = entry.kind is EntryKind.FILE and not (entry.roots and entry.mode == PRIVATE)
     if loose or line.set(content) != content:
         yield EditFile(line.path, line.set(content), PRIVATE, secret=True)
@@ -136,14 +136,14 @@ def _plan_kernel(resource: Sysctl | KernelModule | NoSwap, facts: Facts) -> Iter
 def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator[Action]:
     unit = facts.units[service.name]
     fresh = touched & set(service.inputs)
-    # A unit that rests, or whose file was taken away while it ran, may still be in systemd's memory as it was.
+    # systemd may still have an old version of an inactive or removed unit in memory.
     remembered = unit.exists or unit.active != "inactive" or any(facts.entries.get(path) for path in fresh)
     if unit.needs_reload or (remembered and any(path.startswith(UNIT_DIRECTORY) for path in fresh)):
         yield ReloadUnits()
     if not unit.enabled:
         yield EnableUnit(service.name)
         if unit.exists:
-            yield ReloadUnits()  # else systemd goes on saying that it is disabled
+            yield ReloadUnits()  # otherwise systemd continues to report the unit as disabled
     if not facts.live or (service.needs and facts.entries.get(service.needs) is None):
         return
     started_with = facts.owned.services.get(service.name, {}).get("started_with")
@@ -154,19 +154,19 @@ def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator
 
 
 def _leftovers(spec: Spec, facts: Facts) -> Iterator[Action]:
-    """What an earlier configuration wanted here, and this one does not."""
-    wanted, services = spec.paths | spec.parent_dirs, spec.fingerprints
+    """Yields the removal of resources of an earlier configuration that the spec does not contain."""
+    desired, services = spec.paths | spec.parent_dirs, spec.fingerprints
     for name in facts.owned.services:
         if name not in services:
             yield from stop_service(name, facts)
     for path, record in reversed(facts.owned.paths.items()):
-        # An older version stays until somebody cleans up: it is what one goes back to.
-        if path not in wanted and record.get("kind") != "program" and path in facts.entries:
+        # Older versions are kept for a rollback until `artifacts clean --old` removes them.
+        if path not in desired and record.get("kind") != "program" and path in facts.entries:
             yield from restore_path(path, record, facts)
 
 
 def removal(facts: Facts) -> Iterator[Action]:
-    """How a component leaves no trace of itself: what it owns goes, and what was there before comes back."""
+    """Yields the actions that remove everything a component owns and restore the originals."""
     for name in facts.owned.services:
         yield from stop_service(name, facts)
     for path, record in reversed(facts.owned.paths.items()):
@@ -190,7 +190,7 @@ def stop_service(name: str, facts: Facts) -> Iterator[Action]:
 
 
 def restore_path(path: str, record: LedgerRecord, facts: Facts) -> Iterator[Action]:
-    """Take away what stands at a path of ours, or put back what stood there before."""
+    """Yields the action that removes an owned path or restores its original."""
     entry, original = facts.entries.get(path), record.get("original")
     if record.get("edited"):
         if path in facts.unfinished:
@@ -209,7 +209,7 @@ def restore_path(path: str, record: LedgerRecord, facts: Facts) -> Iterator[Acti
 
 
 def _remove_owned_dir(path: str, original: LedgerRecord | None, facts: Facts) -> Iterator[Action]:
-    """Take a directory of ours away with all that is in it, but nothing that was in it before us."""
+    """Yields the removal of an owned directory with all content that was not there before the agent."""
     entry = facts.entries.get(path)
     if original is None or "names" not in original:
         if entry is not None:

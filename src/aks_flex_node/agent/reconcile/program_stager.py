@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 class ProgramStager(Protocol):
     def prepare(self, programs: Sequence[ProgramTree]) -> None:
-        """Begin with all of them now, in this order of need."""
+        """Starts to stage all programs in the background, in this order."""
         ...
 
     def finish(self, program: ProgramTree, seconds: float) -> None:
-        """Wait until one stands ready at its staging place."""
+        """Waits until a program is complete at its staging path."""
         ...
 
     def close(self) -> None: ...
@@ -44,10 +44,10 @@ def artifact_sources(config: NodeConfig) -> DownloadOptions:
 
 
 class StoreProgramStager:
-    """Fetches, verifies and unpacks by way of the artifact store."""
+    """Downloads, verifies and unpacks programs through the artifact store."""
 
     def __init__(self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None) -> None:
-        from aks_flex_node.agent.artifacts import ArtifactStore  # takes tar and inflate, which the daemon never needs
+        from aks_flex_node.agent.artifacts import ArtifactStore  # imports modules that the daemon does not need
 
         self._store = ArtifactStore(Path(cache_dir(config)), artifact_sources(config), observe=observe)
 
@@ -74,7 +74,7 @@ def program_tree(program: ProgramTree) -> ArtifactTree:
 
 
 class Deadline:
-    """What is left of a step's time."""
+    """The remaining time of a step."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds

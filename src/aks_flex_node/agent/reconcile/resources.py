@@ -1,4 +1,4 @@
-"""Resources: the desired state of a component as frozen data, and the mark that files of the agent bear."""
+"""Resources: the desired state of a component as frozen data, and the marker in files that the agent writes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory. One that is `ours` goes with all that is ever put into it; another goes only when it is empty."""
+    """A directory. With `ours` it is removed with all its content, else only when it is empty."""
 
     path: str
     mode: int = 0o755
@@ -22,7 +22,7 @@ class Directory:
 
 @dataclass(frozen=True)
 class RuntimePath:
-    """A directory that others make while the node runs, and that goes with all that is in it when the node goes."""
+    """A path that other programs create while the node runs; unbootstrap removes it with all its content."""
 
     path: str
 
@@ -37,14 +37,14 @@ class File:
 
 @dataclass(frozen=True)
 class FileLine:
-    """One line of a file that a program of ours writes itself: nothing to do while there is no such file."""
+    """One line of a file that another program writes; ignored while the file does not exist."""
 
     path: str
-    start: str  # how the line starts, after any blanks
+    start: str  # start of the line, after whitespace
     rest: str
 
     def set(self, content: bytes) -> bytes:
-        """The same content, with the line as it should be."""
+        """Returns the content with the desired line."""
         pattern = rb"(?m)^(\s*" + re.escape(self.start.encode()) + rb").*$"
         return re.sub(pattern, lambda found: found[1] + self.rest.encode(), content)
 
@@ -57,7 +57,7 @@ class Symlink:
 
 @dataclass(frozen=True)
 class ProgramTree:
-    """One version of a component's programs, in a directory of its own."""
+    """One version of a component's programs, in its own directory."""
 
     path: str
     component: str
@@ -66,7 +66,7 @@ class ProgramTree:
 
     @property
     def staging_path(self) -> str:
-        """Where it is made ready, beside its place."""
+        """The directory next to `path` in which the tree is prepared."""
         folder, _, name = self.path.rpartition("/")
         return f"{folder}/.{name}.flex-new"
 
@@ -84,17 +84,17 @@ class KernelModule:
 
 @dataclass(frozen=True)
 class NoSwap:
-    """Nothing is swapped to now. What is at boot is a matter of /etc/fstab."""
+    """No active swap. Swap at boot is configured in /etc/fstab."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """A unit that runs, and is restarted when one of its inputs has changed since it was started."""
+    """A running unit that is restarted when one of its inputs changed since its start."""
 
     name: str
-    inputs: tuple[str, ...]  # paths that it reads
-    fingerprint: str  # of what they should hold
-    needs: str = ""  # a path that must exist before it makes sense to start it
+    inputs: tuple[str, ...]  # paths of files that it reads
+    fingerprint: str  # of the desired inputs
+    needs: str = ""  # a path that must exist before the start
     wait: bool = True
 
 
@@ -105,19 +105,19 @@ Resource: TypeAlias = (
 
 @dataclass(frozen=True)
 class Spec:
-    """Everything that one component wants."""
+    """The desired resources of one component."""
 
     resources: tuple[Resource, ...] = ()
 
     @property
     def paths(self) -> frozenset[str]:
-        """Where the things that it wants stand."""
+        """The paths of all resources."""
         plain = {one.path for one in self.resources if isinstance(one, Directory | RuntimePath | File | Symlink)}
         return frozenset(plain | {one.path for one in self.programs})
 
     @property
     def parent_dirs(self) -> frozenset[str]:
-        """The directories above the things that it makes, whether it names them or not."""
+        """The parent directories of all created resources."""
         made = {one.path for one in self.resources if isinstance(one, Directory | File | Symlink)}
         return frozenset(
             parent for path in made | {one.path for one in self.programs} for parent in parent_dirs(path)
@@ -125,7 +125,7 @@ class Spec:
 
     @property
     def owned_dirs(self) -> tuple[str, ...]:
-        """Directories that go with all that is in them."""
+        """Directories that are removed with all their content."""
         return tuple(
             one.path
             for one in self.resources
@@ -138,12 +138,12 @@ class Spec:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """What each of its services is to be started with."""
+        """The desired fingerprint of each service."""
         return {one.name: one.fingerprint for one in self.resources if isinstance(one, Service)}
 
 
 def parent_dirs(path: str) -> tuple[str, ...]:
-    """The directories that a path lies in, the outermost first."""
+    """Returns the parent directories of a path, outermost first."""
     parts = path.split("/")
     return tuple("/".join(parts[:count]) for count in range(2, len(parts)))
 
@@ -160,7 +160,7 @@ def _input_content(one: File | FileLine | Symlink) -> bytes:
 def make_service(
     name: str, inputs: tuple[File | FileLine | Symlink, ...], *values: str, needs: str = "", wait: bool = True
 ) -> Service:
-    """A service with the fingerprint of its inputs, and of words that stand for what is installed elsewhere."""
+    """Creates a service with the fingerprint of its inputs and of `values`, which stand for other dependencies."""
     total = hashlib.sha256()
     for one in inputs:
         content = _input_content(one)

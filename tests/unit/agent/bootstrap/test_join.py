@@ -330,7 +330,7 @@ def test_kept_artifacts_are_left_on_purpose() -> None:
     leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), keep_artifacts=True)
     assert leaving.run() == []
     assert host.stat(f"{DATA}/artifacts/file") is not None
-    assert leaving.left_on_purpose() == [f"{DATA}/artifacts, as asked"]
+    assert leaving.left_on_purpose() == [f"{DATA}/artifacts (--keep-artifacts)"]
 
 
 def test_what_others_put_into_our_directories_is_told() -> None:
@@ -339,7 +339,7 @@ def test_what_others_put_into_our_directories_is_told() -> None:
     host.apply(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))
     leaving = Unbootstrap(engine_on(host), None, ProgressReporter())
     assert leaving.run() == []
-    assert leaving.left_on_purpose() == ["/etc/cni/net.d: 10-calico.conflist, which we did not put there"]
+    assert leaving.left_on_purpose() == ["/etc/cni/net.d: 10-calico.conflist (not created by aks-flex-node)"]
 
 
 def test_a_table_of_file_systems_that_was_edited_after_us_keeps_what_was_added() -> None:

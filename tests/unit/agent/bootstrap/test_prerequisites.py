@@ -63,9 +63,9 @@ def test_what_a_reset_would_do_in_azure_is_told() -> None:
     ArcRecordStore(host, config).update(machine="/m", connected=True, installed=True, assignments=("/a",))
     host.apply(WriteFile(record_file(config), json.dumps({"gateway": "/g", "roots": ["ours"]}).encode()))
     assert prerequisites.describe_azure_cleanup(host, config) == [
-        "take this machine's certificate off /g",
+        "remove this machine's certificate from /g",
         "delete the role assignment /a",
-        "take /m out of Azure Arc",
+        "unregister /m from Azure Arc",
         "remove azcmagent, its users and its directories",
     ]
 

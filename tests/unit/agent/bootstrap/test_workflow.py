@@ -67,5 +67,5 @@ def test_a_machine_that_never_got_its_certificate_may_become_another(tmp_path: P
 def test_a_tunnel_for_one_run_is_refused_where_the_resource_would_take_it_away() -> None:
     said = load_text('{"config": {"azure": {"vpn": {"enabled": true}}}}', "https://rp.example", {}, {})
     refuse_temporary_vpn(said)
-    with pytest.raises(ConfigError, match="is asked for by flag"):
+    with pytest.raises(ConfigError, match="is enabled only by flag"):
         refuse_temporary_vpn(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))

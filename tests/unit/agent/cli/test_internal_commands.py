@@ -213,13 +213,13 @@ def followed(**values: object) -> NodeConfig:
 
 def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
     told = workflow.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
-    assert "does not know them" in told
+    assert "does not use them" in told
     assert workflow.ignored_settings_warning(followed(), followed(), DaemonMode.SERVICE) == ""
 
 
 def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
     told = workflow.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.SERVICE)
-    assert "no longer followed" in told
+    assert "no longer managed" in told
 
 
 def test_what_an_earlier_join_kept_is_nothing_to_stay_with_unless_it_asks_for_that() -> None:

@@ -103,7 +103,7 @@ def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) 
     assert (found is not None) is fails
     if found:
         assert found.name == "service-failed"
-        assert "kubelet does not stay up: failed to run Kubelet: running with swap on" in found.message
+        assert "kubelet keeps failing: failed to run Kubelet: running with swap on" in found.message
         assert "journalctl -u kubelet" in found.hint
 
 
@@ -117,8 +117,8 @@ def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) 
         (["panic: runtime error", "goroutine 1 [running]:"], "panic: runtime error"),
         (["E1115 06:00:01.123456    1234 server.go:1] plain words"], "plain words"),
         (["last words", *SYSTEMD], "last words"),
-        (SYSTEMD, "it said nothing"),
-        ([], "it said nothing"),
+        (SYSTEMD, "no log output"),
+        ([], "no log output"),
     ],
 )
 def test_the_line_that_says_most_is_found(lines: list[str], expected: str) -> None:
@@ -135,10 +135,15 @@ def node(message: str = "", cidr: str = "", *, ready: bool = False) -> ClusterNo
 @pytest.mark.parametrize(
     ("otherwise", "seen", "name", "words"),
     [
-        ("the node does not get Ready", node("PLEG is not healthy", "10.0.0.0/24"), "node-not-ready", "PLEG is not"),
-        ("the node does not get Ready", node("cni plugin not initialized"), "node-not-ready", "podCIDR"),
-        ("the node does not get Ready", node(), "node-not-ready", "KubeletNotReady"),
-        ("the cluster issued no certificate", None, "certificate-not-issued", "kubectl certificate approve"),
+        (
+            "the node did not become Ready",
+            node("PLEG is not healthy", "10.0.0.0/24"),
+            "node-not-ready",
+            "PLEG is not",
+        ),
+        ("the node did not become Ready", node("cni plugin not initialized"), "node-not-ready", "pod CIDR"),
+        ("the node did not become Ready", node(), "node-not-ready", "KubeletNotReady"),
+        ("the cluster did not issue a certificate", None, "certificate-not-issued", "kubectl certificate approve"),
         ("the kubelet does not answer", None, "node-not-registered", "The kubelet does not answer"),
         ("the kubelet does not answer", node(ready=True), "node-not-registered", "unknown flag"),
     ],
@@ -169,9 +174,9 @@ NO_TOKEN = (
 @pytest.mark.parametrize(
     ("lines", "name", "words"),
     [
-        ((FORBIDDEN,), "azure-identity-forbidden", "object id 0b1d0b1d-"),
+        ((FORBIDDEN,), "azure-identity-forbidden", "object ID 0b1d0b1d-"),
         (NO_TOKEN, "azure-token-unavailable", "Entra ID gave us no token"),
-        ((f'{REGISTER} err="Unauthorized"',), "azure-identity-rejected", "does not accept a token"),
+        ((f'{REGISTER} err="Unauthorized"',), "azure-identity-rejected", "rejects the token"),
     ],
 )
 def test_why_an_azure_identity_does_not_get_in_is_told(lines: tuple[str, ...], name: str, words: str) -> None:

@@ -80,7 +80,7 @@ def test_why_the_cluster_could_not_be_asked_is_known() -> None:
 
 @pytest.mark.parametrize(
     ("path", "lost"),
-    [(CERTIFICATE, "its certificate is gone"), (KUBECONFIG, "the kubelet's kubeconfig is gone")],
+    [(CERTIFICATE, "its certificate is missing"), (KUBECONFIG, "the kubelet's kubeconfig is missing")],
 )
 def test_a_file_that_is_gone_is_lost(path: str, lost: str) -> None:
     host = machine()
@@ -90,7 +90,7 @@ def test_a_file_that_is_gone_is_lost(path: str, lost: str) -> None:
 
 def test_a_certificate_that_has_ended_is_lost_and_nobody_is_asked_with_it() -> None:
     sight = seen(machine(), AssertionError("nobody should be asked"), left=-1.0)
-    assert (sight.lost_reason, sight.expired, sight.expiring) == ("its certificate has ended", True, True)
+    assert (sight.lost_reason, sight.expired, sight.expiring) == ("its certificate has expired", True, True)
 
 
 def test_a_certificate_that_should_have_been_renewed_is_not_lost_yet() -> None:

@@ -133,7 +133,7 @@ def test_who_stays_says_why() -> None:
     api = api_of(pods=[[pod(), pod("old", deletionTimestamp="now")]], evict=[BUDGET])
     clock = Clock()
     stayed = nodes.drain_pods(cast("ApiClient", api), "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
-    assert stayed == {"default/web": BUDGET.message, "default/old": "it is still ending"}
+    assert stayed == {"default/web": BUDGET.message, "default/old": "still terminating"}
     assert ("PATCH", NODE) not in api.asked
 
 
@@ -187,28 +187,28 @@ def test_an_eviction_that_is_refused_for_good_is_told() -> None:
 @pytest.mark.parametrize(
     ("answers", "to_type", "notes"),
     [
-        ({}, [], ["node edge-1 is out of the cluster"]),
-        ({"delete": ApiStatusError(404, "", "")}, [], ["node edge-1 is out of the cluster"]),
+        ({}, [], ["node edge-1 deleted from the cluster"]),
+        ({"delete": ApiStatusError(404, "", "")}, [], ["node edge-1 deleted from the cluster"]),
         (
             {"delete": ApiStatusError(403, "Forbidden", "")},
             ["kubectl delete node edge-1"],
-            ["a node's own certificate may not delete node edge-1; it is cordoned and marked as left"],
+            ["this machine is not allowed to delete node edge-1; it is cordoned and marked as left"],
         ),
-        ({"node": ApiStatusError(404, "", "")}, [], ["the cluster has no node edge-1"]),
+        ({"node": ApiStatusError(404, "", "")}, [], ["node edge-1 does not exist in the cluster"]),
         (
             {"node": OFFLINE},
             ["kubectl delete node edge-1"],
-            ["the cluster was not told: It cannot be reached. Check it."],
+            ["the node was not removed from the cluster: It cannot be reached. Check it."],
         ),
         (
             {"node": ApiStatusError(401, "Unauthorized", "Unauthorized")},
             ["kubectl delete node edge-1"],
-            ["the cluster was not told: Unauthorized"],
+            ["the node was not removed from the cluster: Unauthorized"],
         ),
         (
             {"patch": OFFLINE},
             ["kubectl delete node edge-1"],
-            ["the cluster was not told: It cannot be reached. Check it."],
+            ["the node was not removed from the cluster: It cannot be reached. Check it."],
         ),
     ],
     ids=str,
@@ -225,13 +225,13 @@ def test_a_farewell_leaves_nothing_to_type_where_a_provider_takes_the_node_away(
     told: list[str] = []
     api = api_of(nodes=[DOCUMENT, ApiStatusError(404, "", "")], delete=ApiStatusError(403, "Forbidden", ""))
     assert NodeRemoval(cast("ApiClient", api), "edge-1", 0.0, delete_seconds=5.0).run(told.append) == []
-    assert told == ["the resource provider took node edge-1 out of the cluster"]
+    assert told == ["the resource provider deleted node edge-1 from the cluster"]
 
 
 def test_a_farewell_names_pods_that_did_not_go() -> None:
     told: list[str] = []
     NodeRemoval(cast("ApiClient", api_of(pods=[[pod()]])), "edge-1", 0.0).run(told.append)
-    assert told[:2] == ["draining 1 pod", "these pods did not go within 0 s: default/web"]
+    assert told[:2] == ["draining 1 pod", "pods not evicted within 0 s: default/web"]
 
 
 def test_the_last_word_is_an_annotation() -> None:

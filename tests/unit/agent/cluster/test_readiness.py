@@ -66,8 +66,8 @@ def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
     scene = Scene()
     assert scene.proof.wait_registered().name == "edge-1"
     assert scene.said == [
-        "containerd runs",
-        "the kubelet is well",
+        "containerd is running",
+        "the kubelet is healthy",
         "the cluster issued a certificate",
         "node edge-1 is registered",
     ]
@@ -98,7 +98,7 @@ def test_what_a_node_said_in_an_earlier_life_proves_nothing() -> None:
 def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> None:
     scene = Scene(certified=False, healthy=False)
     error = scene.fails()
-    assert scene.said == ["containerd runs", "the kubelet is well"]
+    assert scene.said == ["containerd is running", "the kubelet is healthy"]
     assert error.name == "certificate-not-issued"
 
 
@@ -200,7 +200,7 @@ def test_a_kubelet_that_fell_before_and_has_stayed_up_since_is_not_blamed_for_th
     ("scene", "words"),
     [
         (Scene(), ""),
-        (Scene(healthy=False), "The kubelet does not answer"),
+        (Scene(healthy=False), "The kubelet is not healthy"),
         (Scene(units={"containerd.service": UnitState("containerd.service")}), "Containerd is not running"),
     ],
     ids=lambda value: "" if isinstance(value, Scene) else str(value),

@@ -134,7 +134,7 @@ def test_components_are_chosen_in_the_order_of_the_sequence(
 
 @pytest.mark.parametrize(("only", "start"), [(("kubelt",), ""), ((), "kubelt"), (("cni", "kubelt"), "")])
 def test_an_unknown_component_is_refused_with_the_known_ones(only: tuple[str, ...], start: str) -> None:
-    with pytest.raises(CommandUsageError, match="no component 'kubelt'") as caught:
+    with pytest.raises(CommandUsageError, match="Component 'kubelt' does not exist") as caught:
         select_components(only, start)
     assert caught.value.name == "component-unknown"
     assert all(name in caught.value.hint for name in catalog.COMPONENT_NAMES)

@@ -37,7 +37,7 @@ NEWS = PollResult(ProviderState.CONNECTED, changed=True, version="2")
 PORTAL = PollResult(ProviderState.UNEXPECTED_RESPONSE, "The answer was a login page.")
 LOST = replace(WELL, has_certificate=False)
 PATH = "/etc/cni/net.d/10-flex.conflist"
-CHANGED = Drift("cni", PATH, f"{PATH} has other content", "-wanted\n+found")
+CHANGED = Drift("cni", PATH, f"{PATH} has different content", "-wanted\n+found")
 
 
 @dataclass

@@ -35,8 +35,8 @@ def test_a_node_that_is_well_says_so() -> None:
     assert told(QUIET) == {
         "Ready": ("True", "KubeletReady", "well"),
         "ConfigApplied": ("True", "Applied", "Configuration 7 is in effect."),
-        "Drifted": ("False", "NoDrift", "The machine is as its configuration wants it."),
-        "CertificateExpiring": ("False", "Valid", "The kubelet's certificate is valid for 116 more days."),
+        "Drifted": ("False", "NoDrift", "The machine matches its configuration."),
+        "CertificateExpiring": ("False", "Valid", "The kubelet's certificate expires in 116 days."),
         "UpgradeFailed": ("False", "NoFailure", ""),
     }
 
@@ -87,7 +87,7 @@ def test_why_a_node_is_not_ready_is_told(changes: dict[str, Any], expected: str)
 
 def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
     _, _, message = told(replace(QUIET, health=replace(WELL, failed_services=FALLEN)))["Ready"]
-    assert message == "kubelet does not run: no space left; containerd does not run: exit 1"
+    assert message == "kubelet is not running: no space left; containerd is not running: exit 1"
 
 
 @pytest.mark.parametrize(
@@ -95,12 +95,12 @@ def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
     [
         (
             {"next_version": "8", "running_job": JobKind.UPDATE},
-            ("False", "InProgress", "Configuration 8 is being applied."),
+            ("False", "InProgress", "Applying configuration 8."),
         ),
-        ({"running_job": JobKind.UPDATE}, ("False", "InProgress", "The new configuration is being applied.")),
+        ({"running_job": JobKind.UPDATE}, ("False", "InProgress", "Applying the new configuration.")),
         ({"running_job": "repair"}, ("True", "Applied", "Configuration 7 is in effect.")),
         ({"current_version": ""}, ("True", "Applied", "Configuration of the join is in effect.")),
-        ({"next_version": "8"}, ("False", "Pending", "Configuration 8 is about to be applied.")),
+        ({"next_version": "8"}, ("False", "Pending", "Configuration 8 is pending.")),
         (
             {
                 "next_version": "8",
@@ -122,11 +122,11 @@ def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
                 "next_version": "8",
                 "last_update": JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", version="6"),
             },
-            ("False", "Pending", "Configuration 8 is about to be applied."),
+            ("False", "Pending", "Configuration 8 is pending."),
         ),
         (
             {"next_version": "8", "last_update": JobResult(JobKind.UPDATE, JobStatus.DONE, version="8")},
-            ("False", "Pending", "Configuration 8 is about to be applied."),
+            ("False", "Pending", "Configuration 8 is pending."),
         ),
         (
             {
@@ -153,8 +153,8 @@ def test_a_version_that_did_not_work_is_told_with_its_cause() -> None:
 
 
 def test_drift_is_told_and_what_is_fought_over_first() -> None:
-    drifted = replace(QUIET, state=DaemonState(drift=("a is missing", "b has other content")))
-    assert told(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has other content")
+    drifted = replace(QUIET, state=DaemonState(drift=("a is missing", "b has different content")))
+    assert told(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has different content")
     status, reason, message = told(replace(drifted, conflicts=("/etc/a",)))["Drifted"]
     assert (status, reason) == ("True", "ConflictingChanges")
     assert "/etc/a" in message

@@ -41,7 +41,7 @@ def test_what_waits_is_taken(life: Life) -> None:
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     eventually(lambda: life.host.works == ["update"])
-    assert life.events("seen") == ["configuration 2 is new"]
+    assert life.events("seen") == ["Received configuration 2."]
 
 
 def test_two_answers_an_interval_apart_that_say_gone_make_the_node_leave(life: Life) -> None:

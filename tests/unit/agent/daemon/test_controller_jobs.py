@@ -28,7 +28,7 @@ def test_a_work_that_ends_without_a_word_is_told_and_tried_again_later(life: Lif
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     life.ends_work()
-    assert life.events("work-ended") == ["update failed: The update ended without a word: it said nothing"]
+    assert life.events("work-ended") == ["update failed: The update job exited without a result: no log output"]
     life.waits(RETRY_SECONDS[0] - 1)
     assert life.host.works == ["update"]
     life.waits(1)
@@ -243,4 +243,4 @@ def test_a_tunnel_that_is_worn_is_seen_to_and_the_agent_lives_on() -> None:
     life.session.drift.vpn_due = True
     life.waits(0)
     eventually(lambda: life.host.works == ["connect"])
-    assert life.events("work-begins") == ["the tunnel to the cluster's network is being seen to"]
+    assert life.events("work-begins") == ["Renewing the VPN certificate."]

@@ -89,8 +89,8 @@ def test_a_held_answer_is_followed_by_the_next_question_at_once() -> None:
     ("error", "said"),
     [
         (MachineError("disk-full", "The disk is full."), "The disk is full."),
-        (ValueError("canary-secret"), "An answer could not be dealt with (ValueError)."),
-        (RecursionError(), "An answer could not be dealt with (RecursionError)."),
+        (ValueError("canary-secret"), "The provider's response could not be processed (ValueError)."),
+        (RecursionError(), "The provider's response could not be processed (RecursionError)."),
     ],
     ids=str,
 )

@@ -67,25 +67,29 @@ def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
 @pytest.mark.parametrize(
     ("action", "component", "said"),
     [
-        (WriteFile(TOML, b"mine\n"), "containerd", f"{TOML} has other content"),
+        (WriteFile(TOML, b"mine\n"), "containerd", f"{TOML} has different content"),
         (Remove(UNIT), "kubelet", f"{UNIT} is missing"),
         (MakeLink(UNIT, "/dev/null"), "kubelet", f"{UNIT} is masked"),
         (MakeLink(TOML, "/srv/mine"), "containerd", f"{TOML} is a link to /srv/mine"),
-        (MakeDirectory("/var/lib/containerd", 0o777), "containerd", "/var/lib/containerd has mode 0777 and not 0700"),
+        (
+            MakeDirectory("/var/lib/containerd", 0o777),
+            "containerd",
+            "/var/lib/containerd has mode 0777 instead of 0700",
+        ),
         (
             MakeLink("/usr/local/bin/kubelet", "/srv/kubelet"),
             "kubernetes",
-            f"/usr/local/bin/kubelet does not lead to {KUBELET}/bin/kubelet",
+            f"/usr/local/bin/kubelet does not point to {KUBELET}/bin/kubelet",
         ),
         (Remove("/usr/local/bin/kubelet"), "kubernetes", "/usr/local/bin/kubelet is missing"),
         (
             WriteFile(f"{KUBELET}/bin/kubelet", b"PROGRAM", 0o755),
             "kubernetes",
-            f"{KUBELET} is damaged: bin/kubelet has other content",
+            f"{KUBELET} is damaged: bin/kubelet has different content",
         ),
         (StopUnit("containerd.service"), "containerd", "containerd.service is inactive"),
         (DisableUnit("kubelet.service"), "kubelet", "kubelet.service is disabled"),
-        (SetSysctl("net.ipv4.ip_forward", "0"), "system", "net.ipv4.ip_forward is 0 and not 1"),
+        (SetSysctl("net.ipv4.ip_forward", "0"), "system", "net.ipv4.ip_forward is 0 instead of 1"),
         (StopUnit("aks-flex-node.service"), "service", "aks-flex-node.service is inactive"),
     ],
     ids=str,
@@ -115,7 +119,7 @@ def test_how_a_file_differs_is_shown() -> None:
     engine.host.apply(WriteFile(TOML, file_at(engine, TOML) + b"mine = true\n"))
     (drift,) = detect_drift(engine)
     assert drift.diff.splitlines()[-1] == "+mine = true"
-    assert drift.diff.startswith("--- wanted\n+++ found\n")
+    assert drift.diff.startswith("--- desired\n+++ observed\n")
 
 
 def test_how_a_large_file_differs_is_shown_in_part() -> None:
@@ -153,7 +157,10 @@ def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
     engine.host.apply(WriteFile(path, b"[Service]\nCPUQuota=10%\n"))
 
     (drift,) = detect_drift(engine)
-    assert (drift.description, drift.foreign) == (f"{path} changes kubelet.service and is not ours", True)
+    assert (drift.description, drift.foreign) == (
+        f"{path} changes kubelet.service and is not managed by aks-flex-node",
+        True,
+    )
     assert repair_drift(engine, compared_components).result == JobStatus.DONE
     assert engine.host.stat(path) is not None
 

@@ -110,7 +110,7 @@ WORN = replace(WELL, certificate_seconds=WELL.certificate_lifetime * 0.05)
 
 
 def test_a_certificate_that_is_about_to_end_is_replaced_before_it_does() -> None:
-    assert WORN.recovery_reason == "its certificate is about to end, and was not renewed"
+    assert WORN.recovery_reason == "its certificate expires soon and was not renewed"
     assert WORN.lost_reason == ""  # it still works
     scene = Scene(WORN)
     scene.provider.answers["regenerateToken"] = ProviderRequestError(

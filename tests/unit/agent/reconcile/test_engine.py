@@ -79,7 +79,7 @@ def test_a_service_that_was_written_for_but_not_restarted_is_restarted_by_the_ne
 
 
 def test_a_step_that_takes_too_long_says_so_and_may_be_tried_again() -> None:
-    with pytest.raises(MachineError, match="the thing did not get done within 0 s") as caught:
+    with pytest.raises(MachineError, match="the thing: not completed within 0 s") as caught:
         engine_on(empty_host()).apply(component(seconds=0.0))
     assert (caught.value.name, caught.value.retryable) == ("command-timeout", True)
 

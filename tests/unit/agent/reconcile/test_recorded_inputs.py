@@ -160,7 +160,7 @@ def test_a_machine_without_a_journal_goes_on(tmp_path: Path) -> None:
 
 def test_a_second_holder_of_the_lock_is_told_who_is_at_work(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    with exclusive(path), pytest.raises(BusyError, match=f"process {os.getpid()}") as caught, exclusive(path):
+    with exclusive(path), pytest.raises(BusyError, match=f"PID {os.getpid()}") as caught, exclusive(path):
         pass
     assert (caught.value.name, caught.value.retryable, caught.value.exit_code) == ("agent-locked", True, 7)
     assert not (tmp_path / "lock").exists()

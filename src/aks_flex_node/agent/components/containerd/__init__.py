@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def hosts_toml(mirrors: Iterable[str]) -> bytes:
-    """Ask each mirror in turn, then the registry itself: containerd knows where that is, `_default` or not."""
+    """Renders hosts.toml with the mirrors in order. containerd falls back to the registry itself."""
     lines = [f"# {MANAGED_MARK}"]
     for mirror in mirrors:
         lines += ["", f"[host.{json.dumps(mirror)}]", '  capabilities = ["pull", "resolve"]']
@@ -44,7 +44,7 @@ PROXIES = "/etc/containerd/proxy.env"
 STATE = "/run/containerd"
 PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr")
 OLDER_PROGRAMS = ("containerd-shim", "containerd-shim-runc-v1")  # up to 1.7
-# Only root can raise these; where even root may not, systemd would refuse to start the unit.
+# Omitted where the machine cannot raise limits, because systemd would fail to start the unit.
 LIMITS = "LimitNPROC=infinity\nLimitCORE=infinity\nLimitNOFILE=1048576\nOOMScoreAdjust=-999\n"
 
 
@@ -59,7 +59,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         *proxies(config),
         *links,
     )
-    # containerd looks at these at each pull, so they are none of the inputs that it is restarted for.
+    # containerd reads these at each pull, so a change does not require a restart.
     registries = tuple(
         File(f"{REGISTRIES}/{registry}/hosts.toml", hosts_toml(mirrors))
         for registry, mirrors in sorted(config.registry_mirrors.items())
@@ -71,7 +71,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             RuntimePath(STATE),
             RuntimePath("/run/nri"),
             Directory("/etc/containerd"),
-            # containerd would make it by itself, before we could tell that it is ours.
+            # Created here, because containerd would create it before the ledger records it.
             Directory(paths.cni.conf_dir),
             Directory(REGISTRIES),
             *(Directory(f"{REGISTRIES}/{registry}") for registry in sorted(config.registry_mirrors)),
@@ -85,8 +85,8 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 def release(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> Artifact:
     url = fill_url(config.containerd.url, version, version, machine.arch)
-    wanted = tuple(ArtifactFile(f"bin/{name}", f"bin/{name}") for name in programs)
-    return artifact("containerd", version, url, wanted, config.containerd.sha256)
+    files = tuple(ArtifactFile(f"bin/{name}", f"bin/{name}") for name in programs)
+    return artifact("containerd", version, url, files, config.containerd.sha256)
 
 
 def generation(version: str) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ def generation(version: str) -> tuple[int, ...]:
 
 
 def config_toml(config: NodeConfig, machine: Machine) -> bytes:
-    """Its configuration, in the syntax of its generation."""
+    """Renders containerd's configuration in the syntax of its major version."""
     made = generation(plain_version(config.containerd.version))
     plugins = json.dumps(config.paths.cni.bin_dir)
     values = {
@@ -122,7 +122,7 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
 
 
 def proxies(config: NodeConfig) -> tuple[File, ...]:
-    """They may hold a password."""
+    """Returns the environment file with proxies, which is secret because URLs may contain a password."""
     lines = proxy_environment(config.proxy)
     return (File(PROXIES, f"# {MANAGED_MARK}\n{lines}".encode(), 0o600, secret=True),) if lines else ()
 

@@ -1,6 +1,6 @@
-"""What the kubelet joins with: the cluster's CA, and a token that buys it a certificate of its own.
+"""The credentials component: the cluster CA and the credentials with which the kubelet joins.
 
-The token is a bootstrap token of the cluster, or one of the node's Azure identity, which a script asks for.
+The kubelet joins with a bootstrap token, or with a token of the node's Azure identity, which a script gets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 
 def bootstrap(config: NodeConfig) -> tuple[File | RuntimePath, ...]:
-    """What a kubelet shows until it has a certificate."""
+    """Returns the bootstrap kubeconfig, which the kubelet uses until it has a certificate."""
     path, auth = f"{config.paths.kubernetes.kubelet_dir}/bootstrap-kubeconfig", kubelet_auth(config)
     if auth == "certificate":
         return (File(path, kubeconfig(config, exec_user(config)), 0o600),)
@@ -50,12 +50,12 @@ def bootstrap(config: NodeConfig) -> tuple[File | RuntimePath, ...]:
         return ()
     if secret := join_token(config):
         return (File(path, kubeconfig(config, {"token": secret.reveal()}), 0o600, secret=True),)
-    # Where its token's file is gone, what it was used for stays as it is.
+    # If the token file does not exist any more, keep an existing bootstrap kubeconfig.
     return (RuntimePath(path),) if config.azure.bootstrap_token else ()
 
 
 def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
-    """What the script needs that gets tokens for the kubelet."""
+    """Returns the identity file and the script that gets tokens for the kubelet."""
     identity = f"{config.paths.kubernetes.kubelet_dir}/{IDENTITY_FILE}"
     values = {
         "launcher": f"{config.paths.install_dir}/agent/launch",
@@ -70,8 +70,8 @@ def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:
 
 
 def identity_text(config: NodeConfig) -> bytes:
-    """Who this node is to Azure, and the way there: the part of its configuration that signing in takes, and no more:
-    what an operator signs in with is not the node's."""
+    """Renders the settings required to sign in as this node: cloud, identity and proxies. Excludes the operator's
+    credentials."""
     kind = identity_kind(config)
     parts = CLOUD_SETTINGS | (IDENTITY_SECTIONS & {kind})
     settings = to_document(config.azure, "nulls", reveal=True)
@@ -79,7 +79,7 @@ def identity_text(config: NodeConfig) -> bytes:
     principal = azure.get("servicePrincipal", {})
     for file, content in SECRET_FILE_SETTINGS:
         if file in principal:
-            principal.pop(content, None)  # it is read from there each time, so that a new one is noticed
+            principal.pop(content, None)  # read from the file at each sign-in, so that a rotated secret is used
     if kind == "arc":
         azure["arc"] = {"enabled": True}
     proxy = config.proxy

@@ -1,8 +1,8 @@
 #!/bin/sh
 # $mark
-# Gives the kubelet a token of this node's Azure identity. What is secret is in $identity, which root alone reads.
+# Prints a token of this node's Azure identity for the kubelet. Secrets are in $identity, which only root can read.
 for agent in $launcher $program; do
     [ -x "$$agent" ] && exec "$$agent" token kubernetes --identity $identity
 done
-echo "there is no aks-flex-node at $program" >&2
+echo "aks-flex-node not found at $program" >&2
 exit 1

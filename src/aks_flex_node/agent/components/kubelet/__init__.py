@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
 
 
-# The CIS benchmark's list: forward secrecy, authenticated encryption, nothing else.
+# The list of the CIS benchmark: only suites with forward secrecy and authenticated encryption.
 TLS_CIPHERS = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
@@ -53,7 +53,7 @@ def kubelet_settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
         "clusterDomain": kubelet.cluster_domain,
         "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
         "evictionHard": dict(kubelet.eviction_hard),
-        # Swap is off. If a reboot brings it back in a way that we do not know, the node must come up all the same.
+        # Swap is disabled. If it is enabled again after a reboot, the node must still start.
         "failSwapOn": False,
         "imageGCHighThresholdPercent": kubelet.image_gc_high_threshold,
         "imageGCLowThresholdPercent": kubelet.image_gc_low_threshold,
@@ -75,7 +75,7 @@ def kubelet_settings(config: NodeConfig, machine: Machine) -> dict[str, Any]:
 
 
 def security_settings(config: NodeConfig) -> dict[str, Any]:
-    """What the CIS benchmark asks of a worker."""
+    """Returns the settings that the CIS benchmark requires for a worker node."""
     authority = f"{config.paths.kubernetes.certs_dir}/ca.crt"
     return {
         "authentication": {
@@ -89,7 +89,7 @@ def security_settings(config: NodeConfig) -> dict[str, Any]:
         "podPidsLimit": config.node.kubelet.pod_pids_limit,
         "protectKernelDefaults": True,
         "readOnlyPort": 0,
-        # A kubelet that shows tokens has no certificate to renew, and would ask for one if it were to.
+        # A kubelet that authenticates with tokens must not request a client certificate.
         "rotateCertificates": kubelet_auth(config) != "exec",
         "seccompDefault": True,
         "serverTLSBootstrap": config.node.kubelet.server_tls_bootstrap,
@@ -111,7 +111,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     values = unit_values(config, machine)
     inputs: tuple[File | FileLine, ...] = (
         File(f"{kubernetes_paths.kubelet_dir}/config.yaml", kubelet_configuration(config, machine), 0o600),
-        # The proxies in it may hold a password.
+        # Proxy URLs may contain a password.
         File(DEFAULTS, render_template(__name__, "defaults", **values), 0o600, secret=bool(values["environment"])),
         File(UNIT, render_template(__name__, "kubelet.service", **values), 0o600),
         File(f"{DROPINS}/10-containerd.conf", render_template(__name__, "10-containerd.conf", **values), 0o600),
@@ -123,13 +123,13 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             Directory(kubernetes_paths.manifests_dir),
             Directory(kubernetes_paths.volume_plugin_dir),
             Directory(f"{kubernetes_paths.kubelet_dir}/pods", 0o750),
-            # The kubelet puts the sockets of device plugins there, wherever the rest of it is.
+            # The kubelet always creates the device plugin sockets in this directory.
             *([RuntimePath(DEFAULT_DIRECTORY)] if kubernetes_paths.kubelet_dir != DEFAULT_DIRECTORY else []),
             RuntimePath("/var/log/pods"),
             RuntimePath("/var/log/containers"),
             Directory(DROPINS),
-            # What a kubelet says of itself when it makes its Node. Afterwards that is on the Node, and changes of it
-            # are brought there by others; so this is none of the inputs that a kubelet is restarted for.
+            # The kubelet reads these only when it registers its Node. The agent and the provider apply later changes
+            # to the Node, so a change does not require a restart.
             File(REGISTRATION, render_template(__name__, "registration", **values), 0o600),
             *inputs,
             make_service("kubelet.service", inputs, *installed(config)),
@@ -141,25 +141,25 @@ def own_kubeconfig(config: NodeConfig) -> File | FileLine:
     path = f"{config.paths.kubernetes.kubelet_dir}/kubeconfig"
     if kubelet_auth(config) == "exec":
         return File(path, kubeconfig(config, exec_user(config)), 0o600)
-    # Written by the kubelet when it has joined; an API server that moves is followed by this one line.
+    # The kubelet writes this file when it has joined; only the server line is updated when the API server moves.
     return FileLine(path, "server: ", config.node.kubelet.server_url or "")
 
 
 def installed(config: NodeConfig) -> tuple[str, str]:
-    """What the kubelet also depends on, and other components bring: its version, and whom it trusts."""
+    """Returns restart inputs from other components: the kubelet's version and the cluster CA."""
     authority = hashlib.sha256(ca_certificate(config) or b"").hexdigest()
     return f"kubelet {plain_version(config.kubernetes.version or '')}", f"authority {authority}"
 
 
 def labels(config: NodeConfig) -> dict[str, str]:
-    """What the Node is to bear."""
+    """Returns the desired labels of the Node."""
     return {**config.node.labels, **MANAGED_LABEL}
 
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     kubelet_dir = config.paths.kubernetes.kubelet_dir
-    # A node that is followed gets a new token when it has lost its certificate, and needs no other unit for that. A
-    # kubelet that has a certificate does not look whether there is such a file.
+    # The unit of a managed node always names the bootstrap kubeconfig, because the node gets a new token after it
+    # lost its certificate. A kubelet with a certificate ignores the option.
     auth = kubelet_auth(config)
     may_bootstrap = config.azure.bootstrap_token or config.continuous_monitoring or auth == "certificate"
     bootstrap = (
@@ -176,13 +176,13 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
 
 
 def registered_taints(config: NodeConfig) -> str:
-    """As a flag, because all of the configuration file is an input that a kubelet is restarted for."""
+    """Returns the taints as a command-line flag, because a change of the configuration file would cause a restart."""
     taints = [f"{taint.key}={taint.value}:{taint.effect}" for taint in config.node.taints]
     return f"--register-with-taints={','.join(taints)}" if taints else ""
 
 
 def flags(config: NodeConfig, machine: Machine) -> list[str]:
-    """The few settings that have no place in the configuration file."""
+    """Returns the settings that can only be set as command-line flags."""
     kubelet_dir = config.paths.kubernetes.kubelet_dir
     chosen = [
         f"--config={kubelet_dir}/config.yaml",
@@ -190,7 +190,7 @@ def flags(config: NodeConfig, machine: Machine) -> list[str]:
         f"--v={config.node.kubelet.verbosity}",
     ]
     if machine.address:
-        # A kubelet that is not told looks its own name up first, and waits half a minute where nobody answers.
+        # Without it, the kubelet resolves its host name, and waits half a minute if no name server responds.
         chosen.append(f"--node-ip={machine.address}")
     if config.node.name and config.node.name != machine.hostname.lower():
         chosen.append(f"--hostname-override={config.node.name}")

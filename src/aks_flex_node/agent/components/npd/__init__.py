@@ -1,4 +1,4 @@
-"""node-problem-detector: tells the cluster what is wrong with the machine itself, as conditions of its Node."""
+"""The node-problem-detector component, which reports problems of the machine as conditions of its Node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.npd.version), config.paths
     directory = f"{paths.install_dir}/npd/{version}"
     url = address(config.npd.url, version, version, machine.arch)
-    wanted = (
+    files = (
         ArtifactFile("bin/node-problem-detector", "bin/node-problem-detector"),
         ArtifactFile("config/", "config/"),
     )
@@ -38,10 +38,10 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     return Spec(
         (
             Directory(f"{paths.install_dir}/npd", ours=True),
-            ProgramTree(directory, "npd", version, (artifact("npd", version, url, wanted, config.npd.sha256),)),
+            ProgramTree(directory, "npd", version, (artifact("npd", version, url, files, config.npd.sha256),)),
             link,
             unit,
-            # It speaks with the node's own certificate, so it waits until there is one.
+            # It authenticates with the kubelet's credential, so it starts only when the kubeconfig exists.
             make_service("node-problem-detector.service", (unit, link), needs=kubeconfig, wait=False),
         )
     )
@@ -53,7 +53,7 @@ def unit_values(config: NodeConfig, machine: Machine, directory: str) -> dict[st
     return {
         "program": f"{config.paths.bin_dir}/node-problem-detector",
         "node": machine.node_name(config),
-        # A percent sign in a unit is the start of one of systemd's own names.
+        # systemd expands percent specifiers in units.
         "server": f"{server}?inClusterConfig=false&auth={quote(kubeconfig)}".replace("%", "%%"),
         "monitors": ",".join(f"{directory}/{name}" for name in MONITORS),
         "kubeconfig": kubeconfig,

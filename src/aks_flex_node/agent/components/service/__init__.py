@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.actions import Action
 
-STATE_DIR = "/var/lib/aks-flex-node"  # where the agent keeps its files wherever the rest of its data is
+STATE_DIR = "/var/lib/aks-flex-node"  # fixed, independent of `paths.dataDir`
 UNIT_NAME = UNIT_FILE.rpartition("/")[2]
-RESTART_STEPS_SYSTEMD_VERSION = 254  # an older one says at every reload that it does not know RestartSteps
+RESTART_STEPS_SYSTEMD_VERSION = 254  # older versions log a warning about RestartSteps at every reload
 RESTART_WITH_BACKOFF = "RestartSec=1\nRestartSteps=8\nRestartMaxDelaySec=120"
 RESTART_AT_FIXED_INTERVAL = "RestartSec=5"
 
@@ -39,7 +39,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     program = release.launcher_path(config) if config.agent.version else machine.program
-    # Outside of what confines the rest: it turns a link in a directory that the agent itself may not write to.
+    # The + prefix runs it without the sandbox, because it switches a link that the daemon must not write.
     choose = f"ExecStartPre=-+{program} choose\n" if config.agent.version else ""
     supports_steps = machine.systemd_version >= RESTART_STEPS_SYSTEMD_VERSION
     values = {
@@ -54,14 +54,14 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
 
 
 def writable_paths(config: NodeConfig) -> list[str]:
-    """What it may write to. One that is not there is passed over, so that it is no reason not to start."""
+    """Returns the daemon's writable paths; the `-` prefix makes systemd ignore missing ones."""
     metrics = (config.agent.metrics_file or "").rpartition("/")[0]
-    wanted = {STATE_DIR, config.paths.data_dir, config.paths.log_dir, metrics} - {""}
-    return [f"-{path}" for path in sorted(wanted)]
+    paths = {STATE_DIR, config.paths.data_dir, config.paths.log_dir, metrics} - {""}
+    return [f"-{path}" for path in sorted(paths)]
 
 
 def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
-    """This unit is the last to be enabled, and newer systemd take every unit for outdated after that."""
+    """Adds a daemon reload after enabling the unit, because newer systemd versions then report units as changed."""
     actions = tuple(planner.plan(spec, facts))
     for action in actions:
         yield action

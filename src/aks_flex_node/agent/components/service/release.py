@@ -1,7 +1,7 @@
-"""The component of the agent's own version, where the configuration names one: installed like any other program.
+"""The release component: the version of the agent that the configuration sets, installed like any other program.
 
-A link outside this component selects the version that runs: self_update switches it to a checked version, and the
-launch script switches it back when that version does not prove itself.
+A link outside this component selects the running version: self_update switches it to a checked version, and the
+launch script switches it back when that version fails its trial.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
-MAX_TRIAL_STARTS = 3  # of a version that has not proven itself
+MAX_TRIAL_STARTS = 3  # of a version on trial
 DESIRED_RELEASE = (ArtifactFile("bin/", "bin/"), ArtifactFile("lib/", "lib/"))
 
 
@@ -31,22 +31,22 @@ def launcher_path(config: NodeConfig) -> str:
 
 
 def current_link(config: NodeConfig) -> str:
-    """The link to the version that runs; where there is none, the machine's own program does."""
+    """Returns the link to the running version. Without it, the program installed on the machine runs."""
     return f"{releases_dir(config)}/current"
 
 
 def release_path(config: NodeConfig) -> str:
-    """Where the version stands that the configuration names."""
+    """Returns the path of the configured version."""
     return f"{releases_dir(config)}/{plain_version(config.agent.version or '')}"
 
 
 def trial_file(config: NodeConfig) -> str:
-    """Says that a version is on trial: from where, to where, how often it was started, for which configuration."""
+    """Returns the file that records a trial: previous path, new path, number of starts, configuration version."""
     return f"{config.paths.data_dir}/agent-trial"
 
 
 def failed_file(config: NodeConfig) -> str:
-    """Says that a version did not work: which, of which configuration, and why."""
+    """Returns the file that records a failed version: path, configuration version and reason."""
     return f"{config.paths.data_dir}/agent-failed"
 
 

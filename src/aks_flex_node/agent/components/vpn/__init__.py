@@ -1,4 +1,4 @@
-"""The VPN client's unit, and the directory that holds its configuration, which `agent.vpn` fills."""
+"""The VPN component: the client's unit and the directory of its configuration, which `agent.vpn` writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNIT = f"/etc/systemd/system/{NAME}"
 LINK = "flexvpn0"
 PROGRAM = "/usr/sbin/openvpn"
 HOSTS = "/etc/hosts"
-HOSTS_MARK = "# aks-flex-node-vpn"  # how a line in it ends that is ours
+HOSTS_MARK = "# aks-flex-node-vpn"  # suffix of lines in /etc/hosts written by the agent
 MANAGEMENT = "/run/aks-flex-node-vpn/management"
 
 
@@ -39,14 +39,14 @@ def client_file(config: NodeConfig) -> str:
 
 
 def record_file(config: NodeConfig) -> str:
-    """What was made in Azure, and how far we are. It outlives the rest, because Azure is told last that we leave."""
+    """Returns the path of the record of Azure resources. Removed last, after the cleanup in Azure."""
     return f"{config.paths.data_dir}/vpn.json"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
     if not config.azure.vpn.enabled:
-        # The tunnel ends. What it was made of stays until the node leaves: whoever finds that the cluster is out of
-        # reach without it goes back to a configuration that has it.
+        # Only the service is removed. The files are kept until unbootstrap, so that a rollback to a configuration
+        # with the VPN works even if the cluster is unreachable without it.
         return Spec((RuntimePath(vpn_dir(config)),))
     values = {"program": PROGRAM, "client": client_file(config)}
     unit = File(
@@ -68,11 +68,11 @@ def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
 
 def removal(facts: Facts) -> Iterator[Action]:
     yield from planner.removal(facts)
-    yield from _forget_names(facts)
+    yield from _remove_hosts_lines(facts)
 
 
-def _forget_names(facts: Facts) -> Iterator[Action]:
-    """Lines that bear our mark go, whether or not anybody remembers that we wrote them."""
+def _remove_hosts_lines(facts: Facts) -> Iterator[Action]:
+    """Removes marked lines from /etc/hosts, even if the ledger does not record them."""
     text = facts.contents.get(HOSTS) or b""
     content = without_managed_lines(text)
     if content != text:
@@ -80,7 +80,7 @@ def _forget_names(facts: Facts) -> Iterator[Action]:
 
 
 def without_managed_lines(text: bytes) -> bytes:
-    """The content of /etc/hosts as somebody else left it."""
+    """Returns the content of /etc/hosts without the agent's lines."""
     lines = text.splitlines(keepends=True)
     return b"".join(line for line in lines if not line.rstrip().endswith(HOSTS_MARK.encode()))
 

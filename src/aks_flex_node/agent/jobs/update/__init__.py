@@ -1,1 +1,1 @@
-"""The update job: a node applies its next configuration, checks that it works, and rolls back when it does not."""
+"""The update job: applies the next configuration, checks the node's health, and rolls back on failure."""

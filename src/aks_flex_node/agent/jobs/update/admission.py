@@ -1,4 +1,4 @@
-"""Pre-update checks: what a new configuration changes, and why it may not be applied now (other node, paused,
+"""Pre-update checks: what a new configuration changes, and why it cannot be applied now (other node, paused,
 downgrade, version skew, maintenance window). Pure: machine, cluster and time are passed in.
 """
 
@@ -30,7 +30,7 @@ DRAIN_REQUIRED = frozenset(("kubernetes", "containerd", "runc"))
 
 @dataclass(frozen=True)
 class ComponentUpgrade:
-    """One component that is replaced; by the same version when other files of it are wanted."""
+    """A component that is replaced; the version is the same if only its digest changes."""
 
     component: str
     old: str
@@ -47,9 +47,7 @@ class ComponentUpgrade:
 @dataclass(frozen=True)
 class ConfigChanges:
     upgrades: tuple[ComponentUpgrade, ...] = ()
-    endpoint_changed: bool = (
-        False  # another way to the API server: its address, who vouches for it or for us, a proxy
-    )
+    endpoint_changed: bool = False  # the connection to the API server: address, CA, authentication or proxy
     may_drain: bool = True
 
     @property
@@ -58,7 +56,7 @@ class ConfigChanges:
 
     @property
     def disrupts_pods(self) -> bool:
-        """Whether pods may notice."""
+        """Whether the update may affect running pods."""
         return bool(self.components & DISRUPTIVE)
 
     @property
@@ -84,7 +82,7 @@ def _connection_settings(config: NodeConfig) -> tuple[object, ...]:
 
 
 def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, str]]]:
-    """The version of each component, and which bytes of it are wanted, where that is said."""
+    """Returns the version and the pinned digests of each component."""
     return {
         "kubernetes": (config.kubernetes.version or "", config.kubernetes.sha256),
         "containerd": (config.containerd.version, config.containerd.sha256),
@@ -95,23 +93,23 @@ def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, st
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, str], ...]]:
-    """To compare versions by: 1.10 comes after 1.9, and 2.0.0-rc.1 before 2.0.0."""
+    """Returns a sort key for versions: 1.10 is after 1.9, and 2.0.0-rc.1 is before 2.0.0."""
     numbers, dash, suffix = version.partition("+")[0].partition("-")
     parts = tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.]", suffix) if part)
     plain = tuple(int(part) if part.isdigit() else 0 for part in numbers.split("."))
     return (plain, not dash, parts)
 
 
-LOOK_AHEAD_DAYS = 9  # a week, and what a zone that skips a day may cost
+LOOK_AHEAD_DAYS = 9  # a week, plus a margin for time zones that skip a day
 
 
 def next_opening(window: MaintenanceWindow, now: datetime) -> datetime | None:
-    """When it opens next, on the clock of its zone; None when it is open."""
+    """Returns the next opening time of the window in its time zone, or None when it is open."""
     if window.start is None:
         return None
     length = timedelta(minutes=window.duration_minutes)
     for begin in _openings(window, now):
-        moment = begin.astimezone(timezone.utc)  # what lies between two times of day is not always what it seems
+        moment = begin.astimezone(timezone.utc)  # compare in UTC, because of daylight saving time
         if now < moment:
             return begin
         if now < moment + length:
@@ -120,7 +118,7 @@ def next_opening(window: MaintenanceWindow, now: datetime) -> datetime | None:
 
 
 def _openings(window: MaintenanceWindow, now: datetime) -> Iterator[datetime]:
-    """All times at which it opens, from the last one that can still be open."""
+    """Yields all opening times, starting with the last one that can still be open."""
     zone = parse_time_zone(window.time_zone)
     start = time.fromisoformat(window.start or "00:00")
     today = now.astimezone(zone).date()
@@ -132,15 +130,14 @@ def _openings(window: MaintenanceWindow, now: datetime) -> Iterator[datetime]:
 
 def parse_time_zone(name: str) -> tzinfo:
     if name.upper() in {"UTC", "GMT", "ETC/UTC"}:
-        return timezone.utc  # which even a machine knows that has no table of zones
+        return timezone.utc  # works without tzdata
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise MachineError(
             "time-zone-unknown",
-            f"This machine does not know the time zone {name} of the maintenance window, so it cannot tell when it "
-            "is open.",
-            "Install the package tzdata, or give the window in UTC.",
+            f"The time zone {name} of the maintenance window is unknown on this machine.",
+            "Install the package tzdata, or set the window in UTC.",
             retryable=True,
         ) from None
 
@@ -150,7 +147,7 @@ MAX_MINORS_OLDER = 3
 
 @dataclass(frozen=True)
 class AdmissionResult:
-    """Not now, or not at all; and why."""
+    """Why an update is deferred or refused."""
 
     result: JobStatus
     reason: str
@@ -159,40 +156,40 @@ class AdmissionResult:
     retryable: bool = False
 
 
-def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, wanted_name: str) -> AdmissionResult | None:
-    """A node's certificate is for one name in one cluster."""
+def check_same_node(current: NodeConfig, desired: NodeConfig, name: str, desired_name: str) -> AdmissionResult | None:
+    """Refuses a configuration for another node or cluster, because the node's certificate is valid for one only."""
     here, there = resolved.target_cluster(current), resolved.target_cluster(desired)
     elsewhere = bool(here and there and [one.lower() for one in here] != [one.lower() for one in there])
-    if name == wanted_name and not elsewhere:
+    if name == desired_name and not elsewhere:
         return None
     cluster, other = ("/".join(each) if each else "its cluster" for each in (here, there))
     return AdmissionResult(
         JobStatus.REFUSED,
         "NodeMismatch",
-        f"This machine is node {name} of {cluster}, and the configuration is for node {wanted_name} of {other}.",
-        "Correct the resource; or take the node apart and join anew: `aks-flex-node unbootstrap`.",
+        f"This machine is node {name} of {cluster}, but the configuration is for node {desired_name} of {other}.",
+        "Correct the node resource, or run `aks-flex-node unbootstrap` and join again.",
     )
 
 
 def check_paths(current: NodeConfig, desired: NodeConfig) -> AdmissionResult | None:
-    """A node that was made from a file may have its files elsewhere, of which its resource knows nothing."""
+    """Refuses changed paths: a node that joined with a local file may use paths that its resource does not know."""
     if current.paths == desired.paths:
         return None
     return AdmissionResult(
         JobStatus.REFUSED,
         "PathsChanged",
-        "The configuration has other paths than this node was made with, and a node's files are not moved.",
-        "Take the node apart and join anew with the paths of the configuration: `aks-flex-node unbootstrap`.",
+        "The configuration changes the node's paths, and an update cannot move the files of a node.",
+        "Run `aks-flex-node unbootstrap`, and join again with the new configuration.",
     )
 
 
 def check_complete(desired: NodeConfig) -> AdmissionResult | None:
-    """A node that has joined needs what a join needs, but for the token."""
+    """Refuses a configuration that lacks settings required for a join, except the bootstrap token."""
     problems = [one for one in loader.missing_for_join(desired) if one.path != files.TOKEN_FILE]
     if not problems:
         return None
     reasons = " ".join(f"{one.path} {one.reason}" for one in problems)
-    return AdmissionResult(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is not whole: {reasons}")
+    return AdmissionResult(JobStatus.REFUSED, "ConfigIncomplete", f"The configuration is incomplete: {reasons}")
 
 
 def check_not_failed_before(stored: StoredConfig, failure: FailedUpdate | None) -> AdmissionResult | None:
@@ -201,16 +198,18 @@ def check_not_failed_before(stored: StoredConfig, failure: FailedUpdate | None) 
     return AdmissionResult(
         JobStatus.FAILED,
         failure.reason,
-        f"It was tried at {failure.at} and undone, and is not tried again: {failure.message}",
-        "Change the configuration; any change makes the agent try anew.",
+        f"This configuration was rolled back at {failure.at} and is not retried: {failure.message}",
+        "Change the configuration. The agent tries any changed configuration.",
     )
 
 
 def check_not_paused(desired: NodeConfig) -> AdmissionResult | None:
     if not desired.update_policy.paused:
         return None
-    message = "Updates of this node are paused: the new configuration waits."
-    return AdmissionResult(JobStatus.DEFERRED, "Paused", message, "Set updatePolicy.paused to false.", retryable=True)
+    message = "Updates of this node are paused. The new configuration is pending."
+    return AdmissionResult(
+        JobStatus.DEFERRED, "Paused", message, "Set `updatePolicy.paused` to false.", retryable=True
+    )
 
 
 def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionResult | None:
@@ -220,13 +219,13 @@ def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionRes
     return AdmissionResult(
         JobStatus.REFUSED,
         "DowngradeRefused",
-        f"This would go back to older versions: {downgrades}.",
-        "If that is meant, update the node with allowDowngrade=true.",
+        f"The configuration would downgrade {downgrades}.",
+        "To allow the downgrade, set `updatePolicy.allowDowngrade` to true.",
     )
 
 
 def check_version_skew(desired: NodeConfig, server: str) -> AdmissionResult | None:
-    """A kubelet may be as new as the API server, and three minor versions older."""
+    """Refuses a kubelet that is newer than the API server, or more than three minor versions older."""
     kubelet = desired.kubernetes.version or ""
     (major, minor), (server_major, server_minor) = parse_minor(kubelet), parse_minor(server)
     behind = server_minor - minor
@@ -234,13 +233,13 @@ def check_version_skew(desired: NodeConfig, server: str) -> AdmissionResult | No
         return None
     newer = (major, minor) > (server_major, server_minor)
     what = "newer than" if newer else f"{pluralize(behind, 'minor version')} older than"
-    rule = "may not be newer" if newer else f"may be at most {MAX_MINORS_OLDER} minor versions older"
+    rule = "must not be newer" if newer else f"may be at most {MAX_MINORS_OLDER} minor versions older"
     return AdmissionResult(
         JobStatus.REFUSED,
         "SkewViolation",
-        f"Kubelet {kubelet} is {what} the API server, which is {server}; it {rule}.",
-        "Upgrade the cluster first." if newer else "Choose a newer version of Kubernetes for this node.",
-        retryable=True,  # a cluster may be upgraded
+        f"Kubelet {kubelet} is {what} the API server ({server}). It {rule}.",
+        "Upgrade the cluster first." if newer else "Set a newer Kubernetes version for this node.",
+        retryable=True,  # the cluster may be upgraded
     )
 
 
@@ -258,5 +257,5 @@ def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: d
         return None
     upgrades = ", ".join(str(one) for one in changes.upgrades)
     when = f"{opens:%A %Y-%m-%d} at {opens:%H:%M} ({window.time_zone})"
-    message = f"The maintenance window is closed; it opens on {when}. Until then this waits: {upgrades}."
+    message = f"The maintenance window is closed. It opens on {when}. Pending: {upgrades}."
     return AdmissionResult(JobStatus.DEFERRED, "MaintenanceWindowClosed", message, retryable=True)

@@ -1,6 +1,4 @@
-"""The health check after an update: readiness, versions, services, the pods that ran before, and a container smoke
-test.
-"""
+"""The health check after an update: readiness, versions, services, previously running pods, container smoke test."""
 
 from __future__ import annotations
 
@@ -29,33 +27,33 @@ CTR_SECONDS = 30.0
 
 
 def run_container_smoke_test(host: Host, config: NodeConfig, say: Callable[[str], None]) -> None:
-    """Start one from the image that every pod needs, and take it away again."""
+    """Starts a container from the pause image and removes it; raises MachineError if it does not start."""
     image = config.containerd.pause_image
     if image not in _run_ctr(host, config, "images", "list", "--quiet"):
-        say(f"no container was started to try: {image} is not on this machine yet")
+        say(f"container smoke test skipped: {image} is not on this machine")
         return
-    _remove_container(host, config)  # what a crash may have left
+    _remove_container(host, config)  # left by a crash
     runc = f"{config.paths.sbin_dir}/runc"
     arguments = ("run", "--detach", "--runc-binary", runc, "--cgroup", f"/{CONTAINER_NAME}", image, CONTAINER_NAME)
     try:
-        host.apply(Run(_ctr_command(config, *arguments), "start a container to try", seconds=CTR_SECONDS))
+        host.apply(Run(_ctr_command(config, *arguments), "start the smoke test container", seconds=CTR_SECONDS))
     except MachineError as error:
         raise MachineError(
             "container-start-failed",
-            f"No container can be started any more: {error.message}",
-            "Look at `journalctl -u containerd -n 50`.",
+            f"Containers cannot be started: {error.message}",
+            "Check `journalctl -u containerd -n 50`.",
         ) from error
     finally:
         _remove_container(host, config)
-    say("a container was started to try, and works")
+    say("container smoke test passed")
 
 
 def _remove_container(host: Host, config: NodeConfig) -> None:
     if CONTAINER_NAME in _run_ctr(host, config, "tasks", "list", "--quiet"):
-        why = "end the container that was tried"
+        why = "stop the smoke test container"
         host.apply(Run(_ctr_command(config, "tasks", "delete", "--force", CONTAINER_NAME), why, seconds=CTR_SECONDS))
     if CONTAINER_NAME in _run_ctr(host, config, "containers", "list", "--quiet"):
-        why = "take the container away that was tried"
+        why = "remove the smoke test container"
         host.apply(Run(_ctr_command(config, "containers", "delete", CONTAINER_NAME), why, seconds=CTR_SECONDS))
 
 
@@ -71,17 +69,17 @@ AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-name-not-resolved
 
 
 class ApiServerAwayError(ClusterError):
-    """The API server is away, and this machine is well as far as it can tell by itself."""
+    """The API server is unreachable, and no problem was found on this machine."""
 
 
 @dataclass(frozen=True)
 class ExpectedHealth:
-    """What is to be true besides that the node is Ready."""
+    """Conditions that the health check requires besides a Ready node."""
 
-    services: tuple[str, ...] = ()  # that were restarted
-    kubelet: str = ""  # the versions that the Node is to show, where they matter
+    services: tuple[str, ...] = ()  # restarted by the update
+    kubelet: str = ""  # expected versions in the Node's status; empty for any
     runtime: str = ""
-    pods: Mapping[str, str] = field(default_factory=dict)  # that are to run: uid -> namespace/name
+    pods: Mapping[str, str] = field(default_factory=dict)  # must be running: uid -> namespace/name
     smoke_test: bool = False
 
 
@@ -95,12 +93,12 @@ class HealthCheck:
     say: Callable[[str], None]
 
     def run(self, expected: ExpectedHealth) -> None:
-        """Raise the cause when the node does not work in time; AwayError when nobody can tell."""
+        """Raises the cause when the node is not healthy in time; ApiServerAwayError when it cannot tell."""
         try:
             self._run_once(expected)
         except ApiServerAwayError as error:
-            # No version is to blame for that. It gets the same time once more.
-            self.say(f"the node is well by itself, and the API server is waited for: {error.message}")
+            # The update is not the cause, so the check gets the same time again.
+            self.say(f"no problem on this machine; waiting for the API server: {error.message}")
             self._run_once(expected)
 
     def _run_once(self, expected: ExpectedHealth) -> None:
@@ -114,21 +112,20 @@ class HealthCheck:
         except ClusterError as error:
             if error.name not in AWAY_ERRORS:
                 raise
-            if unwell := readiness.local_problem():
-                raise unwell from None
+            if problem := readiness.local_problem():
+                raise problem from None
             raise ApiServerAwayError(error.name, error.message, error.hint, retryable=True) from None
 
     def _find_problem(self, node: ClusterNode, expected: ExpectedHealth) -> FlexError | None:
-        for what, shown, wanted in (
+        for what, reported, desired in (
             ("kubelet", node.version, expected.kubelet),
             ("container runtime", node.runtime, expected.runtime),
         ):
-            if not matches_version(shown, wanted):
+            if not matches_version(reported, desired):
                 return ClusterError(
                     "kubelet-version-mismatch",
-                    f"Node {node.name} does not show the version of its {what} that it should: {shown or 'none'} "
-                    f"instead of {wanted}.",
-                    f"Look at `kubectl get node {node.name} -o wide`: is the artifact what its name says?",
+                    f"Node {node.name} reports {what} version {reported or 'none'} instead of {desired}.",
+                    f"Check `kubectl get node {node.name} -o wide`, and that the artifact contains this version.",
                 )
         return self._find_stopped_service(expected.services) or self._find_missing_pods(expected.pods)
 
@@ -137,28 +134,28 @@ class HealthCheck:
             unit = self.host.unit(name)
             if unit.active != "active":
                 journal, short = diagnosis.read_journal(self.host, unit), name.removesuffix(".service")
-                message = f"{short} does not stay up: {diagnosis.most_telling_line(journal)}"
-                return MachineError("service-failed", message, f"Look at `journalctl -u {short} -n 50`.")
+                message = f"{short} keeps failing: {diagnosis.most_telling_line(journal)}"
+                return MachineError("service-failed", message, f"Check `journalctl -u {short} -n 50`.")
         return None
 
-    def _find_missing_pods(self, wanted: Mapping[str, str]) -> FlexError | None:
-        if not wanted:
+    def _find_missing_pods(self, expected: Mapping[str, str]) -> FlexError | None:
+        if not expected:
             return None
         try:
             there = {one["metadata"]["uid"]: one for one in nodes.pods(self.api, self.node)}
         except (ClusterError, ApiStatusError) as error:
-            return ClusterError("pods-not-running", f"Nobody can tell whether its pods run: {error}", retryable=True)
-        gone = [
+            return ClusterError("pods-not-running", f"The pods of the node cannot be listed: {error}", retryable=True)
+        stopped = [
             name
-            for uid, name in wanted.items()
+            for uid, name in expected.items()
             if uid in there and not has_ended(there[uid]) and not is_running(there[uid])
         ]
-        if not gone:
+        if not stopped:
             return None
         return ClusterError(
             "pods-not-running",
-            f"Pods that ran before do not run again: {', '.join(sorted(gone))}.",
-            f"Look at `kubectl describe pod -n {gone[0].replace('/', ' ')}`.",
+            f"Pods that ran before the update are not running: {', '.join(sorted(stopped))}.",
+            f"Check `kubectl describe pod -n {stopped[0].replace('/', ' ')}`.",
         )
 
 
@@ -169,12 +166,12 @@ def is_running(pod: Mapping[str, Any]) -> bool:
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:
-    """Whether it was told to go, or has done its work."""
+    """Returns whether the pod is terminating or has completed."""
     return bool(pod["metadata"].get("deletionTimestamp")) or pod.get("status", {}).get("phase") == "Succeeded"
 
 
 def running_pods(pods: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Those that run and are meant to run for ever."""
+    """Returns the running pods that are not meant to complete: uid -> namespace/name."""
     return {
         str(pod["metadata"]["uid"]): nodes.full_name(pod)
         for pod in pods
@@ -182,12 +179,12 @@ def running_pods(pods: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def matches_version(shown: str, wanted: str) -> bool:
-    """Whether a Node shows a version; builders put words of their own behind it, and some a `v` before it."""
-    pattern = rf"{re.escape(strip_version_prefix(wanted))}(?:[-+~.][0-9A-Za-z.+~-]+)?"
-    return not wanted or re.fullmatch(pattern, strip_version_prefix(shown)) is not None
+def matches_version(reported: str, desired: str) -> bool:
+    """Returns whether a reported version matches; ignores a leading `v` and suffixes added by builders."""
+    pattern = rf"{re.escape(strip_version_prefix(desired))}(?:[-+~.][0-9A-Za-z.+~-]+)?"
+    return not desired or re.fullmatch(pattern, strip_version_prefix(reported)) is not None
 
 
-def strip_version_prefix(shown: str) -> str:
-    """`containerd://v2.4.2` is 2.4.2."""
-    return shown.rpartition("://")[2].removeprefix("v")
+def strip_version_prefix(reported: str) -> str:
+    """Returns the plain version: 2.4.2 for `containerd://v2.4.2`."""
+    return reported.rpartition("://")[2].removeprefix("v")

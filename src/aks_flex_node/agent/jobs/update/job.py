@@ -1,7 +1,7 @@
 """Applies the next configuration: admission, staging, drain, apply, health check, commit or rollback.
 
-The current configuration is replaced last. After a crash the next run continues: before the change from the start,
-after it with the health check, and a rollback to its end.
+The current configuration is replaced last. After a crash the next run starts again if nothing was changed, else it
+continues with the apply stage and the health check, or with the rollback.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.agent.stored_config import StoredConfig
 
-TRANSIENT_ERRORS = frozenset(("disk-full", "filesystem-read-only"))  # no configuration is to blame for these
-CONDITION_REASONS = {"drain-timed-out": "DrainTimedOut"}  # names of conditions, where they have one of their own
+TRANSIENT_ERRORS = frozenset(("disk-full", "filesystem-read-only"))  # not caused by the configuration
+CONDITION_REASONS = {"drain-timed-out": "DrainTimedOut"}  # error name -> condition reason
 CONTAINERD_UNIT = "containerd.service"
 
 
 def run_update(progress: ProgressReporter) -> JobResult:
-    """Applies the configuration that waits, or continues what a crash interrupted."""
+    """Applies the next configuration, or continues an interrupted update."""
     with exclusive():
         return UpdateJob(NodeOperations(RealHost(), context.make_job_engine, progress)).run()
 
@@ -52,47 +52,49 @@ class UpdateJob:
     operations: NodeOperations
 
     def run(self) -> JobResult:
-        """Bring the machine to what waits for it, or leave it as it is, and say which and why."""
+        """Runs the update; returns its result with reason and message."""
         host = self.operations.host
         try:
             config_store.finish_interrupted(host)
             current = stored_config.read_stored(host, CURRENT_CONFIG, self.operations.env)
             if current is None:
                 return _result(
-                    JobStatus.FAILED, "CurrentConfigMissing", f"There is no {CURRENT_CONFIG} to go back to."
+                    JobStatus.FAILED,
+                    "CurrentConfigMissing",
+                    f"{CURRENT_CONFIG} does not exist, so a rollback is impossible.",
                 )
             journal = update_journal.read_journal(host)
             if journal and journal.stage is UpdateStage.ROLLING_BACK:
                 return self._roll_back(current, journal)
             if journal and journal.identity == current.identity:
-                return self._finish(current, journal)  # all is in effect; just pods may not come yet
+                return self._finish(current, journal)  # already in effect; only the node may still be cordoned
             return self._update(current, journal)
         except FlexError as error:
             return _result(JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
 
     def _update(self, current: StoredConfig, journal: UpdateJournal | None) -> JobResult:
-        """Towards what waits, if something does."""
+        """Reads the next configuration, and starts or resumes its update."""
         try:
-            wanted = stored_config.read_stored(self.operations.host, NEXT_CONFIG, self.operations.env)
+            pending = stored_config.read_stored(self.operations.host, NEXT_CONFIG, self.operations.env)
         except ConfigError as error:
             refused = AdmissionResult(JobStatus.REFUSED, error.name, error.message, error.hint)
             return self._decline(
                 current, journal, refused, stored_config.stored_version(self.operations.host, NEXT_CONFIG)
             )
-        if wanted is None:
-            nothing = AdmissionResult(JobStatus.DONE, "", "No other configuration waits.")
+        if pending is None:
+            nothing = AdmissionResult(JobStatus.DONE, "", "No configuration is pending.")
             return self._decline(current, journal, nothing, current.version)
-        if journal and journal.stage is UpdateStage.APPLYING and journal.identity == wanted.identity:
-            return self._resume(current, wanted, journal)
-        return self._begin(current, wanted, journal)
+        if journal and journal.stage is UpdateStage.APPLYING and journal.identity == pending.identity:
+            return self._resume(current, pending, journal)
+        return self._begin(current, pending, journal)
 
     def _begin(self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None) -> JobResult:
-        """From the first look to the change."""
+        """Checks admission, stages artifacts, drains the node, and applies the configuration."""
         difference = admission.compare_configs(current.config, stored.config)
         with contextlib.ExitStack() as stack:
             try:
-                if verdict := self._check_admission(current, stored, difference):
-                    return self._defer(current, stored, journal, verdict)
+                if refusal := self._check_admission(current, stored, difference):
+                    return self._defer(current, stored, journal, refusal)
                 engine = stack.enter_context(self.operations.open_engine(stored.config))
                 self.operations.stage(engine)
                 journal = self._prepare(current, stored, difference, journal)
@@ -113,34 +115,34 @@ class UpdateJob:
     def _check_admission(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
     ) -> AdmissionResult | None:
-        """Why not now, if there is a reason; the ones that stay before those that pass."""
-        bench, config = self.operations, stored.config
-        name = bench.node_name(current.config)
-        wanted_name = bench.engine_for(config).machine.node_name(config)
+        """Returns why the update cannot run now, or None; permanent reasons before temporary ones."""
+        operations, config = self.operations, stored.config
+        name = operations.node_name(current.config)
+        desired_name = operations.engine_for(config).machine.node_name(config)
         found = (
-            admission.check_same_node(current.config, config, name, wanted_name)
+            admission.check_same_node(current.config, config, name, desired_name)
             or admission.check_paths(current.config, config)
             or admission.check_complete(config)
-            or admission.check_not_failed_before(stored, update_journal.read_failure(bench.host))
+            or admission.check_not_failed_before(stored, update_journal.read_failure(operations.host))
             or admission.check_not_paused(config)
             or admission.check_downgrade(difference, config)
         )
         if not found and "kubernetes" in difference.components:
-            found = admission.check_version_skew(config, bench.server_version(current.config))
-        return found or admission.check_maintenance_window(difference, config, bench.now())
+            found = admission.check_version_skew(config, operations.server_version(current.config))
+        return found or admission.check_maintenance_window(difference, config, operations.now())
 
     def _prepare(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges, earlier: UpdateJournal | None
     ) -> UpdateJournal:
-        """Look at the node as it is, and move its pods away where that is due."""
+        """Records the node's baseline, and drains the node if required."""
         touched = (
             earlier if earlier and earlier.stage is UpdateStage.APPLYING else None
-        )  # by a change that was overtaken
+        )  # an earlier update was superseded after it had changed the machine
         journal = touched or UpdateJournal(stored.identity, stored.version)
         if not touched:
             update_journal.write_journal(
                 self.operations.host, journal
-            )  # whoever finds a Node cordoned finds this, and uncordons it
+            )  # after a crash, the next run knows that it must uncordon the Node
         if difference.needs_drain:
             self.operations.drain(current.config, float(stored.config.update_policy.drain_timeout_seconds))
         return touched or journal.at(UpdateStage.PREPARING, before=self._snapshot(current, difference))
@@ -150,18 +152,18 @@ class UpdateJob:
             return self.operations.snapshot(current.config, drained=difference.needs_drain)
         except ClusterError:
             if difference.endpoint_changed and not difference.disrupts_pods:
-                return NodeBaseline()  # where the API server is now, only the new configuration knows
+                return NodeBaseline()  # the API server may be reachable only with the new configuration
             raise
 
     def _resume(self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal) -> JobResult:
-        """A crash came after the change had begun."""
+        """Continues an update that a crash interrupted in the apply stage."""
         with self.operations.open_engine(stored.config) as engine:
             return self._apply(engine, current, stored, journal)
 
     def _apply(
         self, engine: Engine, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal
     ) -> JobResult:
-        """Change the machine, prove that it works, and make it last."""
+        """Applies the configuration, checks the node's health, and commits or rolls back."""
         difference = admission.compare_configs(current.config, stored.config)
         try:
             self.operations.apply(engine)
@@ -184,11 +186,11 @@ class UpdateJob:
         self.operations.save_state(stored.config, node=name, pod_cidr=machine.pod_cidr, address=machine.address)
         config_store.commit_update(self.operations.host, stored.bundle, stored.config, stored.content)
         engine.events.emit(
-            "updated", f"Configuration {stored.version} is in effect", changes=len(engine.applied_actions)
+            "updated", f"Configuration {stored.version} is in effect.", changes=len(engine.applied_actions)
         )
 
     def _finish(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
-        """Let pods come again, and forget the way that led here."""
+        """Uncordons the node and removes the journal."""
         try:
             self.operations.uncordon(current.config)
         except ClusterError as error:
@@ -203,16 +205,16 @@ class UpdateJob:
     def _defer(
         self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult
     ) -> JobResult:
-        """Labels disturb nobody, and do not wait for a window."""
+        """Defers the update. Labels are applied outside the maintenance window, because they do not disrupt pods."""
         if admission.reason == "MaintenanceWindowClosed" and journal is None:
-            with contextlib.suppress(ClusterError):  # it is tried again when the window is looked at again
+            with contextlib.suppress(ClusterError):  # retried at the next check of the window
                 self.operations.label(stored.config)
         return self._decline(current, journal, admission, stored.version)
 
     def _decline(
         self, current: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult, version: str
     ) -> JobResult:
-        """Leave the machine as it is; where an earlier run has left it half-way, go back."""
+        """Ends without applying the configuration; rolls back if an earlier run has already changed the machine."""
         if journal and journal.stage is UpdateStage.APPLYING:
             cause = RollbackCause(admission.reason or "withdrawn", admission.message, admission.hint, passing=True)
             return self._roll_back(current, journal.at(UpdateStage.ROLLING_BACK, cause=cause))
@@ -220,7 +222,7 @@ class UpdateJob:
             if journal:
                 self.operations.uncordon(current.config)
                 update_journal.remove_journal(self.operations.host)
-        except ClusterError as error:  # which is not to wait as long as the verdict may
+        except ClusterError as error:  # retried sooner than the update itself
             message = f"{admission.message} Also, the node is still cordoned: {error.message}"
             return _result(JobStatus.FAILED, error.name, message, error.hint, version, retryable=True)
         return _result(
@@ -233,10 +235,10 @@ class UpdateJob:
         )
 
     def _roll_back(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
-        """Bring back what worked, prove that it does, and remember what did not."""
-        cause = journal.cause or RollbackCause("unknown", "Nobody knows why.")
+        """Applies the previous configuration, checks the node's health, and records the failed configuration."""
+        cause = journal.cause or RollbackCause("unknown", "Unknown cause.")
         update_journal.write_journal(self.operations.host, journal)
-        self.operations.progress.note(f"going back to what was before: {cause.message}")
+        self.operations.progress.note(f"Rolling back: {cause.message}")
         try:
             with self.operations.open_engine(current.config) as engine:
                 self.operations.apply(engine)
@@ -258,13 +260,13 @@ class UpdateJob:
 
 
 def _rollback_hint(cause: RollbackCause) -> str:
-    """What to do about a change that was undone; there is no command that a person would give again."""
-    look = cause.hint.removesuffix("; then run the same command again.")
-    return f"{look.rstrip('.')}. The node is as it was; a configuration that differs is tried anew.".lstrip(". ")
+    """Returns the hint for a rolled back update, without the request to run a command again."""
+    hint = cause.hint.removesuffix(", then run the same command again.")
+    return f"{hint.rstrip('.')}. The update was rolled back. Change the configuration to try again.".lstrip(". ")
 
 
 def _expected_after_update(stored: StoredConfig, difference: ConfigChanges, journal: UpdateJournal) -> ExpectedHealth:
-    """What the health check after a change looks for: the new versions, where there are any."""
+    """Returns the conditions of the health check after an update: new versions, restarted services, earlier pods."""
     changed, config = difference.components, stored.config
     return ExpectedHealth(
         journal.services,
@@ -276,7 +278,7 @@ def _expected_after_update(stored: StoredConfig, difference: ConfigChanges, jour
 
 
 def _expected_after_rollback(journal: UpdateJournal) -> ExpectedHealth:
-    """What the health check after a rollback looks for: all as it was."""
+    """Returns the conditions of the health check after a rollback: the recorded baseline."""
     before = journal.before
     return ExpectedHealth(
         journal.services, before.kubelet, before.runtime, before.pods, smoke_test=CONTAINERD_UNIT in journal.services
@@ -284,7 +286,7 @@ def _expected_after_rollback(journal: UpdateJournal) -> ExpectedHealth:
 
 
 def _rejected_before_change(error: FlexError) -> AdmissionResult:
-    """Something was not there or did not come in time, before anything was touched."""
+    """Converts an error that occurred before any change into a retryable result."""
     reason = CONDITION_REASONS.get(error.name, error.name)
     return AdmissionResult(JobStatus.FAILED, reason, error.message, error.hint, retryable=True)
 
@@ -298,15 +300,15 @@ def _failed_update(journal: UpdateJournal, cause: RollbackCause) -> FailedUpdate
 
 
 def _unconfirmed(stored: StoredConfig, error: FlexError) -> JobResult:
-    """The machine keeps what it has, and the next run goes on with the health check."""
-    message = f"The change is made, and not proven yet: {error.message}"
+    """Returns the result of an update whose health check was inconclusive; the next run repeats the check."""
+    message = f"The configuration was applied, but the health check is not complete: {error.message}"
     return _result(JobStatus.FAILED, error.name, message, error.hint, stored.version, retryable=True)
 
 
 def _rollback_unconfirmed(journal: UpdateJournal, cause: RollbackCause, error: FlexError) -> JobResult:
-    """The way back did not lead to a node that works, or nobody can tell; it is gone again at the next run."""
+    """Returns the result of a rollback that failed or could not be verified; the next run repeats it."""
     reason = error.name if error.name.startswith("api-server-") else "RollbackFailed"
-    message = f"{cause.message} Going back to what was before is not proven either: {error.message}"
+    message = f"{cause.message} The rollback could not be verified: {error.message}"
     return _result(JobStatus.FAILED, reason, message, error.hint, journal.version, retryable=True)
 
 

@@ -1,4 +1,4 @@
-"""What an update does to this machine and its Node: stage, drain, apply, label, uncordon, health check."""
+"""Operations of an update on this machine and its Node: stage, drain, apply, label, uncordon, health check."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ class NodeOperations:
 
     @contextlib.contextmanager
     def open_engine(self, config: NodeConfig) -> Iterator[Engine]:
-        """An engine for a configuration, with all that it needs."""
+        """Opens an engine for a configuration, with a program stager and an intact ledger."""
         engine = self.engine_for(config)
-        engine.stager = workshop = self.stager_for(config)
+        engine.stager = stager = self.stager_for(config)
         try:
             if rebuild_ledger(engine):
-                self.progress.note("the ledger was lost: it is made anew by the marks on files")
+                self.progress.note("ledger missing: rebuilding it from marked files")
             engine.apply(agent.COMPONENT)
             yield engine
         finally:
-            workshop.close()
+            stager.close()
 
     def services_to_restart(self, engine: Engine) -> tuple[str, ...]:
-        """The services that would be restarted."""
+        """Returns the services that applying the configuration would start or restart."""
         actions = [action for component in self.components for action in engine.plan(component).actions]
         return tuple(sorted({one.started_unit for one in actions if one.started_unit}))
 
     def stage(self, engine: Engine) -> None:
-        with self.step("staging", "everything that is needed is here and verified"):
+        with self.step("staging", "artifacts downloaded and verified"):
             engine.stage(self.components)
 
     def apply(self, engine: Engine) -> None:
@@ -79,16 +79,16 @@ class NodeOperations:
                 engine.apply(component)
 
     def check_health(self, engine: Engine, expected: ExpectedHealth) -> None:
-        with self.step("health-check", "the node works"):
+        with self.step("health-check", "node healthy"):
             self._health_check(engine.config).run(expected)
 
     def _health_check(self, config: NodeConfig) -> HealthCheck:
         api = self.api_for(config)
-        name, world = self.node_name(config), replace(self.environment, api=api)
-        return HealthCheck(self.host, config, name, api, world, self.progress.note)
+        name, environment = self.node_name(config), replace(self.environment, api=api)
+        return HealthCheck(self.host, config, name, api, environment, self.progress.note)
 
     def snapshot(self, config: NodeConfig, *, drained: bool) -> NodeBaseline:
-        """How the node is, before anything is touched."""
+        """Records versions and running pods of the node before any change."""
         api, name = self.api_for(config), self.node_name(config)
         with explain_refusal():
             node = nodes.find(api, name)
@@ -96,59 +96,59 @@ class NodeOperations:
         if node is None:
             raise ClusterError(
                 "node-not-registered",
-                f"The cluster does not know node {name}, so nothing can be proven on it.",
-                "The agent brings the Node back by itself; then the update goes on.",
+                f"Node {name} does not exist in the cluster, so its health cannot be checked.",
+                "No action required: the daemon recovers the Node and then continues the update.",
                 retryable=True,
             )
         return NodeBaseline(node.version, node.runtime, running_pods(pods))
 
     def drain(self, config: NodeConfig, seconds: float) -> None:
-        """Let no pods come, and move away those that are here; raises when they do not go in time."""
+        """Cordons the node and evicts its pods; raises ClusterError when pods remain after the time limit."""
         api, name = self.api_for(config), self.node_name(config)
-        with self.step("drain", "pods are moved away"), explain_refusal():
+        with self.step("drain", "pods evicted"), explain_refusal():
             node = nodes.find(api, name)
             if node is not None and not node.cordoned:
                 nodes.cordon_for_update(api, name)
-            world = self.environment
-            stayed = nodes.drain_pods(api, name, seconds, self.progress.note, clock=world.clock, sleep=world.sleep)
-            if stayed:
-                remaining = "; ".join(f"{pod}: {why}" if why else pod for pod, why in stayed.items())
+            clock, sleep = self.environment.clock, self.environment.sleep
+            left = nodes.drain_pods(api, name, seconds, self.progress.note, clock=clock, sleep=sleep)
+            if left:
+                remaining = "; ".join(f"{pod}: {why}" if why else pod for pod, why in left.items())
                 raise ClusterError(
                     "drain-timed-out",
-                    f"These pods did not go within {seconds:.0f} s, so nothing was changed. {remaining}",
-                    "Give them more room or time: a budget that lets one go, updatePolicy.drainTimeoutSeconds, or "
-                    "updatePolicy.drain: false.",
+                    f"Pods were not evicted within {seconds:.0f} s, and nothing was changed. {remaining}",
+                    "Change the disruption budget, increase `updatePolicy.drainTimeoutSeconds`, or set "
+                    "`updatePolicy.drain` to false.",
                     retryable=True,
                 )
 
     def uncordon(self, config: NodeConfig) -> None:
         with explain_refusal():
             if nodes.uncordon(self.api_for(config), self.node_name(config)):
-                self.progress.note("pods may come again")
+                self.progress.note("Node uncordoned.")
 
     def label(self, config: NodeConfig) -> None:
-        """Bring labels to the Node. What a node may not say of itself is left to others."""
+        """Applies the labels to the Node. Labels that a node must not set on itself are skipped with a note."""
         api, known = self.api_for(config), self.node_state(config)
-        wanted = kubelet.labels(config)
+        desired = kubelet.labels(config)
         with explain_refusal():
             node = nodes.find(api, self.node_name(config))
             try:
-                changed = nodes.sync_labels(api, node, wanted, frozenset(known.labels.split())) if node else []
+                changed = nodes.sync_labels(api, node, desired, frozenset(known.labels.split())) if node else []
             except ApiStatusError as refusal:
                 if refusal.status not in {403, 422}:
                     raise
-                self.progress.note(f"the labels of the node could not be changed: {refusal.message}")
+                self.progress.note(f"node labels could not be updated: {refusal.message}")
                 return
         if changed:
-            self.progress.note(f"labels of the node: {', '.join(changed)}")
-        self.save_state(config, labels=" ".join(sorted(wanted)))
+            self.progress.note(f"node labels updated: {', '.join(changed)}")
+        self.save_state(config, labels=" ".join(sorted(desired)))
 
     def server_version(self, config: NodeConfig) -> str:
         with explain_refusal():
             return str(self.api_for(config).get("/version").get("gitVersion", ""))
 
     def node_name(self, config: NodeConfig) -> str:
-        """By which the machine joined, whatever it is called now."""
+        """Returns the name with which the machine joined, even if the host name has changed since."""
         return self.node_state(config).node or self.engine_for(config).machine.node_name(config)
 
     def node_state(self, config: NodeConfig) -> node_state.NodeState:
@@ -164,7 +164,7 @@ class NodeOperations:
 
     @contextlib.contextmanager
     def step(self, name: str, title: str, engine: Engine | None = None) -> Iterator[None]:
-        """Something that is watched from its begin to its end."""
+        """Reports the start, end and duration of a step."""
         start, changes = time.monotonic(), len(engine.applied_actions) if engine else 0
         self.progress.step_started(name, title)
         try:
@@ -179,13 +179,13 @@ class NodeOperations:
 
 @contextlib.contextmanager
 def explain_refusal() -> Iterator[None]:
-    """A server that answers, and says no to what a node may do at any time, is not well at the moment."""
+    """Converts an API error of a request that every node is allowed to make into a retryable ClusterError."""
     try:
         yield
     except ApiStatusError as refusal:
         raise ClusterError(
             "api-server-forbidden",
-            f"The API server does not let this node do what a node may: {refusal.message} (status {refusal.status}).",
-            "It is tried again. If it stays so, look at `aks-flex-node status`: is the node's certificate valid?",
+            f"The API server rejected a request of this node: {refusal.message} (status {refusal.status}).",
+            "The daemon retries. If the error persists, check the node's certificate with `aks-flex-node status`.",
             retryable=True,
         ) from refusal

@@ -19,7 +19,7 @@ from tests.unit.agent.jobs.update.harness import NOON
         ("1.34.4", "v1.35.0", ""),
         ("1.34.4", "v1.37.1", ""),
         ("1.34.4", "v1.34.4-eks-1234", ""),
-        ("1.35.0", "v1.34.9", "Kubelet 1.35.0 is newer than the API server, which is v1.34.9"),
+        ("1.35.0", "v1.34.9", "Kubelet 1.35.0 is newer than the API server (v1.34.9)"),
         ("1.33.1", "v1.37.0", "4 minor versions older than the API server"),
     ],
 )
@@ -67,7 +67,7 @@ def test_only_what_disturbs_waits_for_the_window() -> None:
     setting = config_of({**policy, "node.maxPods": 5, "npd.version": "1.35.0"})
     verdict = admission.check_maintenance_window(compare_configs(config_of(), upgrade), upgrade, NOON)
     assert verdict
-    assert "it opens on Saturday 2025-03-08 at 02:00 (Europe/Berlin)" in verdict.message
+    assert "It opens on Saturday 2025-03-08 at 02:00 (Europe/Berlin)" in verdict.message
     assert "runc 1.5.2 -> 1.6.0" in verdict.message
     assert admission.check_maintenance_window(compare_configs(config_of(), setting), setting, NOON) is None
 

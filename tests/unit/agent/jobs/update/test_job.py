@@ -214,7 +214,7 @@ def test_a_kubelet_that_fails_while_the_api_server_is_away_is_undone_all_the_sam
     scene.cluster.probed = probed
     outcome = scene.run()
     assert (outcome.result, outcome.reason) == (JobStatus.ROLLED_BACK, "node-not-registered")
-    assert "The kubelet does not answer" in outcome.message
+    assert "The kubelet is not healthy" in outcome.message
 
 
 def test_an_api_server_that_is_away_before_leaves_everything_as_it_is() -> None:
