@@ -1,4 +1,4 @@
-"""HTTP client of the service's API, used by the commands: one method per operation."""
+"""HTTP client of the service's API with one method per operation. Used by the `aks-flex-rp` commands."""
 
 from __future__ import annotations
 
@@ -25,58 +25,58 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 EVENTS = 500
-# What only reads is asked again when the service says that it is busy, as often as it says itself.
+# GET requests are safe to repeat, so they are retried when the service reports that it is busy (429, 503).
 READ_RETRIES = Retry(
     3, connect=0, read=1, status_forcelist={429, 503}, allowed_methods={"GET"}, raise_on_status=False
 )
 TIMEOUT = Timeout(connect=10, read=60)
 
 
-class RequestRefused(FlexError):  # noqa: N818 - an answer
-    """The service answered, and does not do it."""
+class RequestRefused(FlexError):  # noqa: N818 - a response, not a fault
+    """Raised when the service rejects a request with an ARM error response."""
 
     exit_code = 5
 
     def __init__(self, status: int, error: Document, request_id: str) -> None:
-        lines = [f"{error.get('code') or f'HTTP {status}'}: {error.get('message') or 'The service gave no reason.'}"]
+        lines = [f"{error.get('code') or f'HTTP {status}'}: {error.get('message') or 'No error message.'}"]
         if target := error.get("target"):
             lines[0] = f"{lines[0]} ({target})"
         lines += [
             f"  {each.get('target') or 'request'}: {each.get('message')}" for each in error.get("details") or ()
         ]
-        hint = HINTS.get(str(error.get("code")), f"The service's log has more at request {request_id}.")
+        hint = HINTS.get(str(error.get("code")), f"Search the service's log for request ID {request_id}.")
         super().__init__("request-rejected", "\n".join(lines), hint, retryable=status in {409, 429, 503})
         self.status = status
         self.code = str(error.get("code", ""))
 
 
 HINTS = {
-    "InvalidRequestContent": "Correct what is listed; nothing was changed.",
-    "InvalidResourceName": "Correct the name; nothing was changed.",
-    "ResourceNotFound": "`aks-flex-rp node list` shows which there are, and `node create` makes one.",
-    "ParentResourceNotFound": "See which clusters there are with `aks-flex-rp cluster list`.",
-    "PreconditionFailed": "Look at it with `aks-flex-rp node show`.",
+    "InvalidRequestContent": "Correct the listed values. Nothing was changed.",
+    "InvalidResourceName": "Correct the name. Nothing was changed.",
+    "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
+    "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
+    "PreconditionFailed": "Run `aks-flex-rp node show` to see the current state.",
     "AuthorizationFailed": "Ask an owner of the cluster for a role, or use another identity.",
     "AuthenticationFailed": "Check the token.",
-    "ExpiredAuthenticationToken": "Get a new token, such as by `az account get-access-token`.",
-    "TooManyRequests": "Wait, and try again.",
+    "ExpiredAuthenticationToken": "Get a new token, for example with `az account get-access-token`.",
+    "TooManyRequests": "Wait, then try again.",
 }
 
 
-class ServiceUnreachable(FlexError):  # noqa: N818 - it says what is the case
-    """The service gave no answer, or one that cannot be trusted."""
+class ServiceUnreachable(FlexError):  # noqa: N818 - names a state
+    """Raised when the service does not respond, or when its certificate is not trusted."""
 
     exit_code = 5
 
 
 @dataclass(frozen=True)
 class ServiceConnection:
-    """How the service is reached, and as whom."""
+    """Address, credential and trust settings for connecting to the service."""
 
     url: str
     token: str = ""
-    ca_file: Path | None = None  # the system's authorities when None
-    at: tuple[str, int] | None = None  # where a service on this machine listens, whatever its name resolves to
+    ca_file: Path | None = None  # None: the system's certificate authorities
+    at: tuple[str, int] | None = None  # connect to this local address instead of resolving the URL's host name
 
     def __repr__(self) -> str:
         return f"Connection({self.url})"
@@ -85,7 +85,8 @@ class ServiceConnection:
 class ServiceClient:
     def __init__(self, connection: ServiceConnection) -> None:
         self._url = connection.url.rstrip("/")
-        # A command asks once or twice, and a service that stops waits for whoever keeps a connection.
+        # A command sends one or two requests, and a stopping service waits for open connections, so none is kept
+        # alive.
         self._headers = {"Connection": "close", "User-Agent": f"aks-flex-rp/{__version__}"}
         if connection.token:
             self._headers["Authorization"] = f"Bearer {connection.token}"
@@ -95,14 +96,14 @@ class ServiceClient:
         return self._request("GET", cluster.node(quote(name)))
 
     def nodes(self, cluster: ClusterId, filter_text: str = "", page_size: int = PAGE) -> Iterator[Document]:
-        """All of them, page by page."""
+        """Yields all nodes of the cluster, page by page."""
         query = {"$top": str(page_size), **({"$filter": filter_text} if filter_text else {})}
         page = self._request("GET", f"{cluster}/flexNodeConfig", query)
         while True:
             yield from page["value"]
             if not page.get("nextLink"):
                 return
-            # Only this service is asked, whatever a link says: a token is sent with it.
+            # Only the path and query of the link are used: the token must never be sent to another host.
             link = urlsplit(page["nextLink"])
             page = self._sent("GET", f"{link.path}?{link.query}")
 
@@ -116,14 +117,14 @@ class ServiceClient:
         url: bool = False,
         downgrade: bool = False,
     ) -> Document:
-        """Replaces the node that has this etag; creates it, and only that, when none is given."""
+        """Replaces the node with this etag, or creates a new node when no etag is given."""
         guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
         options = {"configUrl": url, "allowDowngrade": downgrade}
         query = {name: "true" for name, is_set in options.items() if is_set}
         return self._request("PUT", cluster.node(quote(name)), query, {"properties": properties}, guard)
 
     def delete_node(self, cluster: ClusterId, name: str) -> Document | None:
-        """What was ended; None when there was no such node."""
+        """Deletes a node and returns it, or returns None when it does not exist."""
         return self._request("DELETE", cluster.node(quote(name))) or None
 
     def regenerate_token(self, cluster: ClusterId, name: str) -> Document:
@@ -135,7 +136,7 @@ class ServiceClient:
     def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", page_size: int = EVENTS
     ) -> Iterator[Document]:
-        """The newest first; whoever has seen enough stops asking."""
+        """Yields audit events, newest first. Pages are fetched as the caller iterates."""
         filters = {"resource": resource, "who": caller, "what": what, "limit": str(page_size)}
         query = {name: value for name, value in filters.items() if value}
         while True:
@@ -186,7 +187,7 @@ def _pool(connection: ServiceConnection) -> urllib3.HTTPConnectionPool:
             **options,
         )
     except (LocationParseError, ValueError):
-        raise ServiceUnreachable("service-unreachable", f"{connection.url} is no address of a service.") from None
+        raise ServiceUnreachable("service-unreachable", f"{connection.url} is not a valid service URL.") from None
 
 
 def _document(url: str, answer: urllib3.BaseHTTPResponse) -> Document:
@@ -202,8 +203,8 @@ def _document(url: str, answer: urllib3.BaseHTTPResponse) -> Document:
     if not isinstance(document, dict) or answer.status >= 300:
         raise ServiceUnreachable(
             "service-unreachable",
-            f"What answers at {url} is not this service: HTTP {answer.status}, not JSON.",
-            "Check the URL, and whether a proxy is between.",
+            f"Unexpected response from {url}: HTTP {answer.status}, not JSON. It is not this service.",
+            "Check the URL, and check whether a proxy answered.",
         )
     return document
 
@@ -213,12 +214,12 @@ def _unreachable(url: str, error: HTTPError) -> ServiceUnreachable:
     if isinstance(cause, SSLError):
         return ServiceUnreachable(
             "service-untrusted",
-            f"{url} does not show a certificate that can be trusted: {cause}.",
-            "Give its CA certificate with --ca; the service keeps its own as tls/ca.crt in its state directory.",
+            f"The certificate of {url} is not trusted: {cause}.",
+            "Pass the service's CA certificate with `--ca`. A private CA is in `tls/ca.crt` in the state directory.",
         )
     return ServiceUnreachable(
         "service-unreachable",
-        f"{url} gives no answer: {str(cause).rpartition(': ')[2]}.",
-        "See whether the service runs (`aks-flex-rp serve`), and check --url.",
+        f"{url} does not respond: {str(cause).rpartition(': ')[2]}.",
+        "Check that the service is running (`aks-flex-rp serve`), and check `--url`.",
         retryable=True,
     )

@@ -1,4 +1,4 @@
-"""The service's own Azure identity: credential and Resource Manager client, built from the settings."""
+"""Azure identity of the service: builds the credential and the Resource Manager client from the settings."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Backup and restore of a service on SQLite: one archive with a consistent copy of the database and, on request,
-the encryption keys. For PostgreSQL the command prints the pg_dump and pg_restore calls instead.
+"""Backs up and restores a service that uses SQLite.
+
+A backup is one archive with a consistent copy of the database and, on request, the encryption keys. For PostgreSQL
+the command prints the `pg_dump` and `pg_restore` commands instead.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ MANIFEST, DATABASE, KEYS, ADMIN, TLS = "manifest.json", "flex.db", "keys", "admi
 
 @dataclass(frozen=True)
 class BackupManifest:
-    """What a backup says of itself."""
+    """Manifest of a backup: when and by which version it was made, its counts, and the checksum of each file."""
 
     made: str
     program: str
     clusters: int
     nodes: int
     events: int
-    keys: bool  # whether keys, admin key and CA are in it
+    keys: bool  # whether the encryption keys, the admin key and the CA are included
     sums: dict[str, str]  # SHA-256 of each file
     form: int = FORMAT_VERSION
 
@@ -55,12 +57,15 @@ class BackupManifest:
 @dataclass(frozen=True)
 class RestoreResult:
     manifest: BackupManifest
-    aside: Path | None  # where what was there before is now
-    keys_missing: int  # sealed values that no key here opens
+    aside: Path | None  # directory with the replaced files
+    keys_missing: int  # sealed values that no available key can decrypt
 
 
 def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = False) -> BackupManifest:
-    """On the disk and whole when this returns; what was at `target` before is replaced then, and not earlier."""
+    """Creates a backup at `target` and syncs it to disk.
+
+    An existing file is replaced only when the backup is complete.
+    """
     refuse_postgres(settings, target)
     raw_database.open_sqlite(settings.sqlite_file).close()
     with _temporary_directory(target.absolute().parent) as directory:
@@ -85,16 +90,19 @@ def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
     shown = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()
     raise ConfigError(
         "backup-postgres-unsupported",
-        "The service keeps its data in PostgreSQL, whose own tools make the better backup:\n"
+        "Backups of a PostgreSQL database are made with its own tools:\n"
         f"  pg_dump --format=custom --no-owner --file={target} '{shown}'\n"
         f"  pg_restore --clean --if-exists --no-owner --dbname='{shown}' {target}",
-        f"The password goes into ~/.pgpass or PGPASSWORD. Keep a copy of the keys ({settings.keys}), too: "
-        "without them the secrets in the database are lost. Stop all replicas before you restore.",
+        f"Set the password in `~/.pgpass` or `PGPASSWORD`. Also back up the keys ({settings.keys}): "
+        "without them the secrets in the database cannot be decrypted. Stop all replicas before you restore.",
     )
 
 
 def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
-    """Into a directory that nobody serves from. Nothing is changed before all of the backup has been looked at."""
+    """Restores a backup into a state directory that no service uses.
+
+    The whole backup is verified before any change.
+    """
     refuse_postgres(settings, source)
     with instance_lock.exclusive(settings.state_dir), _temporary_directory(settings.state_dir) as directory:
         manifest = _unpack(source, directory)
@@ -111,7 +119,9 @@ def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
 
 
 def check_database(file: Path) -> None:
-    """Whether it is a database, whole, and none of a newer program."""
+    """Raises an error if the file is not an intact database, or has a newer schema version than this program
+    supports.
+    """
     try:
         with closing(connect(f"{file.as_uri()}?mode=ro")) as connection:
             [(verdict,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
@@ -119,13 +129,13 @@ def check_database(file: Path) -> None:
     except sqlite3.Error as error:
         verdict, version = str(error), 0
     if verdict != "ok":
-        raise ConfigError("backup-corrupt", f"The database is damaged: {verdict}.", "Use an earlier backup.")
+        raise ConfigError("backup-corrupt", f"The database is corrupt: {verdict}.", "Use an earlier backup.")
     if version > raw_database.newest_schema_version():
         raise SchemaTooNew(version, raw_database.newest_schema_version())
 
 
 def _end_sessions(file: Path) -> None:
-    """Who had signed out since the backup was made must not be signed in again by it."""
+    """Deletes all dashboard sessions, so that a user who signed out after the backup is not signed in again."""
     with closing(connect(file.as_uri())) as connection:
         if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sessions'").fetchone():
             connection.execute("DELETE FROM sessions")
@@ -162,7 +172,7 @@ def _pack(target: Path, manifest: BackupManifest, files: dict[str, Path]) -> Non
 
 
 def _unpack(source: Path, directory: Path) -> BackupManifest:
-    """Only what a backup of ours has, wherever its names want to lead; each for its owner alone."""
+    """Extracts only the known files of a backup, whatever paths the archive contains, each with mode 0600."""
     try:
         with tarfile.open(source) as archive:
             entries = {entry.name: entry for entry in archive.getmembers() if entry.isfile()}
@@ -173,12 +183,18 @@ def _unpack(source: Path, directory: Path) -> BackupManifest:
                 if _sum(directory / name) != manifest.sums[name]:
                     raise ValueError(name)
     except (OSError, tarfile.TarError, KeyError, TypeError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is none of ours, or damaged"
-        hint = "Check the path; an earlier backup may be whole."
-        raise ConfigError("backup-unreadable", f"{source} is no backup that can be used: {why}.", hint) from None
+        why = (
+            error.strerror
+            if isinstance(error, OSError) and error.strerror
+            else "not a backup of this service, or corrupt"
+        )
+        hint = "Check the path, or use an earlier backup."
+        raise ConfigError("backup-unreadable", f"The backup {source} cannot be read: {why}.", hint) from None
     if manifest.form > FORMAT_VERSION or not (directory / DATABASE).exists():
-        hint = "Restore it with the program that made it, or use an earlier one."
-        raise ConfigError("backup-unreadable", f"{source} was made by a newer program, or is not whole.", hint)
+        hint = "Restore it with the version that created it, or use an earlier backup."
+        raise ConfigError(
+            "backup-unreadable", f"The backup {source} was created by a newer version, or is incomplete.", hint
+        )
     return manifest
 
 
@@ -211,7 +227,7 @@ def _write(file: Path, content: io.BufferedIOBase) -> None:
 
 
 def _restore_targets(settings: ServiceSettings, directory: Path) -> dict[Path, Path]:
-    """Where each file of the backup belongs; the database last, since it is what makes the restore true."""
+    """Maps each extracted file to its destination. The database is last: replacing it completes the restore."""
     targets = {directory / KEYS: settings.keys, directory / ADMIN: settings.admin_key_file}
     tls = directory / "tls"
     targets |= {each: settings.state_dir / "tls" / each.name for each in (tls.iterdir() if tls.is_dir() else ())}
@@ -220,7 +236,9 @@ def _restore_targets(settings: ServiceSettings, directory: Path) -> dict[Path, P
 
 
 def _set_aside(settings: ServiceSettings, targets: dict[Path, Path]) -> Path | None:
-    """A second name for what is there: it is replaced in one step, and there is no moment without a database."""
+    """Hard-links the existing files into a new directory, so that each is replaced atomically and none is ever
+    missing.
+    """
     there = [target for target in targets.values() if target.exists()]
     if not there:
         return None
@@ -234,13 +252,13 @@ def _set_aside(settings: ServiceSettings, targets: dict[Path, Path]) -> Path | N
 
 
 def _fold(database: Path, aside: Path) -> None:
-    """What is in the log beside a database goes into it; a log that stayed would be played into the new one."""
+    """Checkpoints the write-ahead log into the database. A leftover log would be applied to the restored database."""
     if database.exists():
         try:
             with closing(connect(database.as_uri())) as connection:
                 connection.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.Error:
-            pass  # it may be damaged: then the log goes aside with it
+            pass  # the database may be corrupt: the log is then moved with it
     for end in ("-wal", "-shm"):
         beside = database.with_name(database.name + end)
         if beside.exists():
@@ -259,7 +277,7 @@ def _unopenable(settings: ServiceSettings) -> int:
 
 @contextmanager
 def _temporary_directory(beside: Path) -> Iterator[Path]:
-    """A directory on the same disk, for its owner alone, that nothing is left of."""
+    """Yields a private temporary directory on the same file system, and deletes it afterwards."""
     directory = Path(tempfile.mkdtemp(prefix=".aks-flex-rp-", dir=beside))
     try:
         yield directory

@@ -1,4 +1,4 @@
-"""The authenticated caller of a request. Created by `auth` from a verified credential, and by nothing else."""
+"""The authenticated caller of a request. Only `auth` creates it, from a verified credential."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from aks_flex_rp.text_enum import TextEnum
 
 
 class CallerKind(TextEnum):
-    """As systemData names them; KEY, the local admin key, is an Application there."""
+    """Kinds of callers, as in ARM's systemData. KEY, the local admin key, is shown there as an Application."""
 
     USER = "User"
     APPLICATION = "Application"
@@ -18,14 +18,14 @@ class CallerKind(TextEnum):
 
 @dataclass(frozen=True)
 class Caller:
-    id: str  # its object id, or "local-admin"
-    name: str  # for people: in the audit and in systemData
+    id: str  # the object ID, or "local-admin"
+    name: str  # display name in the audit log and in systemData
     kind: CallerKind
     tenant: str = ""
-    ids: frozenset[str] = frozenset()  # all that roles may be given to, in lower case: object, application, groups
-    own: frozenset[str] = frozenset()  # those that are nobody else's, and the machine or resource that it belongs to
+    ids: frozenset[str] = frozenset()  # lowercase IDs that role grants can name: object, application, groups
+    own: frozenset[str] = frozenset()  # IDs of this caller alone, and of the machine or resource it belongs to
 
     def is_node(self, identity: str) -> bool:
-        """Whether this is whom a node's identity names: `id`, or `id@tenant` where the tenant is known."""
+        """Returns whether a node's identity (`id`, or `id@tenant` if the tenant is known) names this caller."""
         name, _, tenant = identity.partition("@")
         return bool(name) and name in self.own and tenant in {"", self.tenant}

@@ -1,7 +1,7 @@
-"""Registry of the clusters that the service knows: one running controller per cluster, kept in sync with the store.
+"""Registry of the clusters that the service knows: one running controller per cluster, in sync with the store.
 
-Clusters are added and removed by another process (`aks-flex-rp cluster`) or another replica, so the store is read
-every few seconds, and at once when an unknown cluster is requested.
+Another process (`aks-flex-rp cluster`) or another replica adds and removes clusters, so the store is read every few
+seconds, and immediately when an unknown cluster is requested.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 SYNC_SECONDS = 2.0
-GRANT_SECONDS = 10.0  # below what a difference may last before the watch puts it right
+GRANT_SECONDS = 10.0  # shorter than the time after which the controller corrects a difference
 
 log = logging.getLogger(__name__)
 
 
 def connection_seal_context(key: str) -> str:
-    """What a sealed connection is bound to."""
+    """Returns the context that binds an encrypted cluster connection to its cluster."""
     return f"connection of {key}"
 
 
 def cluster_info(cluster: Cluster) -> ClusterInfo:
     name = parse_cluster_id(cluster.id)
     if name is None:
-        raise AssertionError(f"{cluster.id} was checked when it was added.")
+        raise AssertionError(f"{cluster.id} is not a cluster ID, although it was validated when it was added.")
     facts, endpoints = ClusterFacts.from_document(cluster.facts), cluster.facts.get(ENDPOINTS)
     follow = bool(cluster.facts.get("followVersion"))
     return ClusterInfo(
@@ -60,8 +60,8 @@ def cluster_info(cluster: Cluster) -> ClusterInfo:
 def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:
     return ClusterError(
         "cluster-forbidden",
-        f"The cluster does not let the service {what}: {refusal.message}.",
-        f"Look with `aks-flex-rp cluster check {key}`.",
+        f"The cluster rejected the request to {what}: {refusal.message}.",
+        f"Run `aks-flex-rp cluster check {key}`.",
         retryable=refusal.status == 429 or refusal.status >= 500,
     )
 
@@ -76,7 +76,7 @@ class ClusterRegistry:
     ) -> None:
         self._store, self._sealer, self._watch, self._count = store, sealer, watch, count
         self._clusters: dict[str, Cluster] = {}
-        self._infos: dict[str, ClusterInfo] = {}  # of these, as far as they were asked for
+        self._infos: dict[str, ClusterInfo] = {}  # filled on first use
         self._watches: dict[str, tuple[bytes, ClusterController]] = {}
         self._syncing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,15 +117,18 @@ class ClusterRegistry:
         return await self._store.cluster(key) is not None
 
     async def mint(self, key: str, node: str, expires: float) -> MintedToken:
-        """ClusterError when the cluster cannot be asked, does not let us, or has another node of that name."""
+        """Creates a bootstrap token for a node.
+
+        Raises ClusterError when the cluster is unreachable, rejects the request, or has another Node of that name.
+        """
         client = self._controller(key).client
         try:
             why = await name_conflict(client, node)
             if why:
-                raise ClusterError("node-name-taken", why, "Choose another name, or remove that Node first.")
+                raise ClusterError("node-name-taken", why, "Choose another name, or delete that Node first.")
             minted = await bootstrap_tokens.mint_token(client, node, datetime.fromtimestamp(expires, timezone.utc))
         except ApiRefused as refusal:
-            raise _refuses(key, "make a bootstrap token", refusal) from refusal
+            raise _refuses(key, "create a bootstrap token", refusal) from refusal
         self._count("minted")
         return minted
 
@@ -133,23 +136,25 @@ class ClusterRegistry:
         try:
             await bootstrap_tokens.revoke_token(self._controller(key).client, token)
         except (FlexError, ApiRefused) as error:
-            log.warning("Token %s could not be revoked now, and is swept later: %s", token, error)
+            log.warning("Token %s could not be revoked and will be revoked later: %s", token, error)
             return False
         self._count("revoked")
         return True
 
     async def grant(self, key: str, node: str, access: ClusterAccess) -> None:
-        """Within a bound: whoever asks for it waits for the answer."""
+        """Grants a node's identity access to its cluster, with a time limit because the caller waits for the
+        response.
+        """
         client = self._controller(key).client
         try:
             await asyncio.wait_for(accesses.grant_access(client, node, access), GRANT_SECONDS)
         except ApiRefused as refusal:
-            raise _refuses(key, "let this node in", refusal) from refusal
+            raise _refuses(key, "grant access to this node", refusal) from refusal
         except asyncio.TimeoutError:
             raise ClusterError(
                 "cluster-unreachable",
-                f"{key} did not answer within {GRANT_SECONDS:.0f} s.",
-                "Check that the API server runs, and that no firewall is between it and this service.",
+                f"{key} did not respond within {GRANT_SECONDS:.0f} s.",
+                "Check that the API server is running, and that no firewall blocks the service.",
                 retryable=True,
             ) from None
 
@@ -157,7 +162,7 @@ class ClusterRegistry:
         try:
             await asyncio.wait_for(accesses.withdraw_access(self._controller(key).client, node), GRANT_SECONDS)
         except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
-            log.warning("What %s may do in its cluster could not be taken now, and is taken later: %s", node, error)
+            log.warning("The cluster access of %s could not be removed and will be removed later: %s", node, error)
             return False
         return True
 
@@ -166,14 +171,14 @@ class ClusterRegistry:
         if found is None:
             raise ClusterError(
                 "cluster-not-connected",
-                f"The service has no connection to {key} yet.",
-                "Try again in a few seconds; if it stays, look at the service's log.",
+                f"The service is not connected to {key} yet.",
+                "Try again in a few seconds. If it fails again, check the service's log.",
                 retryable=True,
             )
         return found[1]
 
     async def _forward_changes(self, changes: AsyncIterator[StoreChange]) -> None:
-        """What is written here or on another replica, to whom it concerns: their watch brings it to the cluster."""
+        """Forwards changes from this and other replicas to the controllers of the clusters that they concern."""
         async for change in changes:
             match change:
                 case NodeWritten(cluster, node) | NodeDeleted(cluster, node):
@@ -190,15 +195,15 @@ class ClusterRegistry:
             self._infos = {key: info for key, info in self._infos.items() if key in same}
             self._clusters = found
             for key in [
-                key for key, (made_of, _) in self._watches.items() if self._made_of(found.get(key)) != made_of
+                key for key, (made_of, _) in self._watches.items() if self._connection_of(found.get(key)) != made_of
             ]:
                 await self._watches.pop(key)[1].stop()
             for key in found.keys() - self._watches.keys():
                 await self._start_controller(found[key])
 
     @staticmethod
-    def _made_of(cluster: Cluster | None) -> bytes:
-        """A watch is begun anew when the way to its cluster is another one, not whenever the cluster changes."""
+    def _connection_of(cluster: Cluster | None) -> bytes:
+        """Returns the stored connection: a controller is restarted only when its connection changes."""
         return cluster.connection if cluster else b""
 
     async def _start_controller(self, cluster: Cluster) -> None:
@@ -209,6 +214,6 @@ class ClusterRegistry:
             watch = self._watch(cluster, opened)
             await watch.start()
         except FlexError as error:
-            log.error("The cluster %s cannot be watched: %s", cluster.id, error)
+            log.error("Cannot watch the cluster %s: %s", cluster.id, error)
             return
         self._watches[cluster.key] = (cluster.connection, watch)

@@ -1,6 +1,7 @@
-"""Lock file of a state directory: ensures that one service runs from it and tells local commands where it listens.
+"""Lock file of a state directory: ensures that one service uses it, and tells local commands where it listens.
 
-The kernel releases the lock however the process ends, so whoever gets the lock knows that no service is running.
+The kernel releases the lock when the process ends for any reason, so a process that gets the lock knows that no
+service is running.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ ATTEMPTS = 5
 @dataclass(frozen=True)
 class RunningInstance:
     url: str
-    host: str  # that it listens at
+    host: str  # listen address
     port: int
     pid: int
-    keys: tuple[str, ...] = ()  # ids of the keys that it has loaded: what another sealed it cannot open
+    keys: tuple[str, ...] = ()  # IDs of the loaded keys; values encrypted with any other key cannot be decrypted
 
 
 class InstanceLock:
-    """The right to serve from a state directory."""
+    """The exclusive right to run a service from a state directory."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -45,16 +46,18 @@ class InstanceLock:
 
 @contextmanager
 def exclusive(state: Path) -> Iterator[InstanceLock]:
-    """While this lasts, nobody else serves from here or changes what a service must not be looking at."""
+    """Holds the lock of a state directory: no other process can run a service from it or change its files."""
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(state / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not _locked(handle):
             found = _read(handle)
-            what = f"A service runs from {state}" + (f", at {found.url} (process {found.pid})." if found else ".")
-            raise BusyError("service-running", what, "Stop it first, or name another directory with --state.")
+            what = f"A service is running from {state}" + (
+                f", at {found.url} (process {found.pid})." if found else "."
+            )
+            raise BusyError("service-running", what, "Stop it first, or use another directory with `--state`.")
         os.ftruncate(handle, 0)
-        if os.geteuid() == 0:  # the service may run as whom the directory belongs to, and must be able to lock it
+        if os.geteuid() == 0:  # the service may run as the directory's owner and must be able to lock the file
             owner = state.stat()
             os.fchown(handle, owner.st_uid, owner.st_gid)
         yield InstanceLock(handle)
@@ -64,7 +67,7 @@ def exclusive(state: Path) -> Iterator[InstanceLock]:
 
 
 def _locked(handle: int) -> bool:
-    """Tried a few times: whoever only looks holds it for a moment, too."""
+    """Tries to lock a few times, because `find_running` also takes the lock for a moment."""
     for _ in range(ATTEMPTS):
         with suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -74,7 +77,7 @@ def _locked(handle: int) -> bool:
 
 
 def find_running(state: Path) -> RunningInstance | None:
-    """The service that runs from here; None when none does."""
+    """Returns the service that runs from this directory, or None."""
     try:
         handle = os.open(state / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -89,7 +92,7 @@ def find_running(state: Path) -> RunningInstance | None:
 
 
 def _read(handle: int) -> RunningInstance | None:
-    """None from one that is just beginning."""
+    """Returns the published instance, or None when the service is still starting."""
     try:
         document = json.loads(os.pread(handle, 65536, 0))
         return RunningInstance(**{**document, "keys": tuple(document["keys"])})

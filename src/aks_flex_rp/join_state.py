@@ -1,10 +1,10 @@
-"""The join state of a node, stored with it: its phase, what the current attempt uses, and what it was granted.
+"""Join state of a node, stored with it: its phase, the credentials of the current attempt, and its granted access.
 
 Created -> ConfigFetched -> BootstrapAttempted -> Joined
                  `---------------------+-> Failed, with the cause
 
-Every transition returns the next state, and the same one where it does not apply. Replicas of two releases share the
-store during a rolling upgrade, so keys and phases of another release are carried through.
+Every transition returns the next state, or the same state if it does not apply. Replicas of two releases share the
+store during a rolling upgrade, so keys and phases of another release are preserved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from aks_flex_rp.text_enum import StoredEnum
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint of both
+    TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint with the same key and effect
 
 
 class JoinPhase(StoredEnum):
@@ -31,7 +31,7 @@ class JoinPhase(StoredEnum):
 class AccessMethod(StoredEnum):
     """How a node joins with its Azure identity."""
 
-    EXEC = "exec"  # the kubelet always authenticates as that identity
+    EXEC = "exec"  # the kubelet always authenticates with the identity
     CERTIFICATE = "certificate"  # the identity may only request the node's certificate
 
 
@@ -43,14 +43,14 @@ ACCESS_ROLES: Mapping[AccessMethod, str] = {
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """The access to the cluster that the Azure identity of a node has, and how it joins with it."""
+    """Access of a node's Azure identity to its cluster, and the join method that uses it."""
 
-    identity: str  # its object id, which is the user's name in a cluster that accepts Entra ID
+    identity: str  # object ID, which is the user name in a cluster with Entra ID authentication
     method: AccessMethod
 
     @property
     def role(self) -> str | None:
-        """The ClusterRole that goes with the method; None for a method of another release."""
+        """Returns the ClusterRole for the method, or None for a method of another release."""
         return ACCESS_ROLES.get(self.method)
 
     @classmethod
@@ -63,21 +63,21 @@ class ClusterAccess:
 
 @dataclass(frozen=True)
 class JoinState:
-    """How far a node has come in joining its cluster; immutable, with one method for each transition.
+    """Progress of a node in joining its cluster. Immutable, with one method per transition.
 
-    `from_document` keeps the stored keys that this release does not know in `unknown`, and `to_document` writes them
-    back unchanged. Every transition carries them along, a new attempt included: only the release that wrote a key
-    knows when it ends.
+    `from_document` keeps stored keys that this release does not know in `unknown`, and `to_document` writes them back
+    unchanged. Every transition preserves them, including a new attempt: only the release that wrote a key knows when
+    it becomes invalid.
     """
 
-    stored_phase: JoinPhase | None = None  # None where nothing is stored, which counts as Created
+    stored_phase: JoinPhase | None = None  # None if not stored, which means Created
     since: float | None = None  # when the current attempt began
-    token: str | None = None  # id of the valid bootstrap token
-    url_expires: float | None = None  # of the valid config URL
-    csr: str | None = None  # the certificate signing request that is accepted
-    issued: str | None = None  # the one that got its certificate
+    token: str | None = None  # ID of the valid bootstrap token
+    url_expires: float | None = None  # expiry of the valid config URL
+    csr: str | None = None  # the accepted certificate signing request
+    issued: str | None = None  # the CSR whose certificate was issued
     failure: str | None = None
-    former_taints: tuple[TaintKey, ...] = ()  # that the node once should have had, the oldest first
+    former_taints: tuple[TaintKey, ...] = ()  # taints of earlier configurations, oldest first
     access: ClusterAccess | None = None
     unknown: Mapping[str, Any] = field(default_factory=dict)  # keys of another release
 
@@ -98,7 +98,7 @@ class JoinState:
         )
 
     def to_document(self) -> dict[str, Any]:
-        """As it is stored: what there is not has no key."""
+        """Returns the stored form. Absent values have no key."""
         document = {
             "state": self.stored_phase.value if self.stored_phase else None,
             "since": self.since,
@@ -121,15 +121,18 @@ class JoinState:
     def is_joined(self) -> bool:
         return self.stored_phase is JoinPhase.JOINED
 
-    # by whoever writes the node
+    # Transitions by commands on the resource
 
     def begin_attempt(self, now: float, *, url_expires: float, token: str | None = None) -> JoinState:
-        """With a new config URL, and with a token unless the node joins by its identity. A joined node stays so."""
+        """Starts an attempt with a new config URL, and with a token unless the node joins with its identity.
+
+        A joined node stays joined.
+        """
         phase = JoinPhase.JOINED if self.is_joined else JoinPhase.CREATED
         return JoinState(phase, now, token, url_expires, unknown=self.unknown)
 
     def end_attempt(self, now: float) -> JoinState:
-        """Without a config URL: that of the last attempt and its token are gone, and so is what was granted."""
+        """Ends the attempt: drops the config URL, its token and the granted access."""
         if self.is_joined:
             return replace(self, token=None, url_expires=None, access=None)
         return JoinState(JoinPhase.CREATED, now, unknown=self.unknown)
@@ -143,24 +146,26 @@ class JoinState:
     def without_access(self) -> JoinState:
         return replace(self, access=None)
 
-    # by the machine and its agent
+    # Transitions by the machine and its agent
 
     def config_fetched(self) -> JoinState:
         return replace(self, stored_phase=JoinPhase.CONFIG_FETCHED) if self.phase is JoinPhase.CREATED else self
 
     def introduced(self, access: ClusterAccess) -> JoinState:
-        """The node has said who it is, and was granted this."""
+        """Records that the node has authenticated with its identity and was granted this access."""
         granted = self.with_access(access)
         if self.is_joined:
             return granted
-        if access.method is AccessMethod.CERTIFICATE:  # it still has to ask for that, and then the cluster tells
+        if (
+            access.method is AccessMethod.CERTIFICATE
+        ):  # the node still has to request its certificate, which the cluster then reports
             return granted.config_fetched()
         return replace(granted, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED, failure=None, url_expires=None)
 
     def failed(self, why: str) -> JoinState:
         return replace(self, stored_phase=JoinPhase.FAILED, failure=why)
 
-    # by the cluster
+    # Transitions by the cluster
 
     def token_used(self, token: str, csr: str) -> JoinState:
         if self.token != token or self.csr == csr:
@@ -168,18 +173,24 @@ class JoinState:
         return self._attempted(csr)
 
     def token_issued(self, token: str, csr: str) -> JoinState:
-        """The certificate that was requested with the token is there: the token is of no use any more."""
+        """Records that the certificate requested with the token was issued. The token is no longer needed."""
         return replace(self, token=None, issued=csr) if self.token == token else self
 
     def token_failed(self, token: str, why: str) -> JoinState:
-        """The token ended without a certificate, and the URL with it. A node that is in the cluster stays there."""
+        """Records that the token expired without a certificate, which also ends the URL.
+
+        A joined node stays joined.
+        """
         if self.token != token:
             return self
         ended = replace(self, token=None, url_expires=None)
         return ended if self.is_joined else ended.failed(why)
 
     def identity_used(self, identity: str, csr: str) -> JoinState:
-        """The node requests a certificate as its identity: its first, or another because it has lost that."""
+        """Records that the node requests a certificate with its identity:
+
+        the first, or a replacement for a lost one.
+        """
         if self.access is None or self.access.identity != identity or self.csr == csr:
             return self
         return replace(self._attempted(csr), issued=None)

@@ -1,7 +1,7 @@
 """Re-encrypts every sealed value of the database with the newest key.
 
-Each value is replaced only if it is unchanged since it was read, so the service can run meanwhile and an
-interrupted rotation can simply be run again.
+Each value is replaced only if it has not changed since it was read, so the service can run during the rotation, and
+an interrupted rotation can be repeated.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
     from aks_flex_rp.raw_database import Database, Row
 
 PAGE = 500
-PASSES = 3  # over what a running service wrote meanwhile
+PASSES = 3  # to include values that a running service wrote during the rotation
 
 
 @dataclass(frozen=True)
 class SealedColumn:
-    """One column that holds sealed values: how they are read page by page, and how one is replaced."""
+    """A column with encrypted values: the statements that read it page by page and replace one value."""
 
     name: str
     select: str
     update: str
     context: Callable[..., str]
-    keys: int  # columns that name a row; the last column of all is the value
+    keys: int  # number of columns that identify a row; the last column is the value
 
 
 SEALED_COLUMNS = (
     SealedColumn(
-        "connections of clusters",
+        "cluster connections",
         "SELECT key, connection FROM clusters WHERE key > $1 ORDER BY key LIMIT $2",
         "UPDATE clusters SET connection = $3 WHERE key = $1 AND connection = $2",
         connection_seal_context,
         1,
     ),
     SealedColumn(
-        "secrets of nodes",
+        "node secrets",
         "SELECT cluster, key, secrets FROM nodes WHERE (cluster, key) > ($1, $2) AND gone = 0"
         " AND length(secrets) > 0 ORDER BY cluster, key LIMIT $3",
         "UPDATE nodes SET secrets = $4 WHERE cluster = $1 AND key = $2 AND secrets = $3",
@@ -54,7 +54,7 @@ SEALED_COLUMNS = (
         2,
     ),
     SealedColumn(
-        "bundles that wait",
+        "pending config bundles",
         "SELECT cluster, node, id, bundle FROM deliveries WHERE (cluster, node) > ($1, $2)"
         " ORDER BY cluster, node LIMIT $3",
         "UPDATE deliveries SET bundle = $4 WHERE cluster = $1 AND node = $2 AND bundle = $3",
@@ -66,12 +66,12 @@ SEALED_COLUMNS = (
 
 @dataclass
 class RotationResult:
-    resealed: Counter[str] = field(default_factory=Counter)  # by the name of their kind
-    unopened: list[str] = field(default_factory=list)  # contexts of those whose key is missing, or that are damaged
+    resealed: Counter[str] = field(default_factory=Counter)  # by name of the column
+    unopened: list[str] = field(default_factory=list)  # contexts of values that are corrupt or whose key is missing
 
 
 async def count_by_key(database: Database) -> Counter[str]:
-    """How many values each key has sealed, by its id."""
+    """Counts the sealed values by the ID of their encryption key."""
     found: Counter[str] = Counter()
     for kind in SEALED_COLUMNS:
         async for row in _rows(database, kind):

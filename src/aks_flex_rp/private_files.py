@@ -1,4 +1,4 @@
-"""Files that hold secrets: created with mode 0600, replaced atomically, and refused when others can read them."""
+"""Files with secrets: created with mode 0600, replaced atomically, and rejected when other users can read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read(file: Path, forbidden: int = 0o077) -> bytes:
-    """What is in a file, which must be one that nobody else can read; `forbidden` are the modes it may not have."""
+    """Reads a file that other users must not be able to read. `forbidden` are the mode bits it must not have."""
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
@@ -23,26 +23,26 @@ def read(file: Path, forbidden: int = 0o077) -> bytes:
         raise ConfigError(
             "private-file-unreadable",
             f"{file} cannot be read: {error.strerror}.",
-            "Check that it is there, and that it belongs to whom the service runs as.",
+            "Check that the file exists and belongs to the user that runs the service.",
         ) from error
     if stat.S_IMODE(mode) & forbidden:
         raise ConfigError(
             "private-file-permissions",
-            f"{file} holds a secret, and others than its owner can read or write it.",
-            f"Type `chmod 600 {file}`, and think about who may have read it.",
+            f"{file} contains a secret, but users other than its owner can read or write it.",
+            f"Run `chmod 600 {file}`, and replace the secret if another user may have read it.",
         )
     return content
 
 
 def write(file: Path, content: bytes, mode: int = 0o600) -> None:
-    """Put it in the place of what was there before, on the disk when this returns."""
+    """Replaces the file atomically and syncs it to disk."""
     _make_parent(file)
     atomic_file.write(file, content, mode, keep_umask=True)
     atomic_file.sync_directory(file.parent)
 
 
 def create(file: Path, content: bytes, mode: int = 0o600) -> bool:
-    """Make it where there is none yet; False when another was faster, whose file stays."""
+    """Creates the file. Returns False and keeps the existing file if there already is one."""
     _make_parent(file)
     part = atomic_file.random_sibling(file)
     atomic_file.create(part, content, mode, keep_umask=True)

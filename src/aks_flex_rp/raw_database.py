@@ -1,5 +1,6 @@
-"""Direct access to the service's database without the service: schema version, raw rows, and the copy from SQLite
-to PostgreSQL. Used by backup, key rotation and `aks-flex-rp migrate`.
+"""Direct access to the database without the service: schema version, rows, and the copy from SQLite to PostgreSQL.
+
+Used by backup, key rotation and `aks-flex-rp migrate`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Row = tuple[Any, ...]
 
 
 def postgres_address(settings: ServiceSettings) -> str:
-    """Empty when the store is a file of SQLite's."""
+    """Returns the PostgreSQL address, or an empty string when the store is a SQLite file."""
     if settings.database_file:
         return private_files.read(settings.database_file).decode().strip()
     return settings.database or ""
@@ -37,7 +38,7 @@ class Database(Protocol):
     async def rows(self, text: str, *values: object) -> list[Row]: ...
 
     async def change(self, text: str, *values: object) -> int:
-        """How many rows were changed."""
+        """Executes a statement and returns the number of changed rows."""
         ...
 
 
@@ -65,7 +66,7 @@ class PostgresDatabase:
 
 @asynccontextmanager
 async def open_database(settings: ServiceSettings) -> AsyncIterator[Database]:
-    """Whichever the settings name, as it is: nothing is made or migrated."""
+    """Opens the database that the settings name, without creating or migrating it."""
     address = postgres_address(settings)
     if address:
         async with open_postgres(address) as connection:
@@ -86,19 +87,21 @@ def open_sqlite(file: Path) -> sqlite3.Connection:
 def require_file(file: Path) -> None:
     if not file.exists():
         raise ConfigError(
-            "database-not-found", f"There is no database at {file}.", "Check --state; `aks-flex-rp init` makes one."
+            "database-not-found",
+            f"No database was found at {file}.",
+            "Check `--state`, or run `aks-flex-rp init` to create one.",
         )
 
 
 @asynccontextmanager
 async def open_postgres(address: str) -> AsyncIterator[Connection]:
-    import asyncpg  # noqa: PLC0415 - one machine needs no driver
+    import asyncpg  # noqa: PLC0415 - the driver is not needed with SQLite
 
     try:
         connection = await asyncpg.connect(address, timeout=10)
     except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         hint = "Check the address of the database, the user and the password."
-        raise StoreError("database-error", f"PostgreSQL cannot be used: {error}.", hint) from None
+        raise StoreError("database-error", f"Cannot use the PostgreSQL database: {error}.", hint) from None
     try:
         yield connection
     finally:
@@ -106,7 +109,7 @@ async def open_postgres(address: str) -> AsyncIterator[Connection]:
 
 
 async def schema_version(database: Database, *, postgres: bool) -> int:
-    """0 where nothing is yet."""
+    """Returns the schema version, or 0 for an empty database."""
     catalogue = (
         "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
         if postgres
@@ -130,15 +133,18 @@ BINARY_COLUMNS = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries
 
 
 async def copy_to_postgres(source: Path, address: str) -> dict[str, int]:
-    """How many rows of each table; all of them are there, or none is. The tables must exist and be empty."""
+    """Copies all tables in one transaction and returns the number of rows of each.
+
+    The tables must exist and be empty.
+    """
     with closing(open_sqlite(source)) as old:
         migrate(old)
         async with open_postgres(address) as new:
             await _refuse_used(new)
-            old.execute("BEGIN")  # all tables as of one moment
+            old.execute("BEGIN")  # reads all tables from one snapshot
             async with new.transaction():
                 moved = {table: await _copy_table(old, new, table) for table in COPIED_TABLES}
-                # The next event gets a number of its own.
+                # The next audit event must get an unused number.
                 await new.execute(
                     "SELECT setval(pg_get_serial_sequence('audit', 'sequence'),"
                     " COALESCE(MAX(sequence), 0) + 1, false) FROM audit"
@@ -152,8 +158,8 @@ async def _refuse_used(new: Connection) -> None:
     if used:
         raise ConfigError(
             "database-not-empty",
-            f"The database in PostgreSQL has rows already: {', '.join(used)}.",
-            "Copy into an empty one. If it is the right one, it has been copied before: just start the service.",
+            f"The PostgreSQL database already contains rows: {', '.join(used)}.",
+            "Use an empty database. If this one was already copied, start the service.",
         )
 
 
@@ -169,7 +175,7 @@ async def _copy_table(old: sqlite3.Connection, new: Connection, table: str) -> i
 
 
 def _record(table: str, columns: list[str], row: tuple[object, ...]) -> tuple[object, ...]:
-    """SQLite keeps the nothing of a deleted node as text, where PostgreSQL wants bytes."""
+    """Converts the empty secrets of a deleted node from text (SQLite) to bytes (PostgreSQL)."""
     return tuple(
         value.encode() if isinstance(value, str) and (table, column) in BINARY_COLUMNS else value
         for column, value in zip(columns, row, strict=True)

@@ -1,4 +1,4 @@
-"""Runs the service in uvicorn: TLS context that can be reloaded, and a shutdown that releases held polls first."""
+"""Runs the service in uvicorn with a reloadable TLS context and a shutdown that first ends held polls."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 BACKLOG = 4096
 STOP_SECONDS = 20
-DRAIN_SECONDS = 1.0  # in which what was answered last has reached a client that still listens
+DRAIN_SECONDS = 1.0  # time for the last responses to reach their clients
 
 log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
-    """One service on one socket."""
+    """A uvicorn server for one service on one socket."""
 
     def __init__(self, service: Service) -> None:
         config = uvicorn.Config(
@@ -62,20 +62,23 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Not uvicorn's way, which sends the signal once more when it is done: there still is a store to close."""
-        if threading.current_thread() is threading.main_thread():  # no other is ever told of signals
+        """Installs signal handlers that do not raise the signal again as uvicorn's do:
+
+        the store must still be closed.
+        """
+        if threading.current_thread() is threading.main_thread():  # only the main thread receives signals
             loop = asyncio.get_running_loop()
             for each in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(each, self.handle_exit, each, None)
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """A client that is idle answers no goodbye of TLS, and is not to be waited for."""
-        hanging_up = asyncio.create_task(self._hang_up())
+        """Shuts down without waiting for idle clients, which do not answer TLS's close_notify."""
+        aborting = asyncio.create_task(self._abort_closing())
         await super().shutdown(sockets)
-        hanging_up.cancel()
+        aborting.cancel()
 
-    async def _hang_up(self) -> None:
+    async def _abort_closing(self) -> None:
         closed: set[object] = set()
         while True:
             closing = {each for each in self.server_state.connections if each.transport.is_closing()}
@@ -85,17 +88,17 @@ class Server(uvicorn.Server):
             await asyncio.sleep(DRAIN_SECONDS)
 
     async def run_service(self, bound: socket.socket, ready: Callable[[Service, int], None]) -> None:
-        """Until `handle_exit`, which signals call; `ready` is told the port when the first request can come."""
+        """Serves until `handle_exit` is called. Calls `ready` with the port when the server accepts requests."""
         await self._service.start()
         _collect_rarely()
         try:
-            announcement = asyncio.create_task(self._tell(bound.getsockname()[1], ready))
+            announcement = asyncio.create_task(self._notify_ready(bound.getsockname()[1], ready))
             await self.serve(sockets=[bound])
             await announcement
         finally:
             await self._service.stop()
 
-    async def _tell(self, port: int, ready: Callable[[Service, int], None]) -> None:
+    async def _notify_ready(self, port: int, ready: Callable[[Service, int], None]) -> None:
         while not self.started and not self.should_exit:
             await asyncio.sleep(0.01)
         if self.started:
@@ -103,7 +106,7 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: ServiceSettings, ready: Callable[[Service, int], None]) -> None:
-    """Until a signal ends it."""
+    """Runs the service until a signal stops it."""
     _allow_many_connections()
     bound = listen(settings)
     uvloop.run(_serve(settings, bound, ready))
@@ -122,31 +125,34 @@ def listen(settings: ServiceSettings) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             "listen-failed",
-            f"The service cannot listen on {settings.listen}: {error.strerror}.",
-            "Choose another address with --listen, or end what is there already.",
+            f"Cannot listen on {settings.listen}: {error.strerror}.",
+            "Choose another address with `--listen`, or stop the process that uses this one.",
         ) from error
     return bound
 
 
 def _collect_rarely() -> None:
-    """Whatever there is now stays. Polls and connections leave no cycles behind, and to look for some among what is
-    known of a hundred thousand nodes would hold up everybody for a third of a second."""
+    """Makes full garbage collections rare and excludes the objects that exist now.
+
+    Polls and connections leave no reference cycles, and a full collection with the state of a hundred thousand nodes
+    would block the event loop for a third of a second.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 100, 100)
 
 
 def _allow_many_connections() -> None:
-    """As many as the system lets us have: a held poll is a connection."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Raises the limit of open files to the maximum: every held poll is a connection."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 LOG_FIELDS = ("request", "operation", "status", "caller", "path", "source", "cluster", "node")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line, with the request id where there is one."""
+    """Formats a log record as one JSON object per line, with the request ID if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""Composition root: builds all parts of the service from its settings and starts and stops them in order.
+"""Composition root: builds the components of the service from its settings, starts and stops them in order.
 
-Also derives from the settings which endpoints agents are given.
+Also derives the endpoints that agents receive from the settings.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def private_ca(settings: ServiceSettings) -> PrivateCa:
 
 
 def agent_endpoints(settings: ServiceSettings) -> AgentEndpoints:
-    """Read once, when the service begins and has its certificate."""
+    """Returns the endpoints that agents receive. Read once, when the service starts and has its certificate."""
     return AgentEndpoints(
         url=settings.agents_url or settings.origin,
         ca_cert_data=_own_certificate(settings),
@@ -84,7 +84,7 @@ def agent_endpoints(settings: ServiceSettings) -> AgentEndpoints:
 
 
 def _own_certificate(settings: ServiceSettings) -> str:
-    """Not of files that were given, nor behind a gateway by another name, which shows a certificate of its own."""
+    """Returns the private CA, or nothing if the certificate is configured or a gateway presents another one."""
     name = urlsplit(settings.agents_url or settings.origin).hostname
     if settings.tls.certificate_file or name not in [each.lower() for each in settings.names]:
         return ""
@@ -106,7 +106,7 @@ def _encoded(file: Path) -> str:
     except OSError as error:
         raise ConfigError(
             "service-config-invalid",
-            f"{file}, which nodes are to trust, cannot be read: {error.strerror}.",
+            f"Cannot read {file}, a certificate that nodes must trust: {error.strerror}.",
             "Correct the settings of the service, or the file.",
         ) from error
 
@@ -119,12 +119,12 @@ log = logging.getLogger(__name__)
 
 
 def open_store(settings: ServiceSettings) -> Store:
-    """Not started yet. PostgreSQL when an address is given, SQLite in the state directory when none is."""
+    """Creates the store without starting it: PostgreSQL if an address is set, else SQLite in the state directory."""
     address = settings.database or ""
     if settings.database_file:
         address = private_files.read(settings.database_file).decode().strip()
     if address:
-        from aks_flex_rp.store.postgres import PostgresStore  # noqa: PLC0415 - one machine needs no driver
+        from aks_flex_rp.store.postgres import PostgresStore  # noqa: PLC0415 - the driver is not needed with SQLite
 
         return PostgresStore(address)
     from aks_flex_rp.store.sqlite import SqliteStore  # noqa: PLC0415
@@ -139,7 +139,7 @@ def open_sealer(settings: ServiceSettings) -> Sealer:
 
 class Service:
     def __init__(self, settings: ServiceSettings, clusters: RunningClusterOperations | None = None) -> None:
-        """`clusters` stands in for the connections that the service makes by itself."""
+        """Builds the service. Tests pass `clusters` to replace the connections to clusters."""
         self.settings = settings
         self.admin_key = AdminKey(settings.admin_key_file)
         self.store = open_store(settings)
@@ -182,8 +182,8 @@ class Service:
         self.app = PollHandler(
             create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), authorizer, metrics
         )
-        metrics.watch("held_polls", "Polls that wait for a change.", lambda: cards.held_polls)
-        metrics.watch("clusters", "Clusters that are known.", lambda: self.clusters.count)
+        metrics.watch("held_polls", "Long polls that wait for a change.", lambda: cards.held_polls)
+        metrics.watch("clusters", "Clusters that the service manages.", lambda: self.clusters.count)
         self._running = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -198,7 +198,8 @@ class Service:
         measuring = run_periodically("measures", self._measure, MEASURE_SECONDS)
         chores = [run_periodically(each.name, each.once, each.seconds) for each in self._notifying.tasks()]
         self._tasks = [
-            asyncio.create_task(each) for each in (self.tls.run(), sweeping, self._keep_mending(), measuring, *chores)
+            asyncio.create_task(each)
+            for each in (self.tls.run(), sweeping, self._repair_periodically(), measuring, *chores)
         ]
         self._running = True
 
@@ -230,7 +231,7 @@ class Service:
         settings = self.settings.delivery
         if settings.method == "builtIn" or settings.azure_blob is None:
             return self._bundles
-        from aks_flex_rp.delivery.azure_blob import open_blob_delivery  # noqa: PLC0415 - most need no Azure SDK
+        from aks_flex_rp.delivery.azure_blob import open_blob_delivery  # noqa: PLC0415 - only this method needs the Azure SDK
 
         return open_blob_delivery(self.settings)
 
@@ -243,25 +244,28 @@ class Service:
         return Roles(auth.roles, AzureAssignments(open_arm(self.settings)))
 
     async def _measure(self) -> None:
-        """Whatever asks for a metric does not wait for the store."""
+        """Updates the gauges that come from the store, so that a scrape does not wait for the store."""
         self.metrics.store_up.set(await self.store.healthy())
         counts = await self.store.fleet_counts(time.time())
         self.metrics.set_fleet(counts, await self.store.pending_messages())
 
-    async def _keep_mending(self) -> None:
-        """First after a while: replicas of another release are replaced after this one has started."""
+    async def _repair_periodically(self) -> None:
+        """Repairs the fleet rows periodically, first after a delay:
+
+        older replicas are replaced after this one starts.
+        """
         await asyncio.sleep(REPAIR_SECONDS)
         await run_periodically("fleet", self._repair_fleet, REPAIR_SECONDS)
 
     async def _repair_fleet(self) -> None:
         if repaired := await self.store.repair_fleet():
-            log.info("%d rows of the fleet were made anew: another release has written their nodes.", repaired)
+            log.info("Rebuilt %d fleet rows whose nodes were written by another release.", repaired)
 
     async def _sweep(self) -> None:
-        """Expired URLs go, and old lines of the audit; expired tokens go with their cluster's watch."""
+        """Removes expired config URLs, sessions and old audit events. Cluster controllers remove expired tokens."""
         now = time.time()
         if gone := await self.delivery.sweep(now):
-            log.info("%d expired config URLs were removed.", gone)
+            log.info("Removed %d expired config URLs.", gone)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
         await self.store.forget_audit(now - self.settings.audit_days * 86400)
@@ -269,7 +273,7 @@ class Service:
 
 @dataclass(frozen=True)
 class MeasuredCertificates:
-    """Certificates, and who is told until when the one that is served lasts."""
+    """A certificate source that reports the expiry of the current certificate as a metric."""
 
     source: CertificateSource
     tell: Callable[[float], None]

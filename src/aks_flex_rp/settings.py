@@ -21,30 +21,32 @@ if TYPE_CHECKING:
 
 
 class EntraSignInSettings(SettingsModel):
-    """An application of the tenant, whose redirect URI (web) is <publicUrl>/ui/sign-in/entra/done."""
+    """An application registration for dashboard sign-in with redirect URI (web) <publicUrl>/ui/sign-in/entra/done."""
 
-    tenant_id: LowercaseEntraId = Field(description="The tenant whose people sign in.")
-    client_id: LowercaseEntraId = Field(description="The application that they sign in to.")
-    client_secret_file: Path | None = Field(default=None, description="A file, mode 0600, with its secret.")
+    tenant_id: LowercaseEntraId = Field(description="Tenant whose users can sign in.")
+    client_id: LowercaseEntraId = Field(description="Client ID of the application registration.")
+    client_secret_file: Path | None = Field(default=None, description="File (mode 0600) with the client secret.")
     client_certificate_file: Path | None = Field(
-        default=None, description="A file, mode 0600, with its certificate and key (PEM), in place of a secret."
+        default=None, description="File (mode 0600) with the certificate and key (PEM), instead of a client secret."
     )
 
     @model_validator(mode="after")
     def _one(self) -> EntraSignInSettings:
         if (self.client_secret_file is None) == (self.client_certificate_file is None):
-            raise PydanticCustomError("one", "needs either clientSecretFile or clientCertificateFile")
+            raise PydanticCustomError("one", "set either clientSecretFile or clientCertificateFile")
         return self
 
 
 class DashboardSettings(SettingsModel):
-    enabled: bool = Field(default=True, description="Whether there are pages at all.")
+    enabled: bool = Field(default=True, description="Enable the dashboard.")
     entra: EntraSignInSettings | None = Field(
-        default=None, description="Sign in with Entra ID; with the local admin key alone when left out."
+        default=None, description="Sign-in with Entra ID. If not set, only the local admin key can sign in."
     )
-    admin_key: bool = Field(default=True, description="Whether people may sign in with the local admin key.")
-    session_hours: float = Field(default=8, gt=0, le=24, description="After how long people sign in again.")
-    idle_minutes: float = Field(default=60, ge=5, le=1440, description="The same, when they do nothing.")
+    admin_key: bool = Field(default=True, description="Allow sign-in with the local admin key.")
+    session_hours: float = Field(default=8, gt=0, le=24, description="Maximum length of a session, in hours.")
+    idle_minutes: float = Field(
+        default=60, ge=5, le=1440, description="Idle time after which a session ends, in minutes."
+    )
 
 
 DEFAULT_CONFIG_FILE = Path("/etc/aks-flex-rp/config.yaml")
@@ -62,71 +64,77 @@ def _address(text: str) -> str:
 def _origin(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query or parts.fragment:
-        raise PydanticCustomError(
-            "origin", "must be an address like https://flex.example.com:8443, with nothing after it"
-        )
+        raise PydanticCustomError("origin", "must be an origin such as https://flex.example.com:8443, without a path")
     return text.rstrip("/")
 
 
 class TlsSettings(SettingsModel):
     certificate_file: Path | None = Field(
-        default=None, description="Certificate (PEM) with its chain; an own authority is made when left out."
+        default=None,
+        description="Certificate with its chain (PEM). If not set, the service creates a private CA and certificate.",
     )
-    key_file: Path | None = Field(default=None, description="Its key.")
+    key_file: Path | None = Field(default=None, description="Private key of the certificate (PEM).")
     names: tuple[str, ...] = Field(
-        default=(), description="Further names and addresses for the certificate of the own authority."
+        default=(), description="Additional names and addresses in the certificate that the private CA issues."
     )
 
     @model_validator(mode="after")
     def _both(self) -> TlsSettings:
         if (self.certificate_file is None) != (self.key_file is None):
-            raise PydanticCustomError("pair", "needs both certificateFile and keyFile, or neither")
+            raise PydanticCustomError("pair", "set both certificateFile and keyFile, or neither")
         return self
 
 
 class BlobSettings(SettingsModel):
     connection_string_file: Path | None = Field(
-        default=None, description="A file, mode 0600, with the storage account's connection string."
+        default=None, description="File (mode 0600) with the connection string of the storage account."
     )
     account_url: str | None = Field(
-        default=None, description="The account, reached with the service's own Azure identity, in place of a string."
+        default=None,
+        description="URL of the storage account, accessed with the service's Azure identity.",
     )
-    container: str = Field(default="flexnode-configs", description="The container that bundles are put in.")
+    container: str = Field(default="flexnode-configs", description="Container for config bundles.")
 
 
 class DeliverySettings(SettingsModel):
     method: Literal["builtIn", "azureBlob"] = Field(
-        default="builtIn", description="Where machines fetch their bundle."
+        default="builtIn", description="Where machines fetch their config bundle."
     )
-    azure_blob: BlobSettings | None = Field(default=None, description="The storage account, for azureBlob.")
+    azure_blob: BlobSettings | None = Field(default=None, description="Storage account for `azureBlob`.")
 
     @model_validator(mode="after")
     def _account(self) -> DeliverySettings:
         if self.method == "azureBlob" and self.azure_blob is None:
-            raise PydanticCustomError("blob", "needs azureBlob with connectionStringFile or accountUrl")
+            raise PydanticCustomError("blob", "set azureBlob with connectionStringFile or accountUrl")
         return self
 
 
 class AzureSettings(SettingsModel):
     resource_manager: Annotated[str, AfterValidator(_origin)] = Field(
-        default="https://management.azure.com", description="Azure's resource manager; nodes are told of another one."
+        default="https://management.azure.com",
+        description="Azure Resource Manager endpoint. Nodes receive it if it is not the default.",
     )
     authority: Annotated[str, AfterValidator(_origin)] = Field(
         default="https://login.microsoftonline.com",
-        description="Where the service signs in; nodes are told of another one.",
+        description="Entra ID endpoint for the service's sign-in. Nodes receive it if it is not the default.",
     )
     ca_file: Path | None = Field(default=None, description="CA certificates (PEM) of a private cloud.")
-    tenant_id: str | None = Field(default=None, description="Tenant of the service's own identity.")
+    tenant_id: str | None = Field(default=None, description="Tenant of the service's Azure identity.")
     client_id: str | None = Field(
-        default=None, description="Its client id; a managed identity's, when without secret."
+        default=None, description="Client ID of the identity. Without a secret, the ID of a managed identity."
     )
-    client_secret_file: Path | None = Field(default=None, description="A file, mode 0600, with its secret.")
+    client_secret_file: Path | None = Field(default=None, description="File (mode 0600) with the client secret.")
 
 
 class TokenSettings(SettingsModel):
-    hours: float = Field(default=24, gt=0, le=24 * 6, description="How long a bootstrap token and its URL live.")
+    hours: float = Field(
+        default=24, gt=0, le=24 * 6, description="Lifetime of a bootstrap token and its config URL, in hours."
+    )
     grace_seconds: float = Field(
-        default=60, ge=1, le=3600, description="How long a used token lives while its certificate is not issued."
+        default=60,
+        ge=1,
+        le=3600,
+        description="Lifetime of a used token whose certificate is not issued yet, in seconds.",
     )
 
 
@@ -134,58 +142,63 @@ class NodeLifecycleSettings(SettingsModel):
     gone_after_minutes: float = Field(
         default=60,
         gt=0,
-        description="How long the Node of a deleted resource may be not Ready before the service deletes it.",
+        description="Time for which the Node of a deleted resource must be NotReady before the service deletes it.",
     )
     poll_seconds: float = Field(
-        default=30, ge=1, le=3600, description="How often an agent that stays asks, where its polls are not held."
+        default=30, ge=1, le=3600, description="Poll interval of managed nodes whose polls are not held, in seconds."
     )
 
 
 class LogSettings(SettingsModel):
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
-    format: Literal["json", "text"] = Field(default="json", description="One JSON object a line, or plain text.")
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Minimum level of log messages."
+    )
+    format: Literal["json", "text"] = Field(default="json", description="`json` (one object per line) or `text`.")
 
 
 class ServiceSettings(SettingsModel):
     listen: Annotated[str, AfterValidator(_address)] = Field(
-        default=f"0.0.0.0:{DEFAULT_PORT}", description="Where it listens."
+        default=f"0.0.0.0:{DEFAULT_PORT}", description="Address and port to listen on."
     )
     public_url: Annotated[str, AfterValidator(_origin)] | None = Field(
-        default=None, description="How machines reach it; this host's name and the port when left out."
+        default=None, description="URL at which machines reach the service. Default: the host name and the port."
     )
     agents_url: Annotated[str, AfterValidator(_origin)] | None = Field(
-        default=None, description="Where nodes follow it, when not at publicUrl: a gateway, or ARM, in front of it."
+        default=None,
+        description="URL for managed nodes if it differs from publicUrl: a gateway or ARM in front of the service.",
     )
     state_dir: Path = Field(
-        default=DEFAULT_STATE_DIR, description="Keys, certificates, and the database of one machine."
+        default=DEFAULT_STATE_DIR, description="Directory for keys, certificates and the SQLite database."
     )
     database: str | None = Field(
-        default=None, description="`postgresql://…` for many replicas; a SQLite file in stateDir when left out."
+        default=None, description="`postgresql://…` for several replicas. If not set, a SQLite file in stateDir."
     )
     database_file: Path | None = Field(
-        default=None, description="A file, mode 0600, with the `postgresql://…` address, which may hold a password."
+        default=None, description="File (mode 0600) with the `postgresql://…` address, which may contain a password."
     )
-    keys_file: Path | None = Field(default=None, description="Keys that encrypt secrets; in stateDir when left out.")
+    keys_file: Path | None = Field(
+        default=None, description="Encryption keys for secrets. Default: `keys` in stateDir."
+    )
     tls: TlsSettings = Field(default_factory=TlsSettings, description="TLS.")
-    auth: AuthSettings = Field(default_factory=AuthSettings, description="Who may do what.")
-    limits: LimitSettings = Field(default_factory=LimitSettings, description="How much one caller may ask for.")
-    delivery: DeliverySettings = Field(default_factory=DeliverySettings, description="Delivery of bundles.")
-    azure: AzureSettings = Field(default_factory=AzureSettings, description="The service's own way to Azure.")
+    auth: AuthSettings = Field(default_factory=AuthSettings, description="Authentication and authorization.")
+    limits: LimitSettings = Field(default_factory=LimitSettings, description="Rate limits per caller.")
+    delivery: DeliverySettings = Field(default_factory=DeliverySettings, description="Delivery of config bundles.")
+    azure: AzureSettings = Field(default_factory=AzureSettings, description="Access of the service to Azure.")
     tokens: TokenSettings = Field(default_factory=TokenSettings, description="Bootstrap tokens.")
     nodes: NodeLifecycleSettings = Field(
         default_factory=NodeLifecycleSettings, description="Nodes in their clusters."
     )
     notifications: NotificationSettings = Field(
-        default_factory=NotificationSettings, description="Who is told of what happens to nodes."
+        default_factory=NotificationSettings, description="Webhook notifications of node events."
     )
     audit_days: Annotated[int, Field(ge=1, le=36500)] = Field(
-        default=365, description="How long lines of the audit are kept."
+        default=365, description="Retention of audit events, in days."
     )
     keep_alive_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
         default=75,
-        description="How long an idle connection is kept; above a node's poll interval, no poll needs a new one.",
+        description="Timeout of an idle connection. Above the poll interval, polls reuse connections.",
     )
-    dashboard: DashboardSettings = Field(default_factory=DashboardSettings, description="The pages for people.")
+    dashboard: DashboardSettings = Field(default_factory=DashboardSettings, description="Web dashboard.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
 
     @property
@@ -214,7 +227,7 @@ class ServiceSettings(SettingsModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that the own certificate is for."""
+        """Returns all names in the certificate that the private CA issues."""
         host = urlsplit(self.origin).hostname or "localhost"
         own = (host, socket.gethostname(), "localhost", "127.0.0.1", *self.tls.names)
         listening = () if self.host in {"0.0.0.0", "::"} else (self.host,)  # noqa: S104 - compared, not bound
@@ -222,7 +235,10 @@ class ServiceSettings(SettingsModel):
 
 
 def load(file: Path | None, env: Mapping[str, str], **flags: object) -> ServiceSettings:
-    """Flags over the environment over the file. A file that is named must be there; the usual place may be empty."""
+    """Loads the settings: flags override the environment, which overrides the file.
+
+    A file that is named explicitly must exist; the default file is optional.
+    """
     named = file or (Path(env["AKS_FLEX_RP_CONFIG"]) if env.get("AKS_FLEX_RP_CONFIG") else None)
     document = _read(named or DEFAULT_CONFIG_FILE, needed=named is not None)
     if not document.get("stateDir") and not env.get("AKS_FLEX_RP_STATE") and os.geteuid() != 0:
@@ -246,16 +262,20 @@ def _read(file: Path, *, needed: bool) -> dict[str, object]:
         document = yaml.safe_load(file.read_text())
     except FileNotFoundError:
         if needed:
-            raise ConfigError("service-config-missing", f"There is no {file}.", "Check --config.") from None
+            raise ConfigError(
+                "service-config-missing", f"The configuration file {file} does not exist.", "Check `--config`."
+            ) from None
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("service-config-invalid", f"{file} cannot be read: {error}.", "Check the file.") from None
+        raise ConfigError("service-config-invalid", f"Cannot read {file}: {error}.", "Check the file.") from None
     except yaml.YAMLError as error:
-        raise ConfigError("service-config-invalid", f"{file} is not YAML: {error}", "Correct the file.") from None
+        raise ConfigError(
+            "service-config-invalid", f"{file} is not valid YAML: {error}", "Correct the file."
+        ) from None
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigError("service-config-invalid", f"{file} holds no settings by name.", "Correct the file.")
+        raise ConfigError("service-config-invalid", f"{file} is not a YAML mapping of settings.", "Correct the file.")
     return document
 
 
@@ -264,7 +284,5 @@ def _invalid(error: ValidationError, file: Path) -> ConfigError:
     for each in error.errors(include_url=False, include_input=False):
         path = ".".join(str(step) for step in each["loc"])
         lines.append(f"  {path or 'configuration'}: {each['msg'].removeprefix('Input ').rstrip('.')}.")
-    message = f"The configuration of the service ({file}, environment, flags) is wrong:\n" + "\n".join(lines)
-    return ConfigError(
-        "service-config-invalid", message, "Correct what is listed; docs/reference/provider.md has all settings."
-    )
+    message = f"The service configuration ({file}, environment, flags) is invalid:\n" + "\n".join(lines)
+    return ConfigError("service-config-invalid", message, "Correct the listed settings.")

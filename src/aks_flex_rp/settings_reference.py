@@ -24,7 +24,7 @@ END = "<!-- end of settings -->"
 
 
 def settings_tables() -> str:
-    """All settings, a table for each section."""
+    """Renders all settings as Markdown, one table per section."""
     return "\n".join(_section(ServiceSettings, ""))
 
 
@@ -46,7 +46,7 @@ def _section(model: type[BaseModel], above: str) -> Iterator[str]:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """The section that a setting is, or is a list of."""
+    """Returns the settings model of a section or of a list of sections, or None for a plain setting."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for each in get_args(annotation) if (found := _model(each))), None)
@@ -73,7 +73,7 @@ def _type(annotation: Any) -> str:
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
-        return "**needed**"
+        return "**required**"
     if field.default in (None, (), PydanticUndefined):
         return ""
     value = str(field.default) if isinstance(field.default, Path) else field.default
@@ -81,7 +81,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def update_page(page: str) -> str:
-    """The page with its settings as they are now."""
+    """Returns the page with the settings tables replaced."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n\n{settings_tables()}\n{END}{tail}"

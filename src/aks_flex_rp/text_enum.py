@@ -1,4 +1,4 @@
-"""Base of enums whose values are stored and sent as text. Python 3.10 has no StrEnum."""
+"""Base classes of enums whose values are stored and sent as text. Python 3.10 has no StrEnum."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class TextEnum(str, Enum):
 
 
 class StoredEnum(TextEnum):
-    """An enum that is read from the store, where another release may have written a value that this one lacks.
+    """An enum that is read from the store, where another release may have written an unknown value.
 
-    Such a value becomes a member of its own: it equals no other, and is shown and stored as it is.
+    An unknown value becomes a new member that equals no other and is shown and stored unchanged.
     """
 
     @classmethod

@@ -97,10 +97,10 @@ async def test_a_second_request_with_the_same_token_is_denied(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        ({"as_user": "system:node:somebody-else"}, "may only be system:node:edge-3"),
-        ({"groups": ("system:nodes", "system:masters")}, "may only have system:nodes"),
-        ({"as_user": "kubernetes-admin", "groups": ("system:masters",)}, "may only be system:node:edge-3"),
-        ({"names": (x509.DNSName("api.flex.internal"),)}, "names and addresses"),
+        ({"as_user": "system:node:somebody-else"}, "only system:node:edge-3 is allowed"),
+        ({"groups": ("system:nodes", "system:masters")}, "only system:nodes is allowed"),
+        ({"as_user": "kubernetes-admin", "groups": ("system:masters",)}, "only system:node:edge-3 is allowed"),
+        ({"names": (x509.DNSName("api.flex.internal"),)}, "alternative names"),
         ({"usages": ("digital signature", "client auth", "server auth")}, "usages"),
     ],
 )
@@ -142,7 +142,7 @@ async def test_expired_unknown_and_replaced_tokens_get_nothing(lab: Lab) -> None
         await site.secret_gone(expired)
         decision = await site.decision(await site.ask(replaced, "edge-5"))
         assert decision["type"] == "Denied"
-        assert "another token now" in decision["message"]
+        assert "another bootstrap token" in decision["message"]
 
 
 @in_loop
@@ -249,7 +249,7 @@ async def test_without_the_policy_a_foreign_approval_is_undone(lab: Lab) -> None
             assert await client.find(f"{REQUESTS}/{bad}") is None
             await later.secret_gone(token)
             (told,) = [words for words in later.heard.told if words[:2] == ("refused", "edge-10")]
-            assert "approved by somebody else (AutoApproved)" in told[3]
+            assert "Another approver had approved it (AutoApproved)" in told[3]
     finally:
         await client.delete(f"{prerequisites.BINDINGS}/rival-approver")
         await client.close()
@@ -300,7 +300,7 @@ async def test_a_node_takes_no_other_nodes_name_but_may_come_back(lab: Lab) -> N
 async def test_the_end_of_an_unused_token_is_told_also_where_the_cluster_removes_it(lab: Lab) -> None:
     async with watched(lab, pace=replace(PACE, refresh=0.3)) as site:
         token = await site.mint("edge-18", timedelta(seconds=3))
-        await site.hears("failed", "edge-18", "The token expired before it was used.")
+        await site.hears("failed", "edge-18", "The bootstrap token expired before it was used.")
         await site.secret_gone(token)
         assert site.told_of("edge-18") == ["failed"]
 
@@ -376,8 +376,8 @@ async def test_what_flex_nodes_need_in_a_cluster_is_checked_and_put_right(lab: L
         await client.merge(POLICY, {"spec": {"failurePolicy": "Ignore"}})
         found = {one.what: one.why for one in await prerequisites.check_cluster(client) if one.level == "problem"}
         assert found == {
-            "ClusterRoleBinding aks-flex-node:ask-for-certificate": "It is missing.",
-            f"ValidatingAdmissionPolicy {prerequisites.POLICY}": "It differs from what is needed.",
+            "ClusterRoleBinding aks-flex-node:ask-for-certificate": "The object does not exist.",
+            f"ValidatingAdmissionPolicy {prerequisites.POLICY}": "The object differs from the required one.",
         }
         await prerequisites.ensure_objects(client)
         assert {one.level for one in await prerequisites.check_cluster(client)} == {"ok"}
@@ -422,13 +422,13 @@ def address(text: str) -> x509.IPAddress:
 
 
 NOT_ITS_OWN: dict[str, tuple[x509.GeneralName, ...]] = {
-    "192.0.2.99 is not one of node edge-12": (address("192.0.2.99"),),
+    "192.0.2.99 is not an address of node edge-12": (address("192.0.2.99"),),
     "192.0.2.13 belongs to node edge-13": (address("192.0.2.13"),),
     "198.19.128.1 belongs to the API server": (address("198.19.128.1"),),
     "127.0.0.1 is loopback": (address("127.0.0.1"),),
     "'edge-13' is not a name of node edge-12": (name("edge-13"),),
-    "'edge-12.default.svc' is under .svc": (name("edge-12.default.svc"),),
-    "no name and no address": (),
+    "'edge-12.default.svc' is in the cluster's service domain .svc": (name("edge-12.default.svc"),),
+    "no DNS name and no IP address": (),
     "a RFC822Name": (x509.RFC822Name("a@example.com"),),
 }
 

@@ -1,1 +1,1 @@
-"""HTTP API of the service: polls, ARM operations, bundles, health, metrics."""
+"""HTTP API of the service: polls, ARM operations, config bundles, health, metrics."""

@@ -1,4 +1,4 @@
-"""ARM requests: maps path and method to an operation, authorizes it, executes it, and builds the response."""
+"""Handles ARM requests: maps path and method to an operation, authorizes it, executes it, builds the response."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger("aks_flex_rp.requests")
 
 @dataclass(frozen=True)
 class AuthorizedRequest:
-    """One request, let in."""
+    """An authenticated and authorized request with its target."""
 
     http_request: Incoming
     query: Mapping[str, str]
@@ -67,12 +67,14 @@ class ArmRoutes:
     metrics: Metrics
 
     async def __call__(self, incoming: Incoming) -> Response:
-        """Whatever happens, there is an answer in ARM's shape with the request's id."""
+        """Handles one request. Every response, errors included, has ARM's format and a request ID."""
         began, request_id = time.perf_counter(), http_messages.new_request_id()
         name, who, path = "unknown", "", ""
         try:
             where = parse_target(incoming.url.path)
-            path = incoming.url.path  # of what is ours; any other may be a config URL with something wrong about it
+            path = (
+                incoming.url.path
+            )  # only logged for ARM paths: any other path may contain the secret of a mistyped config URL
             operation = _operation(incoming.method, where)
             name = operation
             authorized = await self._authorize(incoming, where, operation, request_id)
@@ -198,7 +200,7 @@ def _operation(method: str, where: ArmTarget) -> Operation:
 
 
 def _next_link(request: AuthorizedRequest, after: str) -> str:
-    """Below the address that the caller used: ARM, which forwards, says it as the Referer."""
+    """Builds the link to the next page on the URL that the caller used, which ARM passes in the Referer header."""
     own = str(request.http_request.url)
     referrer = request.http_request.headers.get("referer", "")
     parts = urlsplit(referrer)

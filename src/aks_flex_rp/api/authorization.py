@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WRITE_OPERATIONS = frozenset({Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.REPORT_STATUS})
 ACTIONS: dict[str, Operation] = {
     "regeneratetoken": Operation.REGENERATE_TOKEN,
-    "listconfigurl": Operation.REGENERATE_TOKEN,  # by a name that templates can call
+    "listconfigurl": Operation.REGENERATE_TOKEN,  # an alias that ARM templates can call with the list*() functions
     "reportstatus": Operation.REPORT_STATUS,
     "listcredentials": Operation.LIST_CREDENTIALS,
 }
@@ -34,7 +34,7 @@ _NODE = re.compile(r"(?=.{1,63}\Z)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA
 
 @dataclass(frozen=True)
 class ArmTarget:
-    """What an ARM path names."""
+    """The cluster and node that an ARM path identifies, and the action."""
 
     cluster: ClusterId
     node: str = ""
@@ -46,7 +46,7 @@ class ArmTarget:
 
 
 def parse_target(path: str) -> ArmTarget:
-    """Raises when the path names nothing of ours, or by a name that nothing of ours can have."""
+    """Parses an ARM path. Raises ArmError if it identifies no supported resource, or contains an invalid name."""
     found = _BELOW.fullmatch(path)
     cluster = parse_cluster_id(found["cluster"]) if found else None
     if found is None or cluster is None:
@@ -54,8 +54,8 @@ def parse_target(path: str) -> ArmTarget:
     node, action = found["node"] or "", found["action"]
     if node and not _NODE.fullmatch(node):
         message = (
-            f"'{node[:80]}' is no name of a node: up to 63 letters, digits, '-' and '.', with a letter or digit at "
-            "both ends of each part."
+            f"'{node[:80]}' is not a valid node name. Use up to 63 letters, digits, '-' and '.', with a letter or "
+            "digit at both ends of each part."
         )
         raise errors.ArmError(400, "InvalidResourceName", message, "nodeName")
     if action and action.lower() not in ACTIONS:
@@ -81,13 +81,18 @@ class Authorizer:
     async def admit(
         self, operation: Operation, target: ArmTarget, caller: Caller, request_id: str, source: str
     ) -> RequestContext:
-        """Whether the caller may do this, asked before anybody looks whether there is anything to do it to."""
+        """Authorizes the caller for the operation.
+
+        This happens before the resource is looked up, so that existence leaks nothing.
+        """
         identity = await self.node_identity(operation, target)
         self.check_limit(caller, target, identity, operation)
         request = RequestContext(caller, request_id, source)
         known = await self.context.clusters.find(target.cluster.key)
         if not await self.roles.allows(caller, operation, target.cluster, identity, ask=known is not None):
-            if self.limits.acquire(f"{caller.id} denied", "write") == 0:  # who floods us does not flood the audit
+            if (
+                self.limits.acquire(f"{caller.id} denied", "write") == 0
+            ):  # limits the audit events that one unauthorized caller can cause
                 event = request.event(self.context.now(), AuditAction(operation.value), target.id)
                 await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
             raise errors.forbidden(caller, azure_action(operation), target.id)
@@ -98,9 +103,12 @@ class Authorizer:
         return await self.roles.allows(caller, Operation.LIST_CREDENTIALS, target.cluster, identity)
 
     async def node_identity(self, operation: Operation, target: ArmTarget) -> str:
-        """Whose token speaks for the node: to be read, from memory; for all else, as it is in the store."""
+        """Returns the identity that may act as the node:
+
+        from the cache for reads, from the store for everything else.
+        """
         if not target.node or operation not in NODE_OPERATIONS:
-            return ""  # what no node may do is not asked about
+            return ""  # operations that no node may perform need no lookup
         node_key = (target.cluster.key, target.node.lower())
         if operation is Operation.READ:
             return (await self.poll_cache.state(node_key)).identity
@@ -113,12 +121,12 @@ class Authorizer:
             raise errors.too_many_requests(wait)
 
     def retry_after(self, caller: Caller, own: NodeKey | None, kind: RateKind) -> float:
-        """Seconds to wait, or 0. Nodes that share one identity do not take each other's share."""
+        """Returns the seconds to wait, or 0. Nodes that share an identity have separate limits."""
         return self.limits.acquire(f"{caller.id} {own[0]}/{own[1]}" if own else caller.id, kind)
 
 
 def azure_action(operation: str) -> str:
-    """As Azure names it in roles and refusals."""
+    """Returns the name of the operation in Azure roles and error messages."""
     kind = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
     if operation in {Operation.READ, Operation.LIST}:
         return f"{kind}/read"

@@ -1,4 +1,4 @@
-"""Shared by all endpoints: request ids, client address, bounded request bodies, and JSON responses."""
+"""Helpers of all endpoints: request IDs, client address, bounded request bodies, and JSON responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.errors import ArmError
 
 log = logging.getLogger("aks_flex_rp.requests")
-BODY_SECONDS = 30.0  # in which a megabyte comes over the worst of lines
+BODY_SECONDS = 30.0  # enough for one megabyte over a very slow line
 DEFAULT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -37,7 +37,7 @@ def client_address(incoming: Incoming) -> str:
 
 
 def request_id_headers(incoming: Incoming, request_id: str) -> dict[str, str]:
-    """Ours always; the client's own when it asks for it."""
+    """Returns the headers with the request ID, and with the client's own ID if it asks for it."""
     ids = {"x-ms-request-id": request_id}
     client_request_id = incoming.headers.get("x-ms-client-request-id", "")
     is_requested = incoming.headers.get("x-ms-return-client-request-id", "").lower() == "true"
@@ -63,7 +63,7 @@ async def read_json(incoming: Incoming) -> dict[str, Any]:
 
 
 async def read_optional_json(incoming: Incoming) -> dict[str, Any]:
-    """The same where a body may be left out."""
+    """Reads a JSON body. An empty body counts as an empty object."""
     content = await read_bounded(incoming)
     parsed = validation.parse_body(content) if content.strip() else {}
     if isinstance(parsed, Problem):
@@ -72,13 +72,13 @@ async def read_optional_json(incoming: Incoming) -> dict[str, Any]:
 
 
 async def read_bounded(incoming: Incoming) -> bytes:
-    """No more is taken into memory than a body may have, and nobody is waited for without end."""
+    """Reads a request body with a limit on its size and on the time to receive it."""
     try:
         return await asyncio.wait_for(_body(incoming), BODY_SECONDS)
     except ClientDisconnect:
-        raise errors.ArmError(400, "InvalidRequestContent", "The body was cut off.") from None
+        raise errors.ArmError(400, "InvalidRequestContent", "The request body is incomplete.") from None
     except asyncio.TimeoutError:
-        message = f"The body did not come within {BODY_SECONDS:g} s."
+        message = f"The request body was not received within {BODY_SECONDS:g} s."
         raise errors.ArmError(408, "RequestTimeout", message, headers={"Connection": "close"}) from None
 
 
@@ -87,12 +87,12 @@ async def _body(incoming: Incoming) -> bytes:
     async for piece in incoming.stream():
         content += piece
         if len(content) > validation.MAX_BODY_BYTES:
-            message = f"The body has more than {validation.MAX_BODY_BYTES} bytes."
+            message = f"The request body is larger than {validation.MAX_BODY_BYTES} bytes."
             raise errors.ArmError(413, "RequestEntityTooLarge", message)
     return content
 
 
-# It refuses what is no plain JSON: an object that slipped into a response must fail, not show all its fields.
+# Plain JSON types only: an object that gets into a response by mistake must fail instead of exposing its fields.
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
@@ -103,7 +103,7 @@ def json_response(status: int, document: object = None, headers: Mapping[str, st
 
 
 def arm_error(error: FlexError, request_id: str) -> ArmError:
-    """What could not be done, now or at all, through no fault of the caller."""
+    """Maps an internal error to an ARM error response: 503 if a retry can help, 409 for a name conflict, else 500."""
     log.log(
         logging.WARNING if error.retryable else logging.ERROR,
         "%s: %s",

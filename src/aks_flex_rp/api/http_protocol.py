@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits on request headers: size, and time to receive them.
+"""uvicorn's HTTP protocol with limits on the size of request headers and on the time to receive them.
 
 The parser accepts headers of any size and waits for the rest of a request without limit, which would cost memory
 and connections before the caller is authenticated.
@@ -13,14 +13,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
-LARGEST_HEAD = 64 * 1024  # bytes of a request line and headers
+LARGEST_HEAD = 64 * 1024  # bytes of the request line and headers
 HEAD_SECONDS = 20.0
-REST_SECONDS = 20.0  # for what still comes of a request that has been answered
+REST_SECONDS = 20.0  # for the rest of a request that has already been answered
 
 
 class BoundedProtocol(HttpToolsProtocol):
     _in_head = True
-    _head = 0  # bytes that came since the head began
+    _head = 0  # bytes received since the request line began
     _timer: asyncio.TimerHandle | None = None
     _in_body = False
     _rest_timer: asyncio.TimerHandle | None = None
@@ -40,7 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head > LARGEST_HEAD:
             self.transport.abort()
-        elif self._in_head or self._timer:  # most requests come whole, and need no timer
+        elif self._in_head or self._timer:  # most requests arrive in one piece and need no timer
             self._wait_for_head()
 
     def on_message_begin(self) -> None:
@@ -59,14 +59,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # What comes may be the next request already, sent before this one was answered.
-        unheard = self._in_body and self.cycle.response_complete
-        if unheard and self._rest_timer is None and not self.transport.is_closing():
+        # The following data may already be the next request, pipelined before this response.
+        unread_body = self._in_body and self.cycle.response_complete
+        if unread_body and self._rest_timer is None and not self.transport.is_closing():
             self._rest_timer = self.loop.call_later(REST_SECONDS, self.transport.abort)
 
     def _wait_for_head(self) -> None:
         if self._in_head and self._timer is None:
-            self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._abort)
         elif not self._in_head and self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -76,7 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._rest_timer.cancel()
             self._rest_timer = None
 
-    def _give_up(self) -> None:
+    def _abort(self) -> None:
         self._timer = None
         if self._in_head:
             self.transport.abort()

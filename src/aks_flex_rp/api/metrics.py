@@ -1,4 +1,4 @@
-"""Prometheus metrics of the service. Node and caller names are not labels: there are too many of them."""
+"""Prometheus metrics of the service. Node and caller names are not labels, because their number is unbounded."""
 
 from __future__ import annotations
 
@@ -27,56 +27,68 @@ class Metrics:
         PlatformCollector(registry=registry)
         GCCollector(registry=registry)
         self.requests = Counter(
-            "aks_flex_rp_requests", "Requests answered.", ("operation", "status"), registry=registry
+            "aks_flex_rp_requests",
+            "Requests, by operation and status code.",
+            ("operation", "status"),
+            registry=registry,
         )
         self.seconds = Histogram(
             "aks_flex_rp_request_seconds",
-            "How long a request took; of a held poll, without the time it was held.",
+            "Duration of requests in seconds, without the time for which a poll was held.",
             ("operation",),
             buckets=SECONDS,
             registry=registry,
         )
-        self.joins = self._outcomes("joins", "How attempts to join ended.", "issued", "joined", "failed", "refused")
+        self.joins = self._outcomes(
+            "joins", "Finished join attempts, by outcome.", "issued", "joined", "failed", "refused"
+        )
         self.tokens = Counter(
-            "aks_flex_rp_tokens", "Bootstrap tokens made and revoked.", ("event",), registry=registry
+            "aks_flex_rp_tokens", "Bootstrap tokens, by event (minted, revoked).", ("event",), registry=registry
         )
         self.bundles = self._outcomes(
-            "config_bundles", "Attempts to fetch a configuration bundle.", "fetched", "refused"
+            "config_bundles", "Attempts to fetch a config bundle, by outcome.", "fetched", "refused"
         )
-        self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store answers.", registry=registry)
+        self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store responds (1) or not (0).", registry=registry)
         self.certificate = Gauge(
             "aks_flex_rp_certificate_expiry_timestamp_seconds",
-            "When the certificate that the service shows expires.",
+            "Expiry time of the service's TLS certificate.",
             registry=registry,
         )
         outcomes = ("sent", "failed", "refused", "gone", "dropped", "expired")
-        self.notifications = self._outcomes("notifications", "How tries to send a notification ended.", *outcomes)
-        self._pending = Gauge(
-            "aks_flex_rp_notifications_pending", "Notifications that wait to be sent.", registry=registry
+        self.notifications = self._outcomes(
+            "notifications", "Attempts to send a notification, by outcome.", *outcomes
         )
-        self._nodes = Gauge("aks_flex_rp_nodes", "Nodes, by how they are.", ("state",), registry=registry)
+        self._pending = Gauge("aks_flex_rp_notifications_pending", "Notifications in the outbox.", registry=registry)
+        self._nodes = Gauge("aks_flex_rp_nodes", "Nodes, by state.", ("state",), registry=registry)
         self._behind = Gauge(
             "aks_flex_rp_nodes_outdated", "Nodes that have not applied their latest configuration.", registry=registry
         )
         self._troubled = Gauge(
-            "aks_flex_rp_nodes_degraded", "Nodes that report a problem, Ready or not.", registry=registry
+            "aks_flex_rp_nodes_degraded",
+            "Nodes that report a problem, whether they are Ready or not.",
+            registry=registry,
         )
-        self.poll_not_modified = self.requests.labels("poll", "304")  # by far the most frequent, so it is found once
+        self.poll_not_modified = self.requests.labels(
+            "poll", "304"
+        )  # by far the most frequent label set, so it is looked up once
         self.poll_seconds = self.seconds.labels("poll")
 
     def _outcomes(self, name: str, help_text: str, *outcomes: str) -> Counter:
-        """All outcomes are there from the start: of one that appears when it is 1, Prometheus sees no increase."""
+        """Creates a counter with all outcomes at 0.
+
+        Prometheus sees no increase in a series that first appears with 1.
+        """
         counter = Counter(f"aks_flex_rp_{name}", help_text, ("outcome",), registry=self._registry)
         for outcome in outcomes:
             counter.labels(outcome)
         return counter
 
     def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when somebody asks."""
+        """Registers a gauge whose value is read at each scrape."""
         Gauge(f"aks_flex_rp_{name}", help_text, registry=self._registry).set_function(read)
 
     def set_fleet(self, counts: Iterable[FleetCount], pending: Iterable[PendingMessages]) -> None:
-        """All states every time: one that no node is in any more is 0, and does not stay as it was."""
+        """Sets the gauges of the fleet. All states are set, so that a state without nodes becomes 0."""
         found = tuple(counts)
         for state in FleetState:
             self._nodes.labels(state).set(sum(each.nodes for each in found if each.state is state))

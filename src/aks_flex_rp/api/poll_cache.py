@@ -1,7 +1,7 @@
-"""Per-node poll state in memory: etag and identity of each node, waiting long polls, and last-seen times.
+"""Poll state of nodes in memory: etag and identity of each node, waiting long polls, and last-seen times.
 
-A hundred thousand nodes poll all day and almost nothing changes, so polls are answered from this cache. The store's
-change notifications invalidate it, also for writes on other replicas; last-seen times are written in batches.
+A hundred thousand nodes poll continuously and almost nothing changes, so polls are answered from this cache. The
+store's change notifications invalidate it, also for writes of other replicas. Last-seen times are written in batches.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.protocol import Store
 
-NodeKey = tuple[str, str]  # the cluster's key and the node's
-MAX_CACHED = 500_000  # cards
+NodeKey = tuple[str, str]  # key of the cluster, key of the node
+MAX_CACHED = 500_000  # entries
 FLUSH_SECONDS = 5.0
-WRITE_SECONDS = 60.0  # in which a node that polls on and on is written once: half of after how long it is silent
-NODES_PER_WRITE = 500  # nodes that were heard of, in one write
+WRITE_SECONDS = (
+    60.0  # a polling node is written once in this time, which is half of the time after which it counts as silent
+)
+NODES_PER_WRITE = 500  # nodes per write of last-seen times
 
 log = logging.getLogger(__name__)
 
 
 class LastSeen(NamedTuple):
     moment: float
-    written: float  # the moment that is in the store, or on its way there
+    written: float  # the time that is stored, or is about to be
 
 
 class PollState(NamedTuple):
-    etag: str  # empty when there is no such node
-    identity: str  # whose token speaks for it, also when it is gone
+    etag: str  # empty if the node does not exist
+    identity: str  # the identity that may act as the node, also after its deletion
     granted_identity: str | None = None  # see `accesses.owed`
 
 
 class PollCache:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store, self._clock = store, clock
-        self._cards: dict[NodeKey, PollState] = {}
+        self._states: dict[NodeKey, PollState] = {}
         self._waiting: dict[NodeKey, set[asyncio.Future[None]]] = {}
-        self._heard: dict[NodeKey, LastSeen] = {}
+        self._last_seen: dict[NodeKey, LastSeen] = {}
         self._due: dict[NodeKey, float] = {}  # to be written next
-        self._reading: dict[NodeKey, object] = {}  # nodes that are being read, and have not changed since that began
-        self._deaf = False  # while changes elsewhere are not heard, nothing is kept
+        self._reading: dict[NodeKey, object] = {}  # nodes that are being read and have not changed since
+        self._disconnected = False  # nothing is cached while the change notifications are disconnected
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = asyncio.Event()
 
@@ -70,23 +72,23 @@ class PollCache:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._due |= {
-            node_key: heard.moment for node_key, heard in self._heard.items() if heard.moment > heard.written
+            node_key: heard.moment for node_key, heard in self._last_seen.items() if heard.moment > heard.written
         }
         with suppress(StoreUnavailable):
             await self.flush()
 
     def release_waiters(self) -> None:
-        """Let everybody who waits go, and nobody wait from now on."""
+        """Ends all held polls. New polls are not held."""
         self.closing.set()
         for node_key in list(self._waiting):
             self._wake(node_key)
 
     def cached(self, node_key: NodeKey) -> PollState | None:
-        return self._cards.get(node_key)
+        return self._states.get(node_key)
 
     async def state(self, node_key: NodeKey) -> PollState:
-        """From the store when it is not at hand; once more when the node changed while it was read."""
-        while (found := self._cards.get(node_key)) is None:
+        """Returns the state of a node, from the store if not cached. Reads again if the node changed meanwhile."""
+        while (found := self._states.get(node_key)) is None:
             reading = self._reading.setdefault(node_key, object())
             try:
                 found = await self._look_up(node_key)
@@ -95,7 +97,7 @@ class PollCache:
                 if self._reading.get(node_key) is reading:
                     del self._reading[node_key]
             if current:
-                self._keep(node_key, found)
+                self._cache(node_key, found)
                 return found
         return found
 
@@ -107,15 +109,18 @@ class PollCache:
             else PollState("", (await self._store.last_known_node(*node_key)).identity)
         )
 
-    def _keep(self, node_key: NodeKey, poll_state: PollState) -> None:
-        if self._deaf or not (poll_state.etag or poll_state.identity):
-            return  # what never was there is not kept: whoever makes names up must not fill the memory
-        if len(self._cards) >= MAX_CACHED:
-            del self._cards[next(iter(self._cards))]
-        self._cards[node_key] = poll_state
+    def _cache(self, node_key: NodeKey, poll_state: PollState) -> None:
+        if self._disconnected or not (poll_state.etag or poll_state.identity):
+            return  # an unknown node is not cached: requests for invented names must not fill the memory
+        if len(self._states) >= MAX_CACHED:
+            del self._states[next(iter(self._states))]
+        self._states[node_key] = poll_state
 
     async def wait_for_change(self, node_key: NodeKey, etag: str, seconds: float) -> bool:
-        """Wait until a node's etag is another one; False when it still is the same after that time, or at the end."""
+        """Waits until the etag of the node differs.
+
+        Returns False if it is the same after that time, or at shutdown.
+        """
         end = time.monotonic() + seconds
         while (await self.state(node_key)).etag == etag:
             left = end - time.monotonic()
@@ -143,22 +148,22 @@ class PollCache:
         for future in self._waiting.get(node_key, ()):
             _finish(future)
 
-    # what a node's polls tell
+    # Last-seen times
     def record_seen(self, cluster: str, node: str, timestamp: float) -> None:
         node_key = (cluster, node)
-        known = self._heard.get(node_key)
+        known = self._last_seen.get(node_key)
         if known is not None and timestamp - known.written < WRITE_SECONDS:
-            self._heard[node_key] = LastSeen(timestamp, known.written)
+            self._last_seen[node_key] = LastSeen(timestamp, known.written)
         else:
-            self._heard[node_key] = LastSeen(timestamp, timestamp)
+            self._last_seen[node_key] = LastSeen(timestamp, timestamp)
             self._due[node_key] = timestamp
 
     def last_seen(self, cluster: str, node: str) -> float:
-        known = self._heard.get((cluster, node))
+        known = self._last_seen.get((cluster, node))
         return known.moment if known else 0.0
 
     async def flush(self) -> None:
-        """Some at a time: those who poll meanwhile are to notice nothing."""
+        """Writes the due last-seen times in small batches, so that concurrent polls are not delayed."""
         due, self._due = self._due, {}
         moments = [(*node_key, moment) for node_key, moment in due.items()]
         try:
@@ -174,19 +179,19 @@ class PollCache:
                 case NodeWritten(cluster, node):
                     self._forget((cluster, node))
                 case NodeDeleted(cluster, node):
-                    self._heard.pop((cluster, node), None)
+                    self._last_seen.pop((cluster, node), None)
                     self._forget((cluster, node))
                 case Resync() | Disconnected():
-                    self._deaf = isinstance(change, Disconnected)
+                    self._disconnected = isinstance(change, Disconnected)
                     self._forget_all()
 
     def _forget(self, node_key: NodeKey) -> None:
-        self._cards.pop(node_key, None)
+        self._states.pop(node_key, None)
         self._reading.pop(node_key, None)
         self._wake(node_key)
 
     def _forget_all(self) -> None:
-        self._cards.clear()
+        self._states.clear()
         self._reading.clear()
         for node_key in list(self._waiting):
             self._wake(node_key)

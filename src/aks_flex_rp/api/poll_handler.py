@@ -1,7 +1,7 @@
-"""ASGI middleware that answers a node's poll with 304: `GET .../flexNodeConfig/{node}` with If-None-Match, held
-for as long as Prefer: wait says.
+"""ASGI middleware that answers the polls of nodes with 304.
 
-It answers only 304 and leaves every other response, errors included, to the application behind it.
+A poll is `GET .../flexNodeConfig/{node}` with If-None-Match, held for as long as `Prefer: wait` requests. Every
+other response, errors included, is left to the application behind this middleware.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     App = Callable[[dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
-MAX_CACHED_PATHS = 200_000  # paths
+MAX_CACHED_PATHS = 200_000  # entries
 LONGEST_ID = 128
-LONGEST_WAIT = 55.0  # seconds; ARM gives a provider 60
+LONGEST_WAIT = 55.0  # seconds; ARM's timeout for a provider is 60
 _PATH = re.compile(
     r"/subscriptions/([0-9a-f-]{36})/resourcegroups/([^/]+)/providers/microsoft\.containerservice"
     r"/managedclusters/([^/]+)/flexnodeconfig/([^/]+)/?",
@@ -48,11 +48,14 @@ class PollRequest(NamedTuple):
     etag: bytes
     authorization: bytes
     seconds: float
-    echoed: bytes = b""  # the client's own id of the request, when it wants it back
+    echoed: bytes = b""  # the client's request ID, if it wants it returned
 
 
 class PathCache:
-    """Whose paths are whose. Those that were answered are remembered: made-up ones must not fill the memory."""
+    """Cache of the node keys of request paths.
+
+    Only answered paths are cached, so invented ones cannot fill the memory.
+    """
 
     def __init__(self, max_size: int = MAX_CACHED_PATHS) -> None:
         self._max_size = max_size
@@ -64,7 +67,7 @@ class PathCache:
         if found is None:
             return known
         key = ClusterId(found[1], found[2], found[3]).key
-        return sys.intern(key), found[4].lower()  # a hundred thousand nodes share the name of their cluster
+        return sys.intern(key), found[4].lower()  # a hundred thousand nodes share the key of their cluster
 
     def remember(self, path: str, node_key: NodeKey) -> None:
         if path not in self._known:
@@ -74,7 +77,7 @@ class PathCache:
 
 
 class RequestIds:
-    """Different from all others ever made, and in the shape of a GUID: half by chance, half by counting."""
+    """Generates unique request IDs in the format of a GUID: a random prefix and a counter."""
 
     def __init__(self) -> None:
         chance = secrets.token_hex(10)
@@ -106,7 +109,7 @@ class PollHandler:
         self.metrics.poll_not_modified.inc()
 
     async def _unchanged(self, poll: PollRequest) -> bool:
-        """Whether the caller may know, and has the newest already, also after the time it is ready to wait."""
+        """Returns whether the caller is authorized and its etag is current, also after the requested wait."""
         began = time.perf_counter()
         tokens, cards = self.authorizer.verifier, self.authorizer.poll_cache
         try:
@@ -129,7 +132,7 @@ class PollHandler:
         if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_key if own else None, "read"):
             return False
         if own and poll_state.granted_identity is not None and poll_state.granted_identity != caller.id:
-            return False  # it is to be let into its cluster first
+            return False  # the node's identity must be granted access to the cluster first
         if own:
             authorizer.poll_cache.record_seen(*node_key, time.time())
         self.paths.remember(poll.path, node_key)
@@ -141,7 +144,7 @@ class PollHandler:
 
 
 def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
-    """A request, if it is a poll that can be answered from here."""
+    """Parses a request. Returns None if it is not a poll that this middleware can answer."""
     etag = authorization = prefer = client = echo = b""
     for name, value in scope["headers"]:
         if name == b"if-none-match":

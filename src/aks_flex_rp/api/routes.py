@@ -1,5 +1,6 @@
-"""Starlette application: the route table, and the endpoints besides ARM resources (bundles, operations, OpenAPI,
-health, metrics, audit).
+"""Starlette application: the route table, and the endpoints besides ARM resources.
+
+These are config bundles, operations, OpenAPI, health, metrics and audit.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def create_app(arm: ArmRoutes, own: ServiceRoutes, pages: Sequence[Route] = ()) 
     operations = _answered(own.operations)
 
     async def others(incoming: Incoming) -> Response:
-        """ARM's paths match without regard to case, which a router's do not."""
+        """Handles paths that no route matched: ARM paths are case-insensitive, Starlette's are not."""
         if incoming.url.path.lower().rstrip("/") == OPERATIONS_PATH:
             return await operations(incoming)
         return await arm(incoming)
@@ -74,7 +75,7 @@ def create_app(arm: ArmRoutes, own: ServiceRoutes, pages: Sequence[Route] = ()) 
 
 
 class ArmRoute(Route):
-    """Everything below /subscriptions/, in any case, found without trying the patterns of all other routes."""
+    """Matches all paths below /subscriptions/ case-insensitively, without trying the patterns of other routes."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or scope["path"][:15].lower() != "/subscriptions/":
@@ -83,7 +84,10 @@ class ArmRoute(Route):
 
 
 def _answered(endpoint: Callable[[Incoming, str], Awaitable[Response]]) -> Callable[[Incoming], Awaitable[Response]]:
-    """Read alone, and answered in ARM's shape whatever happens. A bundle that only was looked at is not fetched."""
+    """Wraps an endpoint for GET and HEAD that returns errors in ARM's format.
+
+    HEAD does not count as a bundle fetch.
+    """
 
     async def answer(incoming: Incoming) -> Response:
         request_id = http_messages.new_request_id()
@@ -108,10 +112,10 @@ async def _not_allowed(incoming: Incoming, _: Exception) -> Response:
 
 
 async def _broken(incoming: Incoming, error: Exception) -> Response:
-    """A fault of ours: told to the log in full, and to the caller by its id alone."""
+    """Handles an unexpected exception: logs it in full, and returns only the request ID to the caller."""
     request_id = http_messages.new_request_id()
-    log.error("A request failed.", exc_info=error, extra={"request": request_id, "operation": incoming.method})
-    message = "The service made a mistake. Its log says more at the id of this request."
+    log.error("Request failed.", exc_info=error, extra={"request": request_id, "operation": incoming.method})
+    message = f"Internal error. Request ID: {request_id}."
     return http_messages.error_response(
         ArmError(500, "InternalServerError", message, headers={"x-ms-request-id": request_id})
     )
@@ -119,12 +123,12 @@ async def _broken(incoming: Incoming, error: Exception) -> Response:
 
 OPERATION_DESCRIPTIONS = {
     "read": "Read flex nodes.",
-    "write": "Create and change flex nodes.",
-    "delete": "Remove flex nodes.",
-    "regenerateToken": "Make a new token and config URL for a flex node.",
-    "listConfigUrl": "The same, from within a template.",
+    "write": "Create and update flex nodes.",
+    "delete": "Delete flex nodes.",
+    "regenerateToken": "Create a new bootstrap token and config URL for a flex node.",
+    "listConfigUrl": "Create a new bootstrap token and config URL for a flex node from a template.",
     "reportStatus": "Report the status of a flex node.",
-    "listCredentials": "Read the credentials that a flex node is to use.",
+    "listCredentials": "Read the credentials of a flex node.",
 }
 
 request_log = logging.getLogger("aks_flex_rp.requests")
@@ -139,7 +143,7 @@ class ServiceRoutes:
     ready: Callable[[], bool]
 
     async def bundle(self, incoming: Incoming, request_id: str) -> Response:
-        """What waits behind a config URL. Whatever is wrong with it, the answer is the same."""
+        """Returns the bundle of a config URL. All invalid URLs get the same response."""
         source = http_messages.client_address(incoming)
         found = None
         if self.bundles:
@@ -148,10 +152,10 @@ class ServiceRoutes:
         log_fields = {"request": request_id, "operation": "bundle", "status": 200 if found else 404, "source": source}
         request_log.info("GET /configs/***", extra=log_fields)
         if found is None:
-            # Only guesses count: behind one address there may be a whole site of machines that join.
+            # Only failed lookups are limited: a whole site of joining machines may share one address.
             if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
                 raise errors.too_many_requests(wait)
-            message = "This configuration URL is not valid, or no longer. Ask for a new one with regenerateToken."
+            message = "This config URL is not valid or has expired. Create a new one with regenerateToken."
             raise ArmError(404, "ConfigUrlNotFound", message)
         await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
@@ -170,19 +174,19 @@ class ServiceRoutes:
         return Response(b"ok\n", media_type="text/plain")
 
     async def readyz(self, *_: object) -> Response:
-        """Whether requests should be sent here: the store answers, and the service is not about to stop."""
+        """Returns whether the service can take requests: the store responds, and the service is not shutting down."""
         store = await self.authorizer.context.store.healthy()
         self.metrics.store_up.set(store)
         if store and self.ready() and not self.authorizer.poll_cache.closing.is_set():
             return Response(b"ready\n", media_type="text/plain")
-        why = "stopping" if store else "the store does not answer"
+        why = "stopping" if store else "the store does not respond"
         return Response(f"not ready: {why}\n".encode(), 503, media_type="text/plain")
 
     async def metrics_text(self, *_: object) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def audit(self, incoming: Incoming, _: str) -> Response:
-        """Events of one cluster or one node, the newest first, for those who may read there."""
+        """Returns the audit events of one cluster or node, newest first, to callers that may read it."""
         return http_messages.json_response(200, await self._audit(incoming))
 
     async def _audit(self, incoming: Incoming) -> dict[str, Any]:
@@ -195,12 +199,14 @@ class ServiceRoutes:
         if wait := self.authorizer.retry_after(caller, None, "read"):
             raise errors.too_many_requests(wait)
         if cluster is None and caller.kind is not CallerKind.KEY:
-            raise ArmError(400, "InvalidRequestContent", "Name a cluster or a flex node by its id.", "resource")
+            raise ArmError(
+                400, "InvalidRequestContent", "Set `resource` to the ID of a cluster or a flex node.", "resource"
+            )
         if cluster and not await self.authorizer.roles.allows(caller, Operation.AUDIT, cluster):
             raise errors.forbidden(caller, azure_action(Operation.AUDIT), resource)
         numbers = {name: query.get(name, "0") for name in ("before", "limit")}
         if not all(text.isascii() and text.isdigit() and len(text) < 16 for text in numbers.values()):
-            raise ArmError(400, "InvalidRequestContent", "before and limit must be numbers.", "before")
+            raise ArmError(400, "InvalidRequestContent", "The values of before and limit must be numbers.", "before")
         events = await self.authorizer.context.store.audit(
             resource=resource,
             caller=query.get("who", ""),
@@ -237,7 +243,7 @@ def _operation(name: str) -> dict[str, Any]:
 
 @cache
 def _contract() -> dict[str, Any]:
-    """As it is compiled, without its examples, which are files of their own."""
+    """Returns the compiled OpenAPI document without examples, which are separate files."""
     text = files("aks_flex_rp.api").joinpath("openapi.json").read_text()
     document: dict[str, Any] = json.loads(text)
     for path in document["paths"].values():

@@ -1,4 +1,4 @@
-"""ARM error responses, and validation problems: the JSON path of a wrong value and the reason."""
+"""ARM error responses, and validation problems: the JSON path of an invalid value and the reason."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ArmError(Exception):
 
 
 def invalid_request(problems: Sequence[Problem]) -> ArmError:
-    """All problems of a request at once; of very many, enough to see what is meant."""
+    """Combines all problems of a request into one error. The number of details is limited."""
     if len(problems) == 1:
         [only] = problems
         return ArmError(400, "InvalidRequestContent", only.message, only.target)
-    message = f"There are {len(problems)} problems in the request. Correct them all; nothing was changed."
+    message = f"The request has {len(problems)} problems. Correct them all. Nothing was changed."
     details = tuple(
         ErrorDetail("InvalidRequestContent", each.message, each.target) for each in problems[:MAX_DETAILS]
     )
@@ -68,7 +68,7 @@ def unknown_version() -> ArmError:
 
 
 def forbidden(caller: Caller, action: str, scope: str) -> ArmError:
-    """The same whether or not there is anything, so that nobody learns by asking what exists."""
+    """Returns the same error whether or not the resource exists, so that the response does not reveal it."""
     return ArmError(
         403,
         "AuthorizationFailed",
@@ -82,7 +82,7 @@ def secret_not_visible(caller: Caller) -> ArmError:
     return ArmError(
         403,
         "AuthorizationFailed",
-        f"The config URL would give '{caller.name}' the service principal's secret, which somebody else has written, "
+        f"The config URL would give '{caller.name}' the service principal's secret, which another user has written "
         "and which only owners may see. Send the secret in the body of a PUT, or ask an owner.",
     )
 
@@ -101,7 +101,7 @@ def node_not_found(cluster: ClusterId, name: str) -> ArmError:
 
 
 def precondition_failed(name: str) -> ArmError:
-    message = f"flexNodeConfig '{name}' is not as If-Match or If-None-Match of the request say."
+    message = f"The state of flexNodeConfig '{name}' does not match If-Match or If-None-Match of the request."
     return ArmError(412, "PreconditionFailed", message)
 
 
@@ -113,21 +113,23 @@ def too_many_requests(seconds: float) -> ArmError:
 
 
 def concurrent_changes(name: str) -> ArmError:
-    message = f"Others are changing flexNodeConfig '{name}' at this moment. Try again."
+    message = f"Another request is changing flexNodeConfig '{name}'. Try again."
     return ArmError(409, "Conflict", message, headers={"Retry-After": "1"})
 
 
 def unknown_path() -> ArmError:
-    return ArmError(404, "InvalidResourceType", "There is nothing at this address. /openapi.json says what there is.")
+    return ArmError(
+        404, "InvalidResourceType", "This path does not exist. See /openapi.json for the supported paths."
+    )
 
 
 def method_not_allowed(method: str, allowed: str) -> ArmError:
-    message = f"The method {method} is not allowed here; these are: {allowed}."
+    message = f"The method {method} is not allowed. Allowed methods: {allowed}."
     return ArmError(405, "HttpMethodNotAllowed", message, headers={"Allow": allowed})
 
 
 _PLAIN = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-_QUOTABLE = 80  # characters of a value that a message repeats
+_QUOTABLE = 80  # maximum length of a value in a message
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Problem:
 
 
 def json_path(*steps: str | int) -> str:
-    """`properties.nodeConfig.labels['example.com/a']`, `properties.nodeConfig.taints[0].key`."""
+    """Formats a JSON path, such as `properties.nodeConfig.labels['example.com/a']` or `…taints[0].key`."""
     text = ""
     for step in steps:
         if isinstance(step, int):
@@ -156,9 +158,9 @@ def quoted(value: object) -> str:
 
 
 def first_violation(path: tuple[str | int, ...], text: str, *rules: Callable[[str], str | None]) -> Iterator[Problem]:
-    """The first rule that the text breaks: more of them would say the same in other words.
+    """Yields a problem for the first rule that the text violates.
 
-    `place` are the steps of its path, which is put together only when there is a problem to report.
+    `path` contains the steps of its JSON path, which is formatted only when there is a problem.
     """
     for rule in rules:
         if wrong := rule(text):
@@ -167,11 +169,11 @@ def first_violation(path: tuple[str | int, ...], text: str, *rules: Callable[[st
 
 
 def problem_from_pydantic(error: ErrorDetails, *above: str) -> Problem:
-    """In words that a person understands, and without the value, which may be a secret."""
+    """Translates a pydantic error, without the value, which may be a secret."""
     location = json_path(*above, *(step for step in error["loc"] if step != "[key]"))
     match error["type"]:
         case "extra_forbidden":
-            return Problem(location, "This property is not known here. Correct its name, or leave it out.")
+            return Problem(location, "Unknown property. Correct its name, or remove it.")
         case "missing":
             return Problem(location, "This property is needed and is missing.")
         case "string_pattern_mismatch":

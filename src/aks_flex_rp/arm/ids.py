@@ -1,4 +1,4 @@
-"""ARM ids of clusters and their flex nodes. They compare case-insensitively and are returned as written."""
+"""ARM IDs of clusters and their flex nodes. They compare case-insensitively and are returned as written."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class ClusterId:
 
     @cached_property
     def key(self) -> str:
-        """By which a store finds the cluster."""
+        """Returns the key of the cluster in the store."""
         return str(self).lower()
 
     def node(self, name: str) -> str:
-        """The id of one of its flex nodes."""
+        """Returns the ID of a flex node of this cluster."""
         return f"{self}/flexNodeConfig/{name}"
 
 
 def parse_cluster_id(text: str) -> ClusterId | None:
-    """The id of a cluster, or None when the text is none."""
+    """Parses the ID of a cluster. Returns None if the text is not one."""
     found = _CLUSTER.fullmatch(text.rstrip("/"))
     return ClusterId(found["subscription"], found["group"], found["cluster"]) if found else None

@@ -7,7 +7,7 @@ from typing import Literal
 from aks_flex_node.errors import FlexError
 
 AuthErrorCode = Literal[
-    "AuthenticationFailed",  # nothing was shown, or something that is no token
+    "AuthenticationFailed",  # no credentials, or something that is not a token
     "InvalidAuthenticationToken",
     "ExpiredAuthenticationToken",
     "InvalidAuthenticationTokenTenant",
@@ -15,8 +15,8 @@ AuthErrorCode = Literal[
 ]
 
 
-class Unauthenticated(Exception):  # noqa: N818 - an answer, and often an expected one
-    """To be answered with 401. Nothing of what was shown is repeated in it."""
+class Unauthenticated(Exception):  # noqa: N818 - a response, and often an expected one
+    """Results in a 401 response. Contains nothing of the presented credentials."""
 
     status = 401
 
@@ -24,28 +24,28 @@ class Unauthenticated(Exception):  # noqa: N818 - an answer, and often an expect
         super().__init__(message)
         self.code = code
         self.message = message
-        self.sign_in = sign_in  # where a token can be had, if anywhere
+        self.sign_in = sign_in  # where the caller can get a token, if known
 
     @property
     def challenge(self) -> str:
-        """The value of WWW-Authenticate."""
+        """Returns the value of the WWW-Authenticate header."""
         where = f'authorization_uri="{self.sign_in}", ' if self.sign_in else ""
         error = "invalid_request" if self.code == "AuthenticationFailed" else "invalid_token"
         return f'Bearer {where}error="{error}", error_description="{_quoted(self.message)}"'
 
 
-class TenantUnreachable(FlexError):  # noqa: N818 - it says what is the case
-    """To be answered with 503: a token can be neither accepted nor refused until its authority answers."""
+class TenantUnreachable(FlexError):  # noqa: N818 - names a state
+    """Results in a 503 response: a token can be neither accepted nor rejected while the tenant is unreachable."""
 
     def __init__(self, address: str, cause: str) -> None:
         super().__init__(
             "entra-unreachable",
-            f"The keys that tokens are signed with cannot be fetched from {address}: {cause}.",
-            "Check auth.tenants[].metadataUrl and caFile, and that this machine reaches that address.",
+            f"The signing keys of the tenant cannot be fetched from {address}: {cause}.",
+            "Check `auth.tenants[].metadataUrl` and `caFile`, and that this machine can reach that address.",
             retryable=True,
         )
 
 
 def _quoted(text: str) -> str:
-    """What may stand between quotes in a header: printable ASCII without quotes and backslashes."""
+    """Replaces characters that are not allowed in a quoted header value: non-ASCII, quotes and backslashes."""
     return "".join(letter if " " <= letter <= "~" and letter not in '"\\' else "'" for letter in text)

@@ -32,7 +32,7 @@ class Role(TextEnum):
 def _entra_id(text: str) -> str:
     if not _ID.fullmatch(text):
         raise PydanticCustomError(
-            "entra_id", "must be an id such as 00000000-0000-0000-0000-000000000000, as the Azure portal shows it"
+            "entra_id", "must be an ID such as 00000000-0000-0000-0000-000000000000, as shown in the Azure portal"
         )
     return text.lower()
 
@@ -42,7 +42,7 @@ def _scope(text: str) -> str:
     if text != "/" and not _GROUP.fullmatch(trimmed) and not parse_cluster_id(trimmed):
         raise PydanticCustomError(
             "scope",
-            "must be `/` or the id of a subscription, a resource group or a cluster, "
+            "must be `/` or the ID of a subscription, resource group or cluster, "
             "such as /subscriptions/<id>/resourceGroups/<name>",
         )
     return trimmed or "/"
@@ -50,7 +50,7 @@ def _scope(text: str) -> str:
 
 def _https(text: str) -> str:
     if not text.lower().startswith("https://"):
-        raise PydanticCustomError("https", "must be an https:// address: the keys that are trusted come from it")
+        raise PydanticCustomError("https", "must be an https:// URL, because trusted keys are fetched from it")
     return text
 
 
@@ -69,18 +69,18 @@ class SettingsModel(BaseModel):
 
 
 class TenantSettings(SettingsModel):
-    tenant_id: LowercaseEntraId = Field(description="An Entra tenant whose tokens are accepted.")
+    tenant_id: LowercaseEntraId = Field(description="Entra tenant whose tokens are accepted.")
     metadata_url: Annotated[str, AfterValidator(_https)] | None = Field(
-        default=None, description="Its OpenID metadata; Entra's own address for the tenant when left out."
+        default=None, description="OpenID metadata of the tenant. Default: Entra ID's metadata of the tenant."
     )
     audiences: tuple[str, ...] = Field(
         default=AUDIENCES,
         min_length=1,
-        description="Whom tokens must be made for; Azure Resource Manager by default.",
+        description="Accepted audiences of tokens. Default: Azure Resource Manager.",
     )
     ca_file: str | None = Field(
         default=None,
-        description="CA certificates (PEM) to trust for a private authority; the system's when left out.",
+        description="CA certificates (PEM) for a private Entra ID endpoint. Default: the system's CA certificates.",
     )
 
     @property
@@ -89,35 +89,35 @@ class TenantSettings(SettingsModel):
 
     @property
     def sign_in(self) -> str:
-        """Where a caller without a token is sent."""
+        """Returns the URL where a caller without a token can sign in."""
         return self.metadata.partition("/v2.0/.well-known/")[0].partition("/.well-known/")[0]
 
 
 class RoleGrant(SettingsModel):
-    role: Role = Field(description="owner, contributor or reader.")
+    role: Role = Field(description="`owner`, `contributor` or `reader`.")
     scope: Annotated[str, AfterValidator(_scope)] = Field(
-        description="Where: `/`, or the id of a subscription, a resource group or a cluster."
+        description="Scope of the grant: `/`, or the ID of a subscription, resource group or cluster."
     )
     principal: LowercaseEntraId = Field(
-        description="Who: the object id or application id of an identity, or a group's id."
+        description="Object ID or application ID of an identity, or the ID of a group."
     )
 
 
 class AuthSettings(SettingsModel):
     tenants: tuple[TenantSettings, ...] = Field(
-        default=(), description="Tenants whose tokens are accepted; with none, only the local admin key is."
+        default=(), description="Tenants whose tokens are accepted. If empty, only the local admin key is accepted."
     )
-    roles: tuple[RoleGrant, ...] = Field(default=(), description="Who may do what, beside the local admin key.")
+    roles: tuple[RoleGrant, ...] = Field(default=(), description="Role grants, in addition to the local admin key.")
     azure_role_assignments: bool = Field(
         default=False,
-        description="Also ask Azure for roles on a cluster; the service's own identity must be able to read them.",
+        description="Also use Azure role assignments on a cluster. The service's identity must be able to read them.",
     )
 
 
 class LimitSettings(SettingsModel):
-    """As much as ARM itself lets one identity do."""
+    """Rate limits per caller. The defaults are those of ARM for one identity."""
 
-    reads_per_second: float = Field(default=25, gt=0, description="Reads of one caller, sustained.")
-    read_burst: int = Field(default=250, ge=1, description="Reads of one caller at once.")
-    writes_per_second: float = Field(default=10, gt=0, description="Writes of one caller, sustained.")
-    write_burst: int = Field(default=200, ge=1, description="Writes of one caller at once.")
+    reads_per_second: float = Field(default=25, gt=0, description="Sustained rate of reads per caller.")
+    read_burst: int = Field(default=250, ge=1, description="Burst of reads per caller.")
+    writes_per_second: float = Field(default=10, gt=0, description="Sustained rate of writes per caller.")
+    write_burst: int = Field(default=200, ge=1, description="Burst of writes per caller.")

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.auth_settings import LimitSettings
 
 RateKind = Literal["read", "write"]
-MAX_BUCKETS = 100_000  # buckets
+MAX_BUCKETS = 100_000  # per generation
 
 
 class RateLimiter:
-    """Buckets that nobody used for a while are forgotten, and so are full again: two generations bound the memory."""
+    """Token buckets in two generations: unused buckets are dropped, and are full again when next used."""
 
     def __init__(
         self,
@@ -29,11 +29,11 @@ class RateLimiter:
         }
         self._clock = clock
         self._generation = generation
-        self._current: dict[tuple[str, RateKind], tuple[float, float]] = {}  # (tokens, when they were counted)
+        self._current: dict[tuple[str, RateKind], tuple[float, float]] = {}  # (tokens, time of the last update)
         self._previous: dict[tuple[str, RateKind], tuple[float, float]] = {}
 
     def acquire(self, caller_id: str, kind: RateKind) -> float:
-        """0 when the caller may go on; else after how many seconds to try again."""
+        """Takes a token. Returns 0, or the seconds to wait before the next try."""
         rate, burst = self._rates[kind]
         key, now = (caller_id, kind), self._clock()
         found = self._current.get(key)

@@ -1,5 +1,6 @@
-"""Roles and permissions: grants from the settings and, optionally, Azure role assignments, cached for when Azure is
-unreachable.
+"""Roles and permissions: grants from the settings and, optionally, Azure role assignments.
+
+Role assignments are cached for the time that Azure is unreachable.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ Segments = tuple[str, ...]
 
 
 class RoleAssignments(Protocol):
-    """Roles that somebody else gives away."""
+    """Source of role assignments outside of the settings."""
 
     def known(self, caller: Caller, cluster: ClusterId) -> frozenset[Role] | None: ...
 
@@ -65,7 +66,7 @@ class Roles:
     def allows_now(
         self, caller: Caller, operation: Operation, cluster: ClusterId, node_identity: str = ""
     ) -> bool | None:
-        """Without asking anybody; None when Azure has to be asked, which `allows` does."""
+        """Decides without a request to Azure. Returns None if Azure must be queried, which `allows` does."""
         if caller.kind is CallerKind.KEY:
             return True
         if operation in NODE_OPERATIONS and caller.is_node(node_identity):
@@ -80,9 +81,9 @@ class Roles:
     async def allows(
         self, caller: Caller, operation: Operation, cluster: ClusterId, node_identity: str = "", *, ask: bool = True
     ) -> bool:
-        """Whether the caller may do this to the cluster's nodes, or to the one whose identity is given.
+        """Returns whether the caller may perform the operation on the cluster, or on the node with this identity.
 
-        Without `ask`, Azure is not asked: nobody is to make us do that about clusters that they made up.
+        With `ask=False`, Azure is not queried, so that requests for invented clusters cause no calls to Azure.
         """
         now = self.allows_now(caller, operation, cluster, node_identity)
         if now is not None or self._assignments is None or not ask:
@@ -90,11 +91,11 @@ class Roles:
         return permitted(await self._assignments.roles(caller, cluster), operation)
 
     def _granted(self, caller: Caller, operation: Operation, cluster: ClusterId) -> bool:
-        mine = [grant for each in caller.ids & self._grants.keys() for grant in self._grants[each]]
-        if not mine:
+        grants = [grant for each in caller.ids & self._grants.keys() for grant in self._grants[each]]
+        if not grants:
             return False
         where = segments(cluster.key)
-        return any(operation in operations and covers(scope, where) for scope, operations in mine)
+        return any(operation in operations and covers(scope, where) for scope, operations in grants)
 
 
 def permitted(roles: Iterable[Role], operation: Operation) -> bool:
@@ -106,17 +107,17 @@ def segments(scope: str) -> Segments:
 
 
 def covers(scope: Segments, where: Segments) -> bool:
-    """Whether a scope is the place itself or above it. By whole segments: `/a` is not above `/ab`."""
+    """Returns whether the scope contains `where`. Compares whole segments: `/a` does not contain `/ab`."""
     return where[: len(scope)] == scope
 
 
 ASSIGNMENTS_API_VERSION = "2022-04-01"
 FRESH_SECONDS = 300.0
-LAST_KNOWN_SECONDS = 3600.0  # for which an answer stands when Azure cannot be asked again
-PATIENCE_SECONDS = 15.0  # between two questions that Azure does not answer
+LAST_KNOWN_SECONDS = 3600.0  # lifetime of the last response while Azure is unreachable
+RETRY_SECONDS = 15.0  # between retries while Azure is unreachable
 MAX_CACHED_ROLES = 20_000
 
-# Azure's built-in roles by their ids, which are the same in every tenant.
+# Built-in roles of Azure by their IDs, which are the same in every tenant.
 DEFINITIONS: Mapping[str, Role] = {
     "8e3af657-a8ff-443c-a75c-2fe8c4bcb635": Role.OWNER,
     "b24988ac-6180-42a0-ab88-20f7382dd24c": Role.CONTRIBUTOR,
@@ -129,7 +130,7 @@ log = logging.getLogger(__name__)
 
 
 class ArmLister(Protocol):
-    """What is asked of `azure.arm`."""
+    """The part of `azure.arm` that is used here."""
 
     def list(self, path: str, api_version: str, **query: str) -> list[dict[str, Any]]: ...
 
@@ -141,18 +142,18 @@ class CachedRoles:
     answered: float  # when Azure last answered
 
     def is_fresh(self, now: float) -> bool:
-        patience = FRESH_SECONDS if self.read_at == self.answered else PATIENCE_SECONDS
-        return now - self.read_at < patience
+        max_age = FRESH_SECONDS if self.read_at == self.answered else RETRY_SECONDS
+        return now - self.read_at < max_age
 
 
 class AzureAssignments:
-    """Belongs to one event loop."""
+    """Reads role assignments from Azure and caches them. Must be used from one event loop only."""
 
     def __init__(self, arm: ArmLister, clock: Callable[[], float] = time.monotonic) -> None:
         self._arm = arm
         self._clock = clock
         self._answers: dict[tuple[str, str], CachedRoles] = {}
-        self._asking: dict[tuple[str, str], asyncio.Task[frozenset[Role]]] = {}
+        self._pending: dict[tuple[str, str], asyncio.Task[frozenset[Role]]] = {}
 
     def known(self, caller: Caller, cluster: ClusterId) -> frozenset[Role] | None:
         found = self._answers.get((caller.id, cluster.key))
@@ -163,12 +164,12 @@ class AzureAssignments:
         if found is not None:
             return found
         key = (caller.id, cluster.key)
-        if key not in self._asking:
-            self._asking[key] = asyncio.get_running_loop().create_task(self._ask(caller, cluster))
-            self._asking[key].add_done_callback(lambda _: self._asking.pop(key, None))
-        return await asyncio.shield(self._asking[key])
+        if key not in self._pending:
+            self._pending[key] = asyncio.get_running_loop().create_task(self._query(caller, cluster))
+            self._pending[key].add_done_callback(lambda _: self._pending.pop(key, None))
+        return await asyncio.shield(self._pending[key])
 
-    async def _ask(self, caller: Caller, cluster: ClusterId) -> frozenset[Role]:
+    async def _query(self, caller: Caller, cluster: ClusterId) -> frozenset[Role]:
         key, read_at = (caller.id, cluster.key), self._clock()
         who = caller.id.replace("'", "''")
         query = {"$filter": f"assignedTo('{who}')"}
@@ -177,13 +178,13 @@ class AzureAssignments:
             found = await asyncio.to_thread(lambda: self._arm.list(path, ASSIGNMENTS_API_VERSION, **query))
             answer = CachedRoles(effective_roles(found, cluster), read_at, read_at)
         except FlexError as error:
-            log.warning("role assignments on %s cannot be read: %s", cluster, error)
+            log.warning("Cannot read the role assignments on %s: %s", cluster, error)
             answer = self._last_known(key, read_at)
         self._remember(key, answer)
         return answer.roles
 
     def _last_known(self, key: tuple[str, str], now: float) -> CachedRoles:
-        """What Azure said last, for a while; then nothing, which is a no."""
+        """Returns the last response of Azure for a limited time, then no roles."""
         last = self._answers.get(key)
         if last is None or now - last.answered > LAST_KNOWN_SECONDS:
             return CachedRoles(frozenset(), now, float("-inf"))
@@ -197,18 +198,18 @@ class AzureAssignments:
 
 
 def effective_roles(assignments: Iterable[Mapping[str, Any]], cluster: ClusterId) -> frozenset[Role]:
-    """The roles that hold for the cluster. Azure also lists what holds below it alone, which is not enough."""
+    """Returns the roles that apply to the cluster. Azure also lists assignments on child resources, which do not."""
     where = segments(cluster.key)
     roles = set()
     for each in assignments:
         properties = each.get("properties") or {}
         role = DEFINITIONS.get(str(properties.get("roleDefinitionId", "")).rpartition("/")[2].lower())
         scope = str(properties.get("scope") or "")
-        if role and scope and _holds(segments(scope), where):
+        if role and scope and _applies(segments(scope), where):
             roles.add(role)
     return frozenset(roles)
 
 
-def _holds(scope: Segments, where: Segments) -> bool:
-    # A management group is listed because the subscription is in it; its id does not say so.
+def _applies(scope: Segments, where: Segments) -> bool:
+    # A management group is listed only if it contains the subscription, which its ID does not show.
     return covers(scope, where) or scope[:3] == MANAGEMENT_GROUPS

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.auth.auth_settings import TenantSettings
 
-    Fetch = Callable[[str], Any]  # a JSON document by its address; blocks, and raises OSError or ValueError
+    Fetch = Callable[[str], Any]  # returns the JSON document at a URL; blocks, and raises OSError or ValueError
 
-FRESH_SECONDS = 3600.0  # how long keys are used before they are asked for again
-RETRY_SECONDS = 30.0  # between two questions, so that nobody makes us flood the authority with made-up key ids
-FIRST_RETRY_SECONDS = 2.0  # while no key is known at all
+FRESH_SECONDS = 3600.0  # maximum age of the keys before a refresh
+RETRY_SECONDS = 30.0  # between refreshes, so that tokens with invented key IDs do not flood the tenant's endpoint
+FIRST_RETRY_SECONDS = 2.0  # while no key is known
 MAX_RESPONSE_BYTES = 1 << 20
 
 log = logging.getLogger(__name__)
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TenantMetadata:
-    """What a tenant's metadata said."""
+    """Issuers and signing keys from the metadata of a tenant."""
 
     issuers: frozenset[str] = frozenset()
-    keys: Mapping[str, PyJWK] = field(default_factory=dict)  # by key id
+    keys: Mapping[str, PyJWK] = field(default_factory=dict)  # by key ID
 
 
 class TenantKeys:
-    """One tenant. Belongs to one event loop."""
+    """Signing keys of one tenant. Must be used from one event loop only."""
 
     def __init__(self, tenant: TenantSettings, fetch: Fetch, clock: Callable[[], float]) -> None:
         self.tenant = tenant
@@ -47,33 +47,33 @@ class TenantKeys:
         self._known = TenantMetadata()
         self._fetched = self._requested = float("-inf")
         self._cause = ""
-        self._asking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     @property
     def issuers(self) -> frozenset[str]:
         return self._known.issuers
 
     async def key(self, key_id: str) -> PyJWK | None:
-        """None when the tenant has no such key; AuthorityAway when it has never been reached."""
+        """Returns a key, or None if the tenant does not have it. Raises TenantUnreachable if it was never reached."""
         found = self._known.keys.get(key_id)
         now = self._clock()
         due = found is None or now - self._fetched > FRESH_SECONDS
         patience = RETRY_SECONDS if self._known.keys else FIRST_RETRY_SECONDS
-        if due and (self._asking or now - self._requested > patience):
-            asking = self._ask()
-            if not found:  # who shows a known key need not wait for the newest ones
+        if due and (self._refreshing or now - self._requested > patience):
+            asking = self._start_refresh()
+            if not found:  # a token with a known key need not wait for the refresh
                 await asyncio.shield(asking)
                 found = self._known.keys.get(key_id)
         if not self._known.keys:
             raise TenantUnreachable(self.tenant.metadata, self._cause)
         return found
 
-    def _ask(self) -> asyncio.Task[None]:
-        """One question at a time, whoever wants to know."""
-        if self._asking is None:
+    def _start_refresh(self) -> asyncio.Task[None]:
+        """Starts a refresh, or returns the one that is running."""
+        if self._refreshing is None:
             self._requested = self._clock()
-            self._asking = asyncio.get_running_loop().create_task(self._refresh())
-        return self._asking
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+        return self._refreshing
 
     async def _refresh(self) -> None:
         try:
@@ -81,28 +81,28 @@ class TenantKeys:
             self._fetched = self._clock()
         except (OSError, ValueError, urllib3.exceptions.HTTPError) as error:
             self._cause = _plain(error)
-            log.warning("keys of %s not refreshed: %s", self.tenant.metadata, self._cause)
+            log.warning("Cannot refresh the keys of %s: %s", self.tenant.metadata, self._cause)
         finally:
-            self._asking = None
+            self._refreshing = None
 
     def _learn(self) -> TenantMetadata:
         metadata = _object(self._fetch(self.tenant.metadata))
         address, issuer = str(metadata.get("jwks_uri", "")), str(metadata.get("issuer", ""))
         if not address.lower().startswith("https://") or not issuer:
-            raise ValueError("the metadata name no issuer, or no https:// address of keys")
+            raise ValueError("the metadata contains no issuer, or no https:// URL of keys")
         keys = parse_keys(self.tenant.tenant_id, _object(self._fetch(address)))
         if not keys:
-            raise ValueError("the authority shows no key that can be used")
+            raise ValueError("the tenant publishes no usable key")
         return TenantMetadata(token_issuers(self.tenant.tenant_id, issuer), keys)
 
 
 def token_issuers(tenant: str, issuer: str) -> frozenset[str]:
-    """The tenant as its metadata name it (tokens of version 2), and as it signs for ARM itself (version 1)."""
+    """Returns the issuers of v2.0 tokens (from the metadata) and of v1.0 tokens, which are used for ARM."""
     return frozenset({issuer.replace("{tenantid}", tenant), f"https://sts.windows.net/{tenant}/"})
 
 
 def parse_keys(tenant: str, document: Mapping[str, Any]) -> dict[str, PyJWK]:
-    """The keys that verify signatures for this tenant; what is for others, or of an unknown kind, is left out."""
+    """Parses the keys that verify signatures of this tenant. Skips keys of other tenants and of unknown types."""
     shown = document.get("keys")
     found = {}
     for each in filter(lambda each: isinstance(each, dict), shown if isinstance(shown, list) else ()):
@@ -113,12 +113,12 @@ def parse_keys(tenant: str, document: Mapping[str, Any]) -> dict[str, PyJWK]:
         try:
             found[str(each["kid"])] = PyJWK.from_dict(each)
         except (PyJWTError, ValueError):
-            log.warning("a key of the authority cannot be read, and is left out")
+            log.warning("Skipped a key of the tenant that cannot be parsed.")
     return found
 
 
 def https_fetcher(ca_file: str | None) -> Fetch:
-    """Fetch over TLS that is always verified, with the system's authorities or one's own."""
+    """Returns a function that fetches JSON over verified TLS, with the system's CA certificates or the given ones."""
     pool = urllib3.PoolManager(
         cert_reqs="CERT_REQUIRED",
         ca_certs=ca_file,
@@ -130,7 +130,7 @@ def https_fetcher(ca_file: str | None) -> Fetch:
         answer = pool.request("GET", address, headers={"Accept": "application/json"}, preload_content=False)
         try:
             if answer.status != 200:
-                raise ValueError(f"it answered with status {answer.status}")
+                raise ValueError(f"unexpected status {answer.status}")
             return json.loads(answer.read(MAX_RESPONSE_BYTES))
         finally:
             answer.close()
@@ -140,7 +140,7 @@ def https_fetcher(ca_file: str | None) -> Fetch:
 
 def _object(document: Any) -> Mapping[str, Any]:
     if not isinstance(document, dict):
-        raise ValueError("the authority answered with something that is no JSON object")
+        raise ValueError("the response is not a JSON object")
     return document
 
 

@@ -1,4 +1,4 @@
-"""Verifies bearer tokens and the admin key and returns the caller. A verified token is cached until it expires."""
+"""Verifies bearer tokens and the admin key, and returns the caller. A verified token is cached until it expires."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES
 SMALLEST_RSA = 2048
 CAUSES = {
     jwt.ImmatureSignatureError: "is not valid yet. Check the clocks.",
-    jwt.InvalidAlgorithmError: "is not signed as its key signs.",
-    jwt.InvalidSignatureError: "has a signature that is not valid.",
+    jwt.InvalidAlgorithmError: "is signed with an algorithm that its key does not allow.",
+    jwt.InvalidSignatureError: "has an invalid signature.",
 }
 
 
 def unverified_ids(token: str) -> tuple[str, str]:
-    """(tenant, key id) as the token claims them, to find the key with which to check the claim.
+    """Returns the tenant and the key ID that the token claims, to find the key that verifies it.
 
-    Without the library, which looks at all of a token each time: after a restart, every node shows a new one at once.
+    Does not use the JWT library, which parses the whole token: after a restart, every node presents a token at the
+    same time.
     """
     try:
         header, claims = (json.loads(_decoded(part)) for part in token.split(".")[:2])
@@ -55,7 +56,10 @@ def _decoded(part: str) -> bytes:
 
 
 def algorithms(key: PyJWK) -> tuple[str, ...]:
-    """Those that the key itself is made for, whatever a token says. None of them works with a shared secret."""
+    """Returns the algorithms that the key type allows, independent of the token.
+
+    None of them uses a shared secret.
+    """
     public = key.key
     if isinstance(public, RSAPublicKey):
         return RSA_ALGORITHMS if public.key_size >= SMALLEST_RSA else ()
@@ -67,7 +71,7 @@ def algorithms(key: PyJWK) -> tuple[str, ...]:
 def verify_claims(
     token: str, key: PyJWK, tenant: TenantSettings, issuers: frozenset[str], skew: float
 ) -> Mapping[str, Any]:
-    """The claims of a token that holds in every respect; what does not hold is named."""
+    """Verifies a token completely and returns its claims. Raises Unauthenticated with the reason."""
     try:
         claims: dict[str, Any] = jwt.decode(
             token,
@@ -80,23 +84,23 @@ def verify_claims(
         )
     except jwt.PyJWTError as error:
         raise token_error(error, tenant) from None
-    except (ValueError, OverflowError, RecursionError):  # numbers and shapes that the library does not expect
-        raise Unauthenticated("InvalidAuthenticationToken", "The access token cannot be read.") from None
+    except (ValueError, OverflowError, RecursionError):  # values that the library does not expect
+        raise Unauthenticated("InvalidAuthenticationToken", "The access token cannot be parsed.") from None
     return claims
 
 
 def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticated:
-    """The library's error in ARM's words."""
+    """Translates an error of the JWT library to an ARM error."""
     if isinstance(error, jwt.ExpiredSignatureError):
         now = datetime.datetime.now(datetime.timezone.utc)
-        message = f"The access token has expired. The time here is {now:%Y-%m-%dT%H:%M:%SZ}."
+        message = f"The access token has expired. The current time is {now:%Y-%m-%dT%H:%M:%SZ}."
         return Unauthenticated("ExpiredAuthenticationToken", message)
     if isinstance(error, jwt.InvalidAudienceError):
         allowed = ", ".join(f"'{each}'" for each in tenant.audiences)
-        message = f"The access token has been obtained for a wrong audience. Allowed are: {allowed}."
+        message = f"The access token has an invalid audience. Allowed audiences: {allowed}."
         return Unauthenticated("InvalidAuthenticationTokenAudience", message)
     if isinstance(error, jwt.InvalidIssuerError):
-        return Unauthenticated("InvalidAuthenticationTokenTenant", "The access token is from a wrong issuer.")
+        return Unauthenticated("InvalidAuthenticationTokenTenant", "The access token has an invalid issuer.")
     if isinstance(error, jwt.MissingRequiredClaimError):
         return Unauthenticated("InvalidAuthenticationToken", f"The access token has no claim `{error.claim}`.")
     cause = next((text for kind, text in CAUSES.items() if isinstance(error, kind)), "is not valid.")
@@ -104,10 +108,10 @@ def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticate
 
 
 def caller_from_claims(claims: Mapping[str, Any]) -> Caller:
-    """Who a verified token speaks for."""
+    """Returns the caller that a verified token identifies."""
     application = str(claims.get("appid") or claims.get("azp") or "")
     kind = _kind(claims)
-    # A user's token names the program that the user sits at; that program's rights are not the user's.
+    # A user's token also names the client application, whose permissions are not the user's.
     own = _lower([str(claims["oid"]), application if kind != "User" else ""])
     groups = claims.get("groups")
     return Caller(
@@ -127,7 +131,8 @@ def _lower(ids: Iterable[object]) -> frozenset[str]:
 def _kind(claims: Mapping[str, Any]) -> CallerKind:
     if claims.get("xms_mirid"):
         return CallerKind.MANAGED_IDENTITY
-    # Tokens of version 2 may lack `idtyp`. An application's speaks for nobody but itself, and has no user's scopes.
+    # Version 2 tokens may lack `idtyp`. In an application's token, subject and object are the same and `scp` is
+    # missing.
     alone = "idtyp" not in claims and "scp" not in claims and claims.get("sub") == claims.get("oid")
     return CallerKind.APPLICATION if claims.get("idtyp") == "app" or alone else CallerKind.USER
 
@@ -141,13 +146,13 @@ def _name(claims: Mapping[str, Any], application: str) -> str:
     )
 
 
-SKEW_SECONDS = 300.0  # by how much clocks may differ
-MAX_CACHED_TOKENS = 200_000  # tokens, so that a hundred thousand nodes may each renew theirs
-MAX_HEADER_LENGTH = 16_384  # of a header; Entra's tokens with 200 groups stay far below
+SKEW_SECONDS = 300.0  # allowed clock difference
+MAX_CACHED_TOKENS = 200_000  # entries; a hundred thousand nodes may each have an old and a new token
+MAX_HEADER_LENGTH = 16_384  # characters; Entra's tokens with 200 groups are much shorter
 
 
 class TokenVerifier:
-    """Belongs to one event loop."""
+    """Verifies the Authorization header of requests. Must be used from one event loop only."""
 
     def __init__(
         self,
@@ -166,20 +171,25 @@ class TokenVerifier:
         self._clock = clock
         self._skew = skew
         self._max_cached = remembered
-        self._seen: dict[bytes, tuple[float, Caller]] = {}  # by the header's hash: (until when, who)
+        self._seen: dict[bytes, tuple[float, Caller]] = {}  # by hash of the header: (expiry, caller)
 
     def cached(self, authorization: str | bytes) -> Caller | None:
-        """Who shows a header that was verified before and still holds; None when `caller` has to look."""
+        """Returns the caller of a header that was verified before and is still valid, or None if it must be
+        verified.
+        """
         shown = authorization if isinstance(authorization, bytes) else authorization.encode("latin-1", "replace")
         if (
             shown[7 : 7 + len(ADMIN_KEY_PREFIX)] == ADMIN_KEY_PREFIX.encode()
-        ):  # never remembered, since it can be replaced at any time
+        ):  # never cached, because it can be replaced at any time
             return self._admin(shown)
         found = self._seen.get(hashlib.sha256(shown).digest())
         return found[1] if found and found[0] > self._clock() else None
 
     async def caller(self, authorization: str) -> Caller:
-        """Who asks. Unauthenticated when that is not proven; AuthorityAway when it cannot be checked now."""
+        """Returns the caller.
+
+        Raises Unauthenticated if the credentials are invalid, or TenantUnreachable if they cannot be verified now.
+        """
         found = self.cached(authorization)
         if found:
             return found
@@ -199,7 +209,9 @@ class TokenVerifier:
     def _bearer(authorization: str) -> str:
         scheme, _, token = authorization.strip().partition(" ")
         if not authorization.strip():
-            raise Unauthenticated("AuthenticationFailed", "Authentication failed. There is no Authorization header.")
+            raise Unauthenticated(
+                "AuthenticationFailed", "Authentication failed. The Authorization header is missing."
+            )
         if scheme.lower() != "bearer" or not token.strip():
             raise Unauthenticated(
                 "AuthenticationFailed", "Authentication failed. The Authorization header must be `Bearer <token>`."
@@ -219,7 +231,7 @@ class TokenVerifier:
         if key is None:
             raise Unauthenticated(
                 "InvalidAuthenticationToken",
-                "The access token is signed with a key that its tenant does not show.",
+                "The access token is signed with a key that its tenant does not publish.",
                 authority.tenant.sign_in,
             )
         try:
@@ -232,7 +244,7 @@ class TokenVerifier:
         return caller
 
     def _remember(self, digest: bytes, until: float, caller: Caller) -> None:
-        """The oldest make room; whoever still shows one of them is verified again, and that is all."""
+        """Caches a verified token. The oldest entries are removed; their tokens are verified again."""
         now = self._clock()
         while self._seen:
             oldest = next(iter(self._seen))

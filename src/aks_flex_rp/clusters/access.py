@@ -1,6 +1,6 @@
 """Access of a node's Azure identity to the cluster: one ClusterRoleBinding per node, removed with the node.
 
-With `exec` the kubelet always authenticates as that identity and has the role system:node. With `certificate` the
+With `exec` the kubelet always authenticates with the identity and has the role system:node. With `certificate` the
 identity may only request the node's certificate.
 """
 
@@ -14,14 +14,12 @@ from aks_flex_rp.join_state import ACCESS_ROLES, ClusterAccess
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
-BINDING_PREFIX = "aks-flex-node:node:"  # a node's name has no colon: so no node's binding is one of the cluster's own
-IDENTITY_LABEL = (
-    "flex.aks.azure.com/identity"  # a label: all bindings of nodes have it, and those of one identity are found
-)
+BINDING_PREFIX = "aks-flex-node:node:"  # node names contain no colon, so this cannot collide with other bindings
+IDENTITY_LABEL = "flex.aks.azure.com/identity"  # label on all bindings of nodes, with the identity as its value
 
 
 def access_binding(identity: str, role: str, node: str) -> KubeObject:
-    """The ClusterRoleBinding that grants the identity of a node its role."""
+    """Returns the ClusterRoleBinding that grants a node's identity its role."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
@@ -35,7 +33,7 @@ def access_binding(identity: str, role: str, node: str) -> KubeObject:
 
 
 def read_binding(binding: KubeObject) -> ClusterAccess | None:
-    """What a binding gives; None when it is not just as we make them."""
+    """Returns the access that a binding grants, or None if the binding differs from what the service creates."""
     identity = binding["metadata"].get("labels", {}).get(IDENTITY_LABEL, "")
     for method, role in ACCESS_ROLES.items():
         made = access_binding(identity, role, binding_node(binding))
@@ -45,28 +43,28 @@ def read_binding(binding: KubeObject) -> ClusterAccess | None:
 
 
 def binding_node(binding: KubeObject) -> str:
-    """Empty when it is no node's, whatever its labels say."""
+    """Returns the node of a binding by its name, or an empty string if it is not a node's binding."""
     name = str(binding["metadata"]["name"])
     return name.removeprefix(BINDING_PREFIX) if name.startswith(BINDING_PREFIX) else ""
 
 
 async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> None:
-    """Makes it so. What is there already stays as it is; access by a method of another release is left to that."""
+    """Creates or corrects the binding. Does nothing for an access method of another release."""
     if access.role is None:
         return
     there = await client.find(_path(node))
-    if there and there["roleRef"]["name"] != access.role:  # which cannot be changed
+    if there and there["roleRef"]["name"] != access.role:  # roleRef is immutable
         await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
     await client.apply(_path(node), access_binding(access.identity, access.role, node))
 
 
 async def withdraw_access(client: KubeClient, node: str) -> bool:
-    """Whether there was anything."""
+    """Deletes the binding. Returns whether it existed."""
     return await client.delete(_path(node))
 
 
 async def identity_nodes(client: KubeClient, identity: str) -> list[str]:
-    """Whom an identity is, as far as the cluster knows."""
+    """Returns the nodes whose bindings name this identity."""
     bindings, _ = await client.list(BINDINGS, labelSelector=f"{IDENTITY_LABEL}={identity}")
     return sorted(node for one in bindings if (node := binding_node(one)))
 

@@ -1,7 +1,7 @@
 """Reconciles the ClusterRoleBindings of node identities with the store.
 
-Bindings are created when a node asks and removed when it is deleted. This controller handles the rest: clusters that
-were unreachable, restarts in between, and manual changes.
+Bindings are created when a node requests access and removed when it is deleted. This controller handles the rest:
+clusters that were unreachable, restarts in between, and manual changes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.event_handler import ClusterEventHandler
     from aks_flex_rp.join_state import ClusterAccess
 
-# What is given is noted only after it is given. A difference that is younger than that takes is none.
+# Access is recorded only after it is granted, so a younger difference is not drift.
 SETTLE_SECONDS = 15.0
 
 log = logging.getLogger(__name__)
 
 
 class AccessController:
-    """Of one cluster. It is told of bindings by the watch, and of nodes by the store."""
+    """Reconciles the access of the nodes of one cluster.
+
+    Informed by the watch on bindings and by changes of nodes.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,9 @@ class AccessController:
         self._client = client
         self._handler = handler
         self._settle = settle
-        self._there: dict[str, ClusterAccess | None] = {}  # by node; None where a binding is not as we make them
+        self._there: dict[
+            str, ClusterAccess | None
+        ] = {}  # by node; None if the binding differs from what the service creates
         self._due: dict[str, float] = {}  # by node, since when
 
     async def listed(self, items: list[KubeObject]) -> None:
@@ -59,15 +64,15 @@ class AccessController:
         elif name:
             self._there[name] = access.read_binding(item)
         if name:
-            self._due[name] = time.monotonic()  # somebody is at it just now
+            self._due[name] = time.monotonic()  # another process is changing it now
 
     def mark_due(self, name: str | None) -> None:
-        """What is wanted of this node may have changed; None for any node."""
+        """Marks a node for reconciliation, because its desired access may have changed. None means all nodes."""
         for one in self._there if name is None else [name]:
             self._due.setdefault(one, time.monotonic())
 
     async def tidy(self) -> None:
-        """From time to time: what has been different for long enough is put right; what fails is due again."""
+        """Reconciles the nodes whose difference is old enough. A node that fails stays due."""
         await handle_each(list(self._due), self._reconcile)
 
     async def _reconcile(self, name: str) -> None:
@@ -77,19 +82,19 @@ class AccessController:
         desired = await self._handler.granted_access(self._cluster, name)
         if desired is None and name in self._there:
             if await self._is_leaving(name):
-                self._due[name] = time.monotonic()  # it is looked at again
+                self._due[name] = time.monotonic()  # check again later
                 return
             if await access.withdraw_access(self._client, name):
-                log.info("%s: what the identity of %s may do there was taken back.", self._cluster, name)
+                log.info("%s: removed the access of the identity of node %s.", self._cluster, name)
                 await self._handler.on_access_withdrawn(self._cluster, name)
         elif desired and desired.role and desired != self._there.get(name):
             await access.grant_access(self._client, name, desired)
-            log.info("%s: what the identity of %s may do there was put right.", self._cluster, name)
-        if self._due.get(name) == since:  # else somebody was at it meanwhile, and it is looked at again
+            log.info("%s: corrected the access of the identity of node %s.", self._cluster, name)
+        if self._due.get(name) == since:  # otherwise it changed meanwhile and is checked again
             self._due.pop(name)
 
     async def _is_leaving(self, name: str) -> bool:
-        """Whether a node that was deleted still has to drain itself and to say that it left, as its identity."""
+        """Returns whether a deleted node still needs its identity to drain and to report that it left."""
         access, deleted = self._there.get(name), await self._handler.deletion_time(self._cluster, name)
         if (
             access is None

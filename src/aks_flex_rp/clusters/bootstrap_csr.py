@@ -1,9 +1,8 @@
 """Handles the first certificate of a node, requested with its bootstrap token, and records decisions on CSRs.
 
 A token is valid for one request. The first request is recorded in the token's Secret, so several replicas may watch
-the
-same cluster. The Secret is deleted when the outcome is known and reported: a kubelet watches its request with the
-token, and a restarted service finds there what it still has to report.
+the same cluster. The Secret is deleted when the outcome is known and reported: a kubelet watches its request with
+the token, and a restarted service finds there what it still has to report.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.event_handler import ClusterEventHandler
 
 
-TOKEN_UNKNOWN = "The token that it was sent with was used already, or was revoked."  # noqa: S105
-TOKEN_EXPIRED = "The token expired before it was used."  # noqa: S105
+TOKEN_UNKNOWN = "The bootstrap token of the request was already used or was revoked."  # noqa: S105
+TOKEN_EXPIRED = "The bootstrap token expired before it was used."  # noqa: S105
 
 
 def utc_now() -> datetime:
@@ -57,11 +56,11 @@ class BootstrapCsrHandler:
         self._handler = handler
         self._decisions = decisions
         self._grace = grace
-        self._claimed: dict[str, BootstrapToken] = {}  # used, and it is not told yet how that ended
-        self._unused: dict[str, BootstrapToken] = {}  # as the last sweep saw them
+        self._claimed: dict[str, BootstrapToken] = {}  # used, and the outcome is not reported yet
+        self._unused: dict[str, BootstrapToken] = {}  # as of the last sweep
 
     async def decide(self, request: CertificateRequest) -> None:
-        """Step by step, and from wherever an earlier run or another replica has stopped."""
+        """Decides on a request. Continues where an earlier run or another replica stopped."""
         if request.denial:
             return
         token = await bootstrap_tokens.find_token(self._client, request.token_id) if request.token_id else None
@@ -72,23 +71,23 @@ class BootstrapCsrHandler:
             if not request.accepted:
                 await self._decisions.refuse(request, request.requested_node, TOKEN_UNKNOWN)
         elif token.claim.uid != request.uid:
-            why = f"The token was already used by request {token.claim.csr}, and a token is for one request."
+            why = f"The bootstrap token was already used for request {token.claim.csr}. A token is valid once."
             await self._decisions.refuse(request, token.node, why)
         else:
             self._claimed[token.id] = token
             await self._answer(request, token, token.claim)
 
     async def tidy(self) -> None:
-        """From time to time: those whose time is over, and those whose end could not be told."""
+        """Settles used tokens that timed out or whose outcome could not be reported yet."""
         await handle_each(list(self._claimed.values()), self._settle)
 
     async def sweep(self) -> None:
-        """Now and then: tokens that have expired, or are no node's any more, or whose replica has ended."""
+        """Finds tokens that expired, belong to no node, or were left by a stopped replica."""
         there = {token.id: token for token in await bootstrap_tokens.list_tokens(self._client)}
-        # The cluster may be faster to remove one that has expired; then it is known from the sweep before.
+        # The cluster may have deleted an expired token already. It is then known from the previous sweep.
         known = (self._unused | there).items()
         self._unused = {id_: token for id_, token in known if id_ in there or utc_now() >= token.expires}
-        await handle_each(list(self._unused.values()), self._look_at)
+        await handle_each(list(self._unused.values()), self._check_token)
 
     async def _answer(self, request: CertificateRequest, token: BootstrapToken, claim: TokenClaim) -> None:
         why = "" if request.accepted else await self._objection(request, token)
@@ -97,7 +96,7 @@ class BootstrapCsrHandler:
                 await self._failed(token, why)
             return
         if not request.approved:
-            await self._decisions.approve(request, f"It is the first one for node {token.node}.")
+            await self._decisions.approve(request, f"First certificate of node {token.node}.")
         elif not request.accepted:
             await self._decisions.accept(request)
         await self._finish(token, claim, request)
@@ -110,9 +109,9 @@ class BootstrapCsrHandler:
             return decision.why
         if why := await name_conflict(self._client, token.node):
             return why
-        # The last question, because asking it ends the node's config URL.
+        # This must be the last check, because it ends the node's config URL.
         if not await self._handler.on_token_csr(self._cluster, token.node, token.id, request.name):
-            return f"Node {token.node} has another token now, or is gone."
+            return f"Node {token.node} has another bootstrap token or was deleted."
         return ""
 
     async def _settle(self, token: BootstrapToken) -> None:
@@ -122,7 +121,7 @@ class BootstrapCsrHandler:
             await self._finish(token, claim, CertificateRequest.read(document) if document and same else None)
 
     async def _finish(self, token: BootstrapToken, claim: TokenClaim, request: CertificateRequest | None) -> None:
-        """If it has ended."""
+        """Reports the outcome and revokes the token, if the request is finished."""
         if request and request.issued:
             await self._handler.on_token_certificate(self._cluster, token.node, token.id, claim.csr)
             await self._end(token)
@@ -131,14 +130,14 @@ class BootstrapCsrHandler:
 
     def _failure(self, claim: TokenClaim, request: CertificateRequest | None) -> str:
         if request and request.failed:
-            return f"The cluster's signer refused it: {request.failed}"
+            return f"The cluster's signer rejected the request: {request.failed}"
         if request and request.denial:
             return request.denial
         if utc_now() - claim.at > self._grace:
             return f"No certificate was issued within {self._grace.total_seconds():.0f} s."
         return ""
 
-    async def _look_at(self, token: BootstrapToken) -> None:
+    async def _check_token(self, token: BootstrapToken) -> None:
         if token.claim:
             self._claimed[token.id] = token
             self._unused.pop(token.id)
@@ -148,7 +147,7 @@ class BootstrapCsrHandler:
             await self._end(token)
 
     async def _failed(self, token: BootstrapToken, why: str) -> None:
-        # A node that has another token does not suffer from what became of the old one.
+        # The failure of an old token does not affect a node that has a new one.
         if await self._expected(token):
             await self._handler.on_token_failed(self._cluster, token.node, token.id, why)
         await self._end(token)
@@ -170,47 +169,50 @@ class CsrDecisions:
         self._cluster = cluster
         self._client = client
         self._handler = handler
-        self._untold: list[Callable[[], Awaitable[None]]] = []
+        self._unreported: list[Callable[[], Awaitable[None]]] = []
 
     async def approve(self, request: CertificateRequest, why: str) -> None:
-        """When somebody else was faster, another event tells what they did."""
+        """Approves the request. If another approver was faster, the next event shows its decision."""
         await self._decide(request, "Approved", APPROVED_BY_US, why)
 
     async def accept(self, request: CertificateRequest) -> None:
-        """Somebody else has approved it. It is a good one, and stays so after its token is gone."""
+        """Marks a valid request that another approver has approved, because its token will be deleted."""
         await self._client.merge(f"{REQUESTS}/{request.name}", {"metadata": {"annotations": {ACCEPTED: request.uid}}})
 
     async def refuse(self, request: CertificateRequest, node: str, why: str) -> bool:
-        """Whether it was us. When somebody else was faster, another event tells what they did."""
+        """Denies the request and returns whether this replica did.
+
+        If another approver was faster, an event follows.
+        """
         if request.approved:
-            why = await self._undo(request, why)
+            why = await self._delete_approved(request, why)
         elif not await self._decide(request, "Denied", DENIED_BY_US, why):
             why = ""
         if why:
-            log.warning("%s: request %s of %s was refused. %s", self._cluster, request.name, request.user, why)
-            await self._tell(
+            log.warning("%s: denied request %s of %s. %s", self._cluster, request.name, request.user, why)
+            await self._report(
                 lambda: self._handler.on_csr_denied(self._cluster, node, request.token_id, request.name, why)
             )
         return bool(why)
 
     async def retry_reports(self) -> None:
-        untold, self._untold = self._untold, []
-        for tell in untold:
-            await self._tell(tell)
+        unreported, self._unreported = self._unreported, []
+        for report in unreported:
+            await self._report(report)
 
-    async def _undo(self, request: CertificateRequest, why: str) -> str:
-        """Somebody else has approved what we would not: it goes, before it is signed if we are lucky.
+    async def _delete_approved(self, request: CertificateRequest, why: str) -> str:
+        """Deletes an invalid request that another approver has approved, if possible before it is signed.
 
-        What there is to tell of it; nothing, when another replica does.
+        Returns the reason to report, or an empty string if another replica reports it.
         """
-        # As it is now: another replica may have accepted it meanwhile, and marked it before the token went.
+        # Read again: another replica may have accepted and marked it before the token was deleted.
         document = await self._client.find(f"{REQUESTS}/{request.name}")
         if not document or (current := CertificateRequest.read(document)).uid != request.uid or current.accepted:
             return ""
         if not await self._client.delete(f"{REQUESTS}/{request.name}", {"uid": request.uid}):
             return ""
-        late = " Its certificate was issued already, and is valid until it expires." if current.issued else ""
-        return f"{why} It had been approved by somebody else ({current.approval or 'no reason given'}).{late}"
+        late = " Its certificate was already issued and is valid until it expires." if current.issued else ""
+        return f"{why} Another approver had approved it ({current.approval or 'no reason given'}).{late}"
 
     async def _decide(self, request: CertificateRequest, decision: str, reason: str, why: str) -> bool:
         condition = {"type": decision, "status": "True", "reason": reason, "message": why}
@@ -224,10 +226,12 @@ class CsrDecisions:
             raise
         return True
 
-    async def _tell(self, tell: Callable[[], Awaitable[None]]) -> None:
-        """What was done is done; who could not hear of it now hears of it later."""
+    async def _report(self, report: Callable[[], Awaitable[None]]) -> None:
+        """Reports a decision to the service, and queues the report for a retry if that fails."""
         try:
-            await tell()
+            await report()
         except Exception:
-            log.warning("%s: the service could not take a message; it is told again.", self._cluster, exc_info=True)
-            self._untold.append(tell)
+            log.warning(
+                "%s: the decision could not be reported and is reported again later.", self._cluster, exc_info=True
+            )
+            self._unreported.append(report)

@@ -1,8 +1,7 @@
 """Bootstrap tokens: one Secret each, bound to one node and used once.
 
 Kubernetes allows any number of uses. So the Secret also records, with optimistic concurrency, which CSR was the
-first:
-all replicas agree on it.
+first, so that all replicas agree on it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ TOKEN_LABEL = "flex.aks.azure.com/token"  # noqa: S105
 NODE_ANNOTATION = "flex.aks.azure.com/node"
 CLAIMED_BY, CLAIMED_UID, CLAIMED_AT = (f"flex.aks.azure.com/claimed-{what}" for what in ("by", "uid", "at"))
 EXPIRES = "flex.aks.azure.com/expires"
-ORPHAN_AGE = timedelta(minutes=10)  # a token that is just being made is not yet anybody's
+ORPHAN_AGE = timedelta(minutes=10)  # a token that was just created may not be recorded with its node yet
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -35,13 +34,13 @@ class MintedToken:
     expires: datetime
 
     def reveal(self) -> str:
-        """As a kubelet needs it."""
+        """Returns the token in the format that a kubelet needs."""
         return f"{self.id}.{self.secret}"
 
 
 @dataclass(frozen=True)
 class TokenClaim:
-    """Which request for a certificate a token was used for."""
+    """The certificate signing request that a token was used for."""
 
     csr: str
     uid: str
@@ -50,7 +49,7 @@ class TokenClaim:
 
 @dataclass(frozen=True)
 class BootstrapToken:
-    """What the cluster says of a token, without its secret."""
+    """A bootstrap token as stored in the cluster, without its secret."""
 
     id: str
     node: str
@@ -61,7 +60,7 @@ class BootstrapToken:
 
     @classmethod
     def read(cls, document: KubeObject) -> BootstrapToken | None:
-        """None when it is not one of ours."""
+        """Parses a Secret. Returns None if it is not a token of this service."""
         metadata = document["metadata"]
         notes = metadata.get("annotations") or {}
         if TOKEN_LABEL not in (metadata.get("labels") or {}) or NODE_ANNOTATION not in notes:
@@ -85,7 +84,7 @@ async def mint_token(client: KubeClient, node: str, expires: datetime) -> Minted
         try:
             await client.create(SECRETS, _document(token, node))
         except ApiRefused as refusal:
-            if refusal.status != 409:  # that id is taken
+            if refusal.status != 409:  # the ID is already used
                 raise
         else:
             return token
@@ -111,7 +110,7 @@ def _document(token: MintedToken, node: str) -> KubeObject:
             "expiration": format_utc(token.expires.timestamp()),
             "usage-bootstrap-authentication": "true",
             "auth-extra-groups": TOKEN_GROUP,
-            "description": f"lets flex node {node} join, once",
+            "description": f"single-use bootstrap token of flex node {node}",
         },
     }
 
@@ -128,7 +127,10 @@ async def find_token(client: KubeClient, token_id: str) -> BootstrapToken | None
 async def claim_token(
     client: KubeClient, token: BootstrapToken, csr: str, uid: str, now: datetime
 ) -> BootstrapToken | None:
-    """The token with the claim that stands, which is not ours when somebody was faster; None when it is gone."""
+    """Records the first request of a token. Returns the token with the valid claim, or None if it is gone.
+
+    The claim may be that of another request, if that was faster.
+    """
     current: BootstrapToken | None = token
     while current and not current.claim:
         notes = {CLAIMED_BY: csr, CLAIMED_UID: uid, CLAIMED_AT: format_utc(now.timestamp())}
@@ -143,7 +145,7 @@ async def claim_token(
 
 
 async def revoke_token(client: KubeClient, token_id: str) -> bool:
-    """Whether there was one."""
+    """Deletes a token. Returns whether it existed."""
     return await client.delete(_path(token_id))
 
 

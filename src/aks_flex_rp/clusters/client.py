@@ -1,7 +1,7 @@
-"""Asynchronous client of the Kubernetes API and its HTTP session: objects are plain dicts, as the API server
-returns them.
+"""Asynchronous client of the Kubernetes API and its HTTP session. Objects are plain dicts.
 
-A library would know thousands of kinds; this needs five, and must see when a watch may have missed events.
+A Kubernetes library would add thousands of types. This client needs five, and must detect when a watch may have
+missed events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 300  # after which the API server ends a watch
 REQUEST_TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
 WATCH_TIMEOUT = httpx2.Timeout(15.0, connect=5.0, read=WATCH_SECONDS + 30.0)
-# A peer that vanished without a word is noticed within a minute, also by a watch that has nothing to say.
+# Detects within a minute that the peer is gone, also on an idle watch.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20),
@@ -52,7 +52,7 @@ def open_session(connection: DirectConnection) -> httpx2.AsyncClient:
 
 
 def client_ssl_context(connection: DirectConnection) -> ssl.SSLContext:
-    """The cluster's CA and no other; and our certificate, where that is how we log in."""
+    """Creates a TLS context that trusts only the cluster's CA, with the client certificate if there is one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -63,15 +63,15 @@ def client_ssl_context(connection: DirectConnection) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise ConfigError(
             "cluster-credentials-invalid",
-            f"The certificates for {connection.server} cannot be used: {error.reason or 'they are no certificates'}.",
-            "Check that the kubeconfig's CA, client certificate and key are whole and belong together.",
+            f"The certificates for {connection.server} are invalid: {error.reason or 'not PEM certificates'}.",
+            "Check that the CA, client certificate and key of the kubeconfig are complete and belong together.",
         ) from None
     return context
 
 
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
-    """A file for a library that takes nothing else. It is on no disk, and gone with the block."""
+    """Yields the path of an in-memory file, for a library that only accepts files. Nothing is written to disk."""
     file = os.memfd_create("credentials", os.MFD_CLOEXEC)
     try:
         os.write(file, text.encode())
@@ -83,12 +83,12 @@ def _in_memory(text: str) -> Iterator[str]:
 KubeObject = dict[str, Any]
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-MANAGER = "aks-flex-rp"  # as whom we own fields
+MANAGER = "aks-flex-rp"  # field manager
 PAGE = 500
 
 
-class ApiRefused(Exception):  # noqa: N818 - it is an answer, and often an expected one
-    """The API server answered, and its answer is no."""
+class ApiRefused(Exception):  # noqa: N818 - a response, and often an expected one
+    """Raised when the API server responds with an error status."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -98,19 +98,19 @@ class ApiRefused(Exception):  # noqa: N818 - it is an answer, and often an expec
 
 
 class ConnectionSource(Protocol):
-    """Where the connection comes from, and whether asking again may give another one."""
+    """Source of the connection to a cluster. Some sources can return new credentials when asked again."""
 
     renewable: bool
 
     async def connection(self) -> DirectConnection: ...
 
     async def managed_cluster(self) -> KubeObject | None:
-        """What Azure says of the cluster; None where Azure does not know it."""
+        """Returns the ARM resource of the cluster, or None if the cluster is not managed by Azure."""
         ...
 
 
 class FixedConnection:
-    """A connection that stays what it is."""
+    """A connection that never changes."""
 
     renewable = False
 
@@ -149,10 +149,10 @@ class KubeClient:
                 await session.aclose()
 
     async def direct(self) -> DirectConnection:
-        """How the API server is reached just now."""
+        """Returns the current connection to the API server."""
         await self._current()
         if self._direct is None:
-            raise AssertionError("A session has a connection.")
+            raise AssertionError("The session has no connection.")
         return self._direct
 
     async def managed_cluster(self) -> KubeObject | None:
@@ -162,7 +162,7 @@ class KubeClient:
         return await self.request("GET", path, parameters=parameters)
 
     async def find(self, path: str) -> KubeObject | None:
-        """None when there is no such thing."""
+        """Returns the object, or None if it does not exist."""
         try:
             return await self.get(path)
         except ApiRefused as refusal:
@@ -171,7 +171,7 @@ class KubeClient:
             raise
 
     async def list(self, path: str, **parameters: str) -> tuple[list[KubeObject], str]:
-        """All of them, and the version from which a watch goes on."""
+        """Returns all objects, and the resource version from which a watch continues."""
         items: list[KubeObject] = []
         more = {**parameters, "limit": str(PAGE)}
         while True:
@@ -186,19 +186,22 @@ class KubeClient:
         return await self.request("POST", path, body, parameters={"fieldManager": MANAGER})
 
     async def replace(self, path: str, body: KubeObject) -> KubeObject:
-        """Refused with 409 when it is not as it was read."""
+        """Replaces the object. Raises ApiRefused with 409 if it changed since it was read."""
         return await self.request("PUT", path, body, parameters={"fieldManager": MANAGER})
 
     async def merge(self, path: str, body: KubeObject) -> KubeObject:
         return await self.request("PATCH", path, body, MERGE, {"fieldManager": MANAGER})
 
     async def apply(self, path: str, body: KubeObject, *, dry: bool = False) -> KubeObject:
-        """Make it so by server-side apply; what it then is, or would be."""
+        """Applies the object by server-side apply. Returns the result, or with `dry` what it would be."""
         parameters = {"fieldManager": MANAGER, "force": "true"} | ({"dryRun": "All"} if dry else {})
         return await self.request("PATCH", path, body, APPLY, parameters)
 
     async def delete(self, path: str, preconditions: Mapping[str, str] | None = None) -> bool:
-        """False when it is gone already, or is not what the preconditions (uid, resourceVersion) say."""
+        """Deletes the object.
+
+        Returns False if it is gone, or does not match the preconditions (uid, resourceVersion).
+        """
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": dict(preconditions or {})}
         try:
             await self.request("DELETE", path, body)
@@ -216,7 +219,7 @@ class KubeClient:
         content_type: str = "application/json",
         parameters: Mapping[str, str] | None = None,
     ) -> KubeObject:
-        """What the server answers; Refused when it says no, ClusterError when it cannot be asked."""
+        """Sends a request. Raises ApiRefused on an error status, ClusterError if the server is unreachable."""
         content = None if body is None else json.dumps(body)
         headers = {"Content-Type": content_type} if content else {}
         answer = await self._sent(method, path, params=parameters, content=content, headers=headers)
@@ -225,7 +228,9 @@ class KubeClient:
             return _document(answer)
 
     async def watch(self, path: str, version: str, **parameters: str) -> AsyncGenerator[tuple[str, KubeObject], None]:
-        """What happens after `version`, as (ADDED | MODIFIED | DELETED | BOOKMARK, object), until the server ends."""
+        """Yields the changes after `version` as (ADDED | MODIFIED | DELETED | BOOKMARK, object), until the server
+        ends it.
+        """
         query = {
             **parameters,
             "watch": "true",
@@ -245,12 +250,15 @@ class KubeClient:
                 yield event["type"], event["object"]
 
     async def _sent(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        """The beginning of an answer. Where credentials are worth nothing any more, fresh ones are tried once."""
+        """Sends a request and returns the response headers.
+
+        Retries once with new credentials if they are rejected.
+        """
         for last in (not self._source.renewable, True):
             session = await self._current()
             request = session.build_request(method, path, extensions=_names(await self.direct()), **options)
             try:
-                answer = await _unhurried(session.send(request, stream=True))
+                answer = await _finish_handshake(session.send(request, stream=True))
             except (httpx2.HTTPError, OSError) as error:
                 problem = connection_error(str(session.base_url), error)
                 if problem.name != "cluster-untrusted" or last:
@@ -260,15 +268,15 @@ class KubeClient:
                     return answer
                 await answer.aclose()
             await self._forget(session)
-        raise AssertionError("The last try returns or raises.")
+        raise AssertionError("The last attempt returns or raises.")
 
     async def _current(self) -> httpx2.AsyncClient:
         async with self._opening:
             if self._closed:
                 raise ClusterError(
                     "cluster-connection-closed",
-                    "The connection to this cluster was closed, because the service ends or forgets the cluster.",
-                    "Try again in a while.",
+                    "The connection to this cluster was closed: the service is stopping, or the cluster was removed.",
+                    "Try again later.",
                     retryable=True,
                 )
             if self._session is None:
@@ -277,21 +285,21 @@ class KubeClient:
             return self._session
 
     async def _forget(self, session: httpx2.AsyncClient) -> None:
-        """Unless somebody else has replaced it meanwhile. Its watches end, and begin again on the new one."""
+        """Closes a session unless another task has replaced it. Its watches end and restart on the new session."""
         async with self._opening:
             if self._session is session:
                 self._session = None
                 await session.aclose()
 
 
-async def _unhurried(sending: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
-    """A handshake is let finish, also when we are cancelled: httpx2 would lose its socket in the middle of one."""
+async def _finish_handshake(sending: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
+    """Lets a TLS handshake finish even if the caller is cancelled: httpx2 would otherwise leak the socket."""
     task = asyncio.create_task(sending)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task], timeout=1)
-        task.cancel()  # no effect on one that is done
+        task.cancel()  # no effect if it is done
         for answer in await asyncio.gather(task, return_exceptions=True):
             if isinstance(answer, httpx2.Response):
                 await answer.aclose()
@@ -300,7 +308,7 @@ async def _unhurried(sending: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Re
 
 @asynccontextmanager
 async def _finished(answer: httpx2.Response) -> AsyncIterator[None]:
-    """Read inside; the connection is free after it, and what breaks meanwhile is explained."""
+    """Reads a response inside the block, then frees the connection. Translates connection errors."""
     try:
         yield
     except (httpx2.HTTPError, OSError) as error:
@@ -310,7 +318,7 @@ async def _finished(answer: httpx2.Response) -> AsyncIterator[None]:
 
 
 def _names(connection: DirectConnection) -> dict[str, str]:
-    """Where the server's certificate is for another name than the one in its address."""
+    """Returns the TLS server name, if it differs from the host in the URL."""
     return {"sni_hostname": connection.server_name} if connection.server_name else {}
 
 
@@ -329,18 +337,18 @@ def _refused(status: int, document: KubeObject) -> ApiRefused:
 
 
 def connection_error(server: str, error: Exception) -> ClusterError:
-    """Why the API server could not be asked, and what to do about it."""
+    """Explains why the API server is unreachable, with a remedy."""
     cause = str(error)
     if "CERTIFICATE_VERIFY_FAILED" in cause or "certificate verify failed" in cause:
         return ClusterError(
             "cluster-untrusted",
-            f"{server} does not show a certificate that the cluster's CA has signed.",
-            "If the cluster's CA was replaced, add the cluster again with a fresh kubeconfig.",
+            f"The certificate of {server} was not signed by the cluster's CA.",
+            "If the cluster's CA was replaced, add the cluster again with a current kubeconfig.",
             retryable=True,
         )
     return ClusterError(
         "cluster-unreachable",
-        f"{server} cannot be reached: {cause.strip(' .') or type(error).__name__}.",
-        "Check that the API server runs, and that no firewall is between it and this service.",
+        f"Cannot reach {server}: {cause.strip(' .') or type(error).__name__}.",
+        "Check that the API server is running, and that no firewall blocks the service.",
         retryable=True,
     )

@@ -1,4 +1,4 @@
-"""How to reach a cluster: from a kubeconfig, or from Azure, which returns a kubeconfig.
+"""Connections to clusters: from a kubeconfig, or from Azure, which returns a kubeconfig.
 
 A connection is stored encrypted and self-contained: it refers to no file and runs no program.
 """
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-IMPERSONATION_FIELDS = ("as", "as-uid", "as-groups", "as-user-extra")  # by which kubectl acts as somebody else
+IMPERSONATION_FIELDS = ("as", "as-uid", "as-groups", "as-user-extra")  # impersonation settings of kubectl
 
 
 @dataclass(frozen=True)
 class DirectConnection:
-    """The API server and what it takes to be let in."""
+    """Address of the API server, its CA, and the credentials."""
 
     server: str
     authority: str  # PEM
-    server_name: str = ""  # in the server's certificate, where it is not the one in the address
+    server_name: str = ""  # name in the server's certificate, if it is not the host of the address
     proxy: str = field(default="", repr=False)
     certificate: str = field(default="", repr=False)  # PEM
     key: str = field(default="", repr=False)  # PEM
@@ -37,7 +37,7 @@ class DirectConnection:
 
 @dataclass(frozen=True)
 class ArmConnection:
-    """A managed cluster, by its ARM id."""
+    """An AKS cluster, identified by its ARM ID."""
 
     resource_id: str
 
@@ -59,7 +59,7 @@ def from_bytes(data: bytes) -> ClusterConnection:
 
 
 def load_kubeconfig(path: Path) -> DirectConnection:
-    """Read a kubeconfig and the files it names, which are relative to its own directory."""
+    """Reads a kubeconfig and the files that it refers to, relative to its directory."""
     return parse_kubeconfig(_read(path).decode(errors="replace"), str(path), lambda name: _read(path.parent / name))
 
 
@@ -69,21 +69,21 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise ConfigError(
             "kubeconfig-unreadable",
-            f"{path} cannot be read: {error.strerror}.",
-            "Check the path, and that this user may read the file.",
+            f"Cannot read {path}: {error.strerror}.",
+            "Check the path and the permissions of the file.",
         ) from None
 
 
 def parse_kubeconfig(
     text: str, source: str = "The kubeconfig", read: Callable[[str], bytes] | None = None
 ) -> DirectConnection:
-    """What a kubeconfig says of its current context. Without `read`, it may not refer to files."""
+    """Parses the current context of a kubeconfig. Without `read`, it must not refer to files."""
     return _KubeconfigReader(source, read).connection(text)
 
 
 @dataclass(frozen=True)
 class _KubeconfigReader:
-    """Reads one kubeconfig. What it complains of is a field's name, never a field's value that may be a secret."""
+    """Parses one kubeconfig. Error messages name fields and never contain values, which may be secrets."""
 
     source: str
     read: Callable[[str], bytes] | None
@@ -96,7 +96,7 @@ class _KubeconfigReader:
         context = self._named(document, "contexts", name, "context")
         cluster = self._named(document, "clusters", context.get("cluster"), "cluster")
         user = self._named(document, "users", context.get("user"), "user")
-        self._refuse_disguise(user)
+        self._refuse_impersonation(user)
         certificate, key = self._pair(user)
         return DirectConnection(
             server=self._server(cluster),
@@ -112,12 +112,12 @@ class _KubeconfigReader:
         try:
             document = yaml.safe_load(text)
         except yaml.YAMLError:
-            document = None  # what the parser says may hold a piece of the text
+            document = None  # the parser's message may contain part of the text
         if not isinstance(document, dict):
             raise ConfigError(
                 "kubeconfig-invalid",
-                f"{self.source} is not a kubeconfig: it is no YAML mapping.",
-                "Use a file that `kubectl --kubeconfig FILE get nodes` works with.",
+                f"{self.source} is not a kubeconfig: it is not a YAML mapping.",
+                "Use a file that `kubectl --kubeconfig FILE get nodes` accepts.",
             )
         return document
 
@@ -131,27 +131,27 @@ class _KubeconfigReader:
     def _server(self, cluster: dict[str, Any]) -> str:
         server = str(cluster.get("server") or "")
         if not server.startswith("https://"):
-            raise self._wrong("cluster.server", "is not an https:// address")
+            raise self._wrong("cluster.server", "is not an https:// URL")
         return server.rstrip("/")
 
     def _authority(self, cluster: dict[str, Any]) -> str:
         if cluster.get("insecure-skip-tls-verify"):
             raise self._wrong(
                 "cluster.insecure-skip-tls-verify",
-                "is set, and a cluster that is not verified is never spoken to",
-                "Take it out, and give certificate-authority-data.",
+                "is set, but the service always verifies the certificate of the API server",
+                "Remove it, and set certificate-authority-data.",
             )
         return self._content(cluster, "cluster", "certificate-authority") or self._missing(
             "cluster.certificate-authority-data"
         )
 
-    def _refuse_disguise(self, user: dict[str, Any]) -> None:
+    def _refuse_impersonation(self, user: dict[str, Any]) -> None:
         for name in IMPERSONATION_FIELDS:
             if user.get(name):
                 raise self._wrong(
                     f"user.{name}",
-                    "is set, and the service does not act as somebody else than who logs in",
-                    "Take it out, and use the credentials of a user who has the permissions by itself.",
+                    "is set, but the service does not support impersonation",
+                    "Remove it, and use the credentials of a user that has the permissions.",
                 )
 
     def _pair(self, user: dict[str, Any]) -> tuple[str, str]:
@@ -159,9 +159,9 @@ class _KubeconfigReader:
             if user.get(plugin):
                 raise self._wrong(
                     f"user.{plugin}",
-                    "would start a program for each login, which a service cannot rely on",
-                    "Use a client certificate or a service account's token; for AKS, add the cluster by its "
-                    "resource id, or fetch the kubeconfig with `az aks get-credentials --admin`.",
+                    "runs a program for each login, which the service does not support",
+                    "Use a client certificate or a service account token. For AKS, add the cluster by its "
+                    "resource ID, or get the kubeconfig with `az aks get-credentials --admin`.",
                 )
         certificate = self._content(user, "user", "client-certificate")
         key = self._content(user, "user", "client-key")
@@ -177,33 +177,35 @@ class _KubeconfigReader:
         raise self._wrong(
             "user",
             "has neither a client certificate nor a token",
-            "Use a kubeconfig that logs in with one of them.",
+            "Use a kubeconfig that authenticates with one of them.",
         )
 
     def _content(self, section: dict[str, Any], where: str, name: str) -> str:
-        """A PEM text that is given as data or as a file; empty when it is not given."""
+        """Returns a PEM text that is set as data or as a file, or an empty string if neither is set."""
         if data := section.get(f"{name}-data"):
             try:
                 text = base64.b64decode(str(data), validate=True).decode()
             except (binascii.Error, UnicodeDecodeError):
-                raise self._wrong(f"{where}.{name}-data", "is not base64 of a PEM text") from None
+                raise self._wrong(f"{where}.{name}-data", "is not a PEM text in base64") from None
         elif path := section.get(name):
             text = self._file(f"{where}.{name}", str(path)).decode(errors="replace")
         else:
             return ""
         if "-----BEGIN " not in text:
-            raise self._wrong(f"{where}.{name}", "holds no PEM text")
+            raise self._wrong(f"{where}.{name}", "contains no PEM text")
         return text
 
     def _file(self, field_name: str, path: str) -> bytes:
         if self.read is None:
             raise self._wrong(
-                field_name, "names a file, which is not here", "Make it whole with `kubectl config view --flatten`."
+                field_name,
+                "refers to a file, which is not available",
+                "Embed the files with `kubectl config view --flatten`.",
             )
         return self.read(path)
 
     def _missing(self, field_name: str) -> str:
         raise self._wrong(field_name, "is missing")
 
-    def _wrong(self, field_name: str, what: str, hint: str = "Compare it with one that works.") -> ConfigError:
+    def _wrong(self, field_name: str, what: str, hint: str = "Compare it with a working kubeconfig.") -> ConfigError:
         return ConfigError("kubeconfig-invalid", f"{self.source}: {field_name} {what}.", hint)

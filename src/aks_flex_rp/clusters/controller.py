@@ -1,6 +1,4 @@
-"""Controller of one cluster: runs the informers and periodic tasks for certificates, Nodes, access, taints and
-facts.
-"""
+"""Controller of one cluster: runs the informers and periodic tasks for certificates, Nodes, access, taints, facts."""
 
 from __future__ import annotations
 
@@ -34,13 +32,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ControllerIntervals:
-    """How often things are done, in seconds."""
+    """Intervals and time limits of the controller, in seconds."""
 
-    refresh: float = 60.0  # what nodes must know of the cluster
-    tidy: float = 10.0  # what no event tells of
-    grace: float = ISSUE_GRACE_SECONDS  # how long a certificate may take
-    settle: float = SETTLE_SECONDS  # how long what nodes may do there may differ from what is noted
-    gone_after: float = LOST_AFTER_SECONDS  # how long the Node of a deleted resource may be not Ready
+    refresh: float = 60.0  # reading the facts of the cluster
+    tidy: float = 10.0  # tasks that no event triggers
+    grace: float = ISSUE_GRACE_SECONDS  # maximum time to issue a certificate
+    settle: float = SETTLE_SECONDS  # how long the granted access may differ from the recorded access
+    gone_after: float = (
+        LOST_AFTER_SECONDS  # how long the Node of a deleted resource must be NotReady before it is deleted
+    )
 
 
 class ClusterController:
@@ -54,26 +54,26 @@ class ClusterController:
         overrides: FactOverrides | None = None,
         intervals: ControllerIntervals | None = None,
     ) -> None:
-        """`given` is what a person said of the cluster."""
+        """Creates the controller. `overrides` are facts that the administrator set for the cluster."""
         self.client = open_client(connection, arm)
         self._cluster = cluster
         self._handler = handler
         self._overrides = overrides
-        self._facts: ClusterFacts | None = None  # as they were last read
+        self._facts: ClusterFacts | None = None  # last read
         self._pace = intervals or ControllerIntervals()
-        self._tainting = TaintController(cluster, self.client, handler)
+        self._taints = TaintController(cluster, self.client, handler)
         self._access = AccessController(cluster, self.client, handler, self._pace.settle, self._pace.gone_after)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Returns at once, whether the cluster answers or not."""
+        """Starts the tasks without waiting for the cluster to respond."""
         approver = CsrApprover(self._cluster, self.client, self._handler, self.facts, self._pace.grace)
         lost = LostNodeCollector(self._cluster, self.client, self._handler, self._pace.gone_after)
-        nodes = NodeController(self._cluster, self.client, self._handler, self._tainting, lost)
+        nodes = NodeController(self._cluster, self.client, self._handler, self._taints, lost)
         self._run("certificates", Informer(self.client, REQUESTS, approver).once)
         self._run("nodes", Informer(self.client, NODES, nodes).once)
         self._run("access", Informer(self.client, prerequisites.BINDINGS, self._access, IDENTITY_LABEL).once)
-        self._run("taints", self._tainting.run)
+        self._run("taints", self._taints.run)
         self._run("old access", self._access.tidy, self._pace.tidy)
         self._run("lost nodes", lost.tidy, self._pace.refresh)
         self._run("tokens", approver.tidy, self._pace.tidy)
@@ -88,20 +88,20 @@ class ClusterController:
         await self.client.close()
 
     def node_changed(self, name: str | None) -> None:
-        """What is wanted of a node may be something else now; None for any node."""
-        self._tainting.mark_due(name)
+        """Marks a node for reconciliation, because its desired state may have changed. None means all nodes."""
+        self._taints.mark_due(name)
         self._access.mark_due(name)
 
     async def facts(self) -> ClusterFacts:
         return self._facts or await self._read()
 
     async def refresh(self) -> None:
-        """Tell what nodes must know of the cluster, new or not, and put right what the cluster needs."""
+        """Reads and reports the facts of the cluster, and corrects the objects that flex nodes need."""
         await self._handler.on_cluster_facts(self._cluster, await self._read())
         try:
             await prerequisites.ensure_objects(self.client)
-        except ApiRefused as refusal:  # for a person to grant; trying sooner does not help
-            log.warning("%s: what flex nodes need cannot be put right: %s", self._cluster, refusal.message)
+        except ApiRefused as refusal:  # missing permissions need an administrator, so an earlier retry does not help
+            log.warning("%s: cannot apply the objects that flex nodes need: %s", self._cluster, refusal.message)
 
     async def _read(self) -> ClusterFacts:
         self._facts = await read_facts(self.client, self._overrides)

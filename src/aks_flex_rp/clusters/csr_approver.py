@@ -1,5 +1,6 @@
-"""CSR approver: dispatches each CertificateSigningRequest by its requester, and handles kubelet serving certificates
-and certificates requested with the node's Azure identity.
+"""CSR approver: dispatches each CertificateSigningRequest by its requester.
+
+Also handles kubelet serving certificates and certificates requested with the node's Azure identity.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CsrRequester:
     node: str
-    identity: str = ""  # by which its kubelet asks, where it is not as the node itself
+    identity: str = ""  # user that the kubelet authenticates as, if not the node's own
 
 
 class ServingCsrHandler:
@@ -56,46 +57,46 @@ class ServingCsrHandler:
         self._decisions = decisions
         self._facts = facts
         self._grace = grace
-        # By request, of nodes that have not said yet where they are: who asks for whom.
+        # By request, for nodes without addresses yet: the requester.
         self._waiting: dict[str, CsrRequester] = {}
 
-    async def decide(self, request: CertificateRequest, asker: CsrRequester | None = None) -> None:
-        """Without `asker` it is the node itself."""
-        asker = asker or CsrRequester(request.node)
-        if request.denial or request.approved or not await self._handler.is_flex_node(self._cluster, asker.node):
+    async def decide(self, request: CertificateRequest, requester: CsrRequester | None = None) -> None:
+        """Decides on a serving certificate. Without `requester`, the requester is the node itself."""
+        requester = requester or CsrRequester(request.node)
+        if request.denial or request.approved or not await self._handler.is_flex_node(self._cluster, requester.node):
             self._waiting.pop(request.name, None)
             return
-        document = await self._client.find(f"{NODES}/{asker.node}")
-        if not _says_where(document) and utc_now() - parse_utc(request.created) < self._grace:
-            self._waiting[request.name] = asker  # a kubelet may ask a moment before its Node says where it is
+        document = await self._client.find(f"{NODES}/{requester.node}")
+        if not _has_addresses(document) and utc_now() - parse_utc(request.created) < self._grace:
+            self._waiting[request.name] = requester  # a kubelet may send the request before its Node has addresses
             return
-        await self._judge(request, asker, document or {"metadata": {"name": asker.node}})
+        await self._judge(request, requester, document or {"metadata": {"name": requester.node}})
         self._waiting.pop(request.name, None)
 
     async def tidy(self) -> None:
-        await handle_each(list(self._waiting), self._look_again)
+        await handle_each(list(self._waiting), self._decide_again)
 
-    async def _look_again(self, name: str) -> None:
+    async def _decide_again(self, name: str) -> None:
         if document := await self._client.find(f"{REQUESTS}/{name}"):
             await self.decide(CertificateRequest.read(document), self._waiting.get(name))
         else:
             self._waiting.pop(name, None)
 
-    async def _judge(self, request: CertificateRequest, asker: CsrRequester, node: KubeObject) -> None:
+    async def _judge(self, request: CertificateRequest, requester: CsrRequester, node: KubeObject) -> None:
         servers = await self._handler.api_server_urls(self._cluster)
-        cluster_names = await read_cluster_names(self._client, await self._facts(), asker.node, servers)
-        decision = check_csr(request.document, ServingExpectation.of(node, cluster_names, asker.identity))
+        cluster_names = await read_cluster_names(self._client, await self._facts(), requester.node, servers)
+        decision = check_csr(request.document, ServingExpectation.of(node, cluster_names, requester.identity))
         if decision.allowed:
-            await self._decisions.approve(request, f"Every name in it is one of {asker.node}.")
+            await self._decisions.approve(request, f"All names belong to node {requester.node}.")
         else:
-            await self._decisions.refuse(request, asker.node, decision.why)
+            await self._decisions.refuse(request, requester.node, decision.why)
 
 
-def _says_where(node: KubeObject | None) -> bool:
+def _has_addresses(node: KubeObject | None) -> bool:
     return bool(node and (node.get("status") or {}).get("addresses"))
 
 
-OBJECT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # what an identity's user is called
+OBJECT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # user name of an Azure identity
 
 
 class IdentityCsrHandler:
@@ -114,7 +115,7 @@ class IdentityCsrHandler:
         self._serving = serving
 
     async def decide(self, request: CertificateRequest) -> None:
-        """Of users who are nobody's identity here, others decide."""
+        """Decides on a request of an Azure identity. Requests of users that are no node's identity are ignored."""
         if request.denial:
             return
         node = request.requested_node
@@ -131,30 +132,30 @@ class IdentityCsrHandler:
         elif request.approved:
             await self._decisions.accept(request)
         else:
-            await self._decisions.approve(request, f"It comes from the identity of node {node}.")
+            await self._decisions.approve(request, f"Requested by the identity of node {node}.")
 
     async def _objection(self, request: CertificateRequest, node: str, access: ClusterAccess) -> str:
-        # By what it is to be, not by what it was given: that is taken from it only when it has its certificate.
+        # Checks the desired method, not the granted access, which is removed only after the certificate was issued.
         if await self._handler.access_method(self._cluster, node) is not AccessMethod.CERTIFICATE:
-            return f"Node {node} joins as its identity itself, and needs no certificate for that."
+            return f"Node {node} authenticates with its Azure identity and needs no certificate."
         decision = check_csr(request.document, IdentityExpectation(node, access.identity))
         if not decision.allowed:
             return decision.why
         if why := await name_conflict(self._client, node):
             return why
-        # The last question, because asking it ends the node's config URL.
+        # This must be the last check, because it ends the node's config URL.
         if not await self._handler.on_identity_csr(self._cluster, node, access.identity, request.name):
-            return f"Node {node} has another identity now, or is gone."
+            return f"Node {node} has another identity or was deleted."
         return ""
 
     async def _refuse_other(self, request: CertificateRequest) -> None:
         nodes = await identity_nodes(self._client, request.user)
         if nodes and not request.accepted:
-            why = f"It comes from the identity of node {', '.join(nodes)}, and asks for something else."
+            why = f"The identity of node {', '.join(nodes)} requested another certificate than its node's."
             await self._decisions.refuse(request, nodes[0], why)
 
 
-ISSUE_GRACE_SECONDS = 60.0  # seconds for a certificate to be issued
+ISSUE_GRACE_SECONDS = 60.0  # seconds to issue a certificate
 
 
 class CsrApprover:
@@ -187,9 +188,9 @@ class CsrApprover:
             await self._by_identity.decide(request)
 
     async def tidy(self) -> None:
-        """From time to time: what no event tells of, because it is the passing of time or a failure of ours."""
+        """Handles what no event triggers: timeouts and failed reports."""
         await handle_each((self._decisions.retry_reports, self._first.tidy, self._serving.tidy), lambda one: one())
 
     async def sweep(self) -> None:
-        """Now and then: tokens that nobody will use any more."""
+        """Removes tokens that can no longer be used."""
         await self._first.sweep()

@@ -1,5 +1,7 @@
-"""Decides whether a CertificateSigningRequest may be approved. Pure: parses the request and checks it against what is
-expected of the node. Anything unexpected is denied, because a certificate cannot be revoked.
+"""Decides whether a CertificateSigningRequest may be approved.
+
+Pure functions: they parse the request and check it against the expectations for the node. Anything unexpected is
+denied, because a certificate cannot be revoked.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ RSA_BITS = range(2048, 8193)
 class CsrContents:
     common_names: tuple[str, ...]
     organizations: tuple[str, ...]
-    fields: int  # how many the subject has in all
-    weakness: str  # of its key; empty when there is none
-    extensions: tuple[str, ...]  # beside names
+    fields: int  # number of all subject fields
+    weakness: str  # why its key is too weak; empty if it is not
+    extensions: tuple[str, ...]  # except alternative names
     dns_names: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
-    other_names: tuple[str, ...] = ()  # their kinds
+    other_names: tuple[str, ...] = ()  # types of other alternative names
 
 
 def parse_csr(encoded: str) -> CsrContents | None:
-    """From base64 of PEM; None when it cannot be read, or whoever made it does not hold its key."""
+    """Parses a base64-encoded PEM request. Returns None if it is invalid or not signed with its own key."""
     try:
         request = x509.load_pem_x509_csr(base64.b64decode(encoded, validate=True))
         return _contents(request) if request.is_signature_valid else None
@@ -69,10 +71,10 @@ def _weakness(request: x509.CertificateSigningRequest) -> str:
     if isinstance(key, ed25519.Ed25519PublicKey):
         return ""
     if isinstance(key, ec.EllipticCurvePublicKey):
-        return "" if key.curve.name in CURVES else f"its key is on the curve {key.curve.name}"
+        return "" if key.curve.name in CURVES else f"its key uses the curve {key.curve.name}"
     if isinstance(key, rsa.RSAPublicKey):
         return "" if key.key_size in RSA_BITS else f"its RSA key has {key.key_size} bits"
-    return "its key is of a kind that nodes do not use"
+    return "its key type is not allowed for nodes"
 
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -81,10 +83,10 @@ SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
 NODE_USER_PREFIX = "system:node:"
 NODES_GROUP = "system:nodes"
-ALWAYS, SOMETIMES = "digital signature", "key encipherment"  # the latter with RSA keys
-APPROVED_BY_US, DENIED_BY_US = "FlexNodeApproved", "FlexNodeDenied"  # reasons of conditions
-# An annotation, where somebody else was faster to approve. Its value is the request's uid, which whoever sends a
-# request cannot know: so nobody can send one that is marked already.
+ALWAYS, SOMETIMES = "digital signature", "key encipherment"  # the latter only with RSA keys
+APPROVED_BY_US, DENIED_BY_US = "FlexNodeApproved", "FlexNodeDenied"  # condition reasons
+# Annotation on a request that another approver has approved. The value is the request's UID, which is unknown before
+# the request exists, so a request cannot be created with a valid mark.
 ACCEPTED = "flex.aks.azure.com/accepted"
 
 
@@ -96,7 +98,7 @@ class CsrVerdict:
 
 @dataclass(frozen=True)
 class CertificateRequest:
-    """A CertificateSigningRequest, as far as we look at it."""
+    """The fields of a CertificateSigningRequest that the approver uses."""
 
     name: str
     uid: str
@@ -106,12 +108,12 @@ class CertificateRequest:
     signer: str
     usages: tuple[str, ...]
     pem: str = field(repr=False)
-    approval: str  # the reason in the Approved condition
+    approval: str  # reason of the Approved condition
     approved: bool
-    denial: str  # why it was denied; empty when it was not
+    denial: str  # message of the Denied condition; empty if it was not denied
     failed: str
     issued: bool
-    accepted: bool  # by us
+    accepted: bool  # approved or marked by this service
     document: dict[str, Any] = field(repr=False, compare=False)
 
     @classmethod
@@ -130,8 +132,8 @@ class CertificateRequest:
             spec.get("request", ""),
             reason,
             "Approved" in conditions,
-            _message(conditions, "Denied", "Somebody else denied it."),
-            _message(conditions, "Failed", "it gave up"),
+            _message(conditions, "Denied", "Another approver denied it."),
+            _message(conditions, "Failed", "no reason given"),
             bool(status.get("certificate")),
             reason == APPROVED_BY_US or (metadata.get("annotations") or {}).get(ACCEPTED) == metadata["uid"],
             document,
@@ -139,25 +141,25 @@ class CertificateRequest:
 
     @property
     def token_id(self) -> str:
-        """Empty when it was not sent with a bootstrap token."""
+        """Returns the bootstrap token ID of the requester, or an empty string."""
         return self.user[len(BOOTSTRAP_USER_PREFIX) :] if self.user.startswith(BOOTSTRAP_USER_PREFIX) else ""
 
     @property
     def requested_node(self) -> str:
-        """The node that it wants to be, by its own words; empty when it wants to be none."""
+        """Returns the node that the request's subject names, or an empty string."""
         inside = parse_csr(self.pem)
         named = inside.common_names[0] if inside and inside.common_names else ""
         return named[len(NODE_USER_PREFIX) :] if named.startswith(NODE_USER_PREFIX) else ""
 
     @property
     def node(self) -> str:
-        """Empty when it was not sent by a node."""
+        """Returns the node that sent the request, or an empty string."""
         return self.user[len(NODE_USER_PREFIX) :] if self.user.startswith(NODE_USER_PREFIX) else ""
 
 
 @dataclass(frozen=True)
 class BootstrapExpectation:
-    """A node asks for its first certificate, with the token that was made for it."""
+    """Requirements for the first certificate of a node, requested with its bootstrap token."""
 
     node: str
     token_id: str
@@ -165,27 +167,27 @@ class BootstrapExpectation:
 
     def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]:
         if request.user != BOOTSTRAP_USER_PREFIX + self.token_id:
-            yield f"it comes from user {request.user!r} and not from the token that was made for node {self.node}"
+            yield f"the requester is user {request.user!r}, not the bootstrap token of node {self.node}"
         if self.group not in request.groups:
-            yield f"the user who sent it is not in group {self.group}"
+            yield f"the requester is not in group {self.group}"
         yield from client_objections(request, csr, self.node)
 
 
 @dataclass(frozen=True)
 class IdentityExpectation:
-    """A node asks for a certificate as the Azure identity that it joins by: its first, or because it has lost it."""
+    """Requirements for a certificate that a node requests with its Azure identity: the first, or a replacement."""
 
     node: str
     identity: str
 
     def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]:
         if request.user != self.identity:
-            yield f"it comes from user {request.user!r} and not from the identity of node {self.node}"
+            yield f"the requester is user {request.user!r}, not the identity of node {self.node}"
         yield from client_objections(request, csr, self.node)
 
 
 class CsrExpectation(Protocol):
-    """What a request must be like to be granted."""
+    """Requirements that a request must meet to be approved."""
 
     def objections(self, request: CertificateRequest, csr: CsrContents) -> Iterator[str]: ...
 
@@ -194,37 +196,37 @@ def check_csr(csr: dict[str, Any], expectation: CsrExpectation) -> CsrVerdict:
     request = CertificateRequest.read(csr)
     parsed = parse_csr(request.pem)
     if parsed is None:
-        return CsrVerdict(False, "It cannot be read as a request that is signed with its own key.")
+        return CsrVerdict(False, "It is not a valid request that is signed with its own key.")
     why = next(expectation.objections(request, parsed), "")
     return CsrVerdict(not why, why and f"{why[0].upper()}{why[1:]}.")
 
 
 def client_objections(request: CertificateRequest, csr: CsrContents, node: str) -> Iterator[str]:
-    """What holds for the one by which a node logs in."""
+    """Yields objections to a kubelet client certificate."""
     yield from common_objections(request, csr, node, CLIENT_SIGNER, "client auth")
     if csr.dns_names or csr.addresses or csr.other_names:
-        yield "it asks for names and addresses, and the certificate by which a node logs in has none"
+        yield "it requests alternative names, which a client certificate must not have"
 
 
 def common_objections(
     request: CertificateRequest, csr: CsrContents, node: str, signer: str, purpose: str
 ) -> Iterator[str]:
-    """What holds for every certificate of a node."""
+    """Yields objections that apply to every certificate of a node."""
     if request.signer != signer:
-        yield f"it is meant for signer {request.signer!r} and not for {signer}"
+        yield f"it requests signer {request.signer!r}, not {signer}"
     if csr.common_names != (NODE_USER_PREFIX + node,):
-        yield f"it asks to be {_listed(csr.common_names)}, and may only be {NODE_USER_PREFIX + node}"
+        yield f"it requests the name {_listed(csr.common_names)}; only {NODE_USER_PREFIX + node} is allowed"
     if csr.organizations != (NODES_GROUP,):
-        yield f"it asks for group {_listed(csr.organizations)}, and may only have {NODES_GROUP}"
+        yield f"it requests the group {_listed(csr.organizations)}; only {NODES_GROUP} is allowed"
     if csr.fields != 2:
-        yield "its subject says more than a name and a group"
+        yield "its subject contains more than a name and a group"
     if csr.extensions:
-        yield f"it asks for an extension ({csr.extensions[0]}), and a node needs none"
+        yield f"it requests the extension {csr.extensions[0]}; extensions are not allowed"
     if csr.weakness:
         yield csr.weakness
     usages = sorted(set(request.usages) - {SOMETIMES})
     if usages != sorted((ALWAYS, purpose)):
-        yield f"its usages are {_listed(request.usages)}, and should be {ALWAYS} and {purpose}"
+        yield f"its usages are {_listed(request.usages)}, but must be {ALWAYS} and {purpose}"
 
 
 def _message(conditions: dict[str, dict[str, Any]], kind: str, default: str) -> str:

@@ -1,4 +1,4 @@
-"""What nodes need to know of their cluster, read from its API server and from its ARM resource if it has one."""
+"""Facts of a cluster that its nodes need, read from its API server and from its ARM resource if it has one."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ class ClusterFacts:
     cluster_domain: str = "cluster.local"
     location: str = ""
     tenant_id: str = ""
-    aad: bool | None = None  # whether people and nodes may log in by Entra ID; None when only Azure could say
-    ranges: dict[str, str] = field(default_factory=dict)  # of addresses, as far as Azure says them: pods, services
+    aad: bool | None = (
+        None  # whether Entra ID authentication is enabled; None if unknown, because only Azure can tell
+    )
+    ranges: dict[str, str] = field(
+        default_factory=dict
+    )  # address ranges of pods and services, if Azure provides them
 
     @property
     def taken(self) -> dict[str, str]:
-        """Addresses that belong to the cluster, as far as is known, and what has them."""
+        """Returns the known addresses of the cluster and what uses them."""
         known = {network: f"the cluster's {what}" for network, what in self.ranges.items()}
         if "services" in self.ranges.values() or not self.dns_service_ip:
             return known
@@ -45,14 +49,14 @@ class ClusterFacts:
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> ClusterFacts:
-        """What a newer program has written beside is passed over."""
+        """Parses stored facts. Ignores keys that a newer release wrote."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in document.items() if name in known})
 
 
 @dataclass(frozen=True)
 class FactOverrides:
-    """What a person knows better: nodes may need another address than we do, and a cluster may not know its place."""
+    """Facts that the administrator set: another API server address for nodes, or the location of the cluster."""
 
     server_url: str = ""
     dns_service_ip: str = ""
@@ -80,12 +84,12 @@ async def read_facts(client: KubeClient, overrides: FactOverrides | None = None)
 
 
 def plain_version(text: str) -> str:
-    """`v1.34.4-vendor.1` is Kubernetes 1.34.4."""
+    """Returns the plain version, such as 1.34.4 of `v1.34.4-vendor.1`."""
     found = re.match(r"v?(\d+\.\d+\.\d+)", text)
     if not found:
         raise ClusterError(
             "kubernetes-version-unknown",
-            f"The API server says that it is of version {text!r}, which is none.",
+            f"The API server reports an invalid version: {text!r}.",
             "Check that the address is that of a Kubernetes API server.",
         )
     return found[1]
@@ -110,11 +114,14 @@ def _ranges(profile: KubeObject) -> dict[str, str]:
 
 
 async def _authorities(client: KubeClient, ours: str) -> str:
-    """The CA that we trust, and what the cluster adds to it: while a CA is replaced, nodes must know both."""
+    """Returns the CA that the service trusts and those that the cluster publishes:
+
+    during a CA rotation, nodes need both.
+    """
     try:
         published = (await client.find(ROOTS) or {}).get("data", {}).get("ca.crt", "")
     except ApiRefused:
-        published = ""  # not everybody may read it
+        published = ""  # the service may lack the permission
     known = [one.strip() for one in PEM.findall(ours)]
     return "\n".join(dict.fromkeys([*known, *PEM.findall(published)])) + "\n"
 
@@ -124,6 +131,6 @@ async def _dns(client: KubeClient) -> str:
     address = ((service or {}).get("spec") or {}).get("clusterIP", "")
     if address and address != "None":
         return str(address)
-    # By convention the API server is the first address of the services' range, and DNS the tenth.
+    # By convention the API server has the first address of the service range, and DNS the tenth.
     first = (await client.get(KUBERNETES))["spec"]["clusterIP"]
     return str(ipaddress.ip_address(first) + 9)

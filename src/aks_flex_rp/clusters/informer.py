@@ -1,4 +1,4 @@
-"""Informer for one kind of object: list, then watch, with retries; and a loop that runs a task periodically."""
+"""Informer for one kind of object: list, then watch, with retries. Also a loop that runs a task periodically."""
 
 from __future__ import annotations
 
@@ -19,62 +19,62 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Item = TypeVar("Item")
-LASTING = 5.0  # seconds after which a watch has worked, although it ended
+LASTING = 5.0  # seconds after which a watch counts as working
 
 
 class InformerHandler(Protocol):
     async def listed(self, items: list[KubeObject]) -> None:
-        """All there are. It comes first, and again whenever something may have been missed."""
+        """Handles the list of all objects. Called first, and again when events may have been missed."""
         ...
 
     async def changed(self, kind: str, item: KubeObject) -> None:
-        """One was ADDED, MODIFIED or DELETED."""
+        """Handles an event: one object was ADDED, MODIFIED or DELETED."""
         ...
 
 
 class Informer:
-    """Nothing is missed: what a reaction could not deal with comes again, with everything else there is."""
+    """Lists and watches objects. After an error in the handler, everything is listed again, so nothing is missed."""
 
-    def __init__(self, client: KubeClient, path: str, reaction: InformerHandler, selector: str = "") -> None:
+    def __init__(self, client: KubeClient, path: str, handler: InformerHandler, selector: str = "") -> None:
         self._client = client
         self._path = path
-        self._reaction = reaction
-        self._chosen = {"labelSelector": selector} if selector else {}  # which of them; all without it
-        self._version = ""  # up to which everything was dealt with; empty: list again
+        self._handler = handler
+        self._query = {"labelSelector": selector} if selector else {}  # all objects if empty
+        self._version = ""  # handled up to this version; empty: list again
 
     async def once(self) -> None:
-        """Until the server ends the watch, or something fails."""
+        """Lists and watches until the server ends the watch, or until an error."""
         try:
             if not self._version:
-                # From the server's cache, as the watch after it: a newer version than that can make the watch wait.
-                items, version = await self._client.list(self._path, resourceVersion="0", **self._chosen)
-                await self._reaction.listed(items)
+                # List from the server's cache, as the watch does: a newer version could make the watch wait.
+                items, version = await self._client.list(self._path, resourceVersion="0", **self._query)
+                await self._handler.listed(items)
                 self._version = version
-            async with aclosing(self._client.watch(self._path, self._version, **self._chosen)) as events:
+            async with aclosing(self._client.watch(self._path, self._version, **self._query)) as events:
                 async for kind, item in events:
                     await self._take(kind, item)
         except ApiRefused:
-            self._version = ""  # too old, or not known to this server
+            self._version = ""  # too old, or unknown to this server
             raise
 
     async def _take(self, kind: str, item: KubeObject) -> None:
-        self._version = ""  # in doubt, until it is dealt with
+        self._version = ""  # unknown until the event is handled
         if kind != "BOOKMARK":
-            await self._reaction.changed(kind, item)
+            await self._handler.changed(kind, item)
         self._version = item["metadata"]["resourceVersion"]
 
 
 async def run_periodically(what: str, once: Callable[[], Awaitable[None]], rest: float = 0.0) -> NoReturn:
-    """Again and again, `rest` seconds after each success, and after a failure sooner, but less and less often."""
+    """Runs `once` repeatedly, `rest` seconds after each success, and with backoff after a failure."""
     waits = backoff_delays()
     well = True
     while True:
         began = time.monotonic()
         try:
             await once()
-        except Exception as error:  # whatever it is, there is nothing better to do than to try again
+        except Exception as error:  # the task is retried after any error
             if well or time.monotonic() - began > LASTING:
-                log.warning("%s: tried again until it works: %s", what, error, exc_info=is_unexpected(error))
+                log.warning("%s: failed, retrying: %s", what, error, exc_info=is_unexpected(error))
             well = False
         else:
             well = True
@@ -84,17 +84,17 @@ async def run_periodically(what: str, once: Callable[[], Awaitable[None]], rest:
 
 
 async def handle_each(items: Iterable[Item], handle: Callable[[Item], Awaitable[None]]) -> None:
-    """Deal with all of them, and only then fail: one that cannot be dealt with does not keep the others waiting."""
+    """Handles all items, then raises the first error, so that one failing item does not block the others."""
     failure: Exception | None = None
     for item in items:
         try:
             await handle(item)
-        except Exception as error:  # told below
+        except Exception as error:  # raised below
             failure = failure or error
     if failure:
         raise failure
 
 
 def is_unexpected(error: Exception) -> bool:
-    """Worth a stack trace."""
+    """Returns whether the error should be logged with a stack trace."""
     return not isinstance(error, (FlexError, ApiRefused))

@@ -1,4 +1,4 @@
-"""Clusters managed by AKS: fetches the kubeconfig and the cluster's properties from Azure Resource Manager."""
+"""AKS clusters: gets the kubeconfig and the properties of the cluster from Azure Resource Manager."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ API_VERSION = "2025-05-01"
 
 
 class ArmReader(Protocol):
-    """The part of an ARM client that is needed here. It may block."""
+    """The part of an ARM client that is used here. It may block."""
 
     def get(self, path: str, api_version: str) -> dict[str, Any]: ...
 
@@ -26,7 +26,7 @@ class ArmReader(Protocol):
 
 
 class ManagedConnection:
-    """Asks Azure for the administrator's kubeconfig, each time anew: Azure may have replaced it."""
+    """Gets the admin kubeconfig from Azure, each time again because Azure may have rotated it."""
 
     renewable = True
 
@@ -48,19 +48,19 @@ class ManagedConnection:
         except (LookupError, TypeError, binascii.Error, UnicodeDecodeError):
             raise ClusterError(
                 "cluster-credential-missing",
-                f"Azure gave no kubeconfig for {self._id}.",
-                "The cluster must allow local accounts; else add it with a kubeconfig.",
+                f"Azure returned no kubeconfig for {self._id}.",
+                "Enable local accounts on the cluster, or add the cluster with a kubeconfig.",
             ) from None
 
 
 def open_client(connection: ClusterConnection, arm: ArmReader | None = None) -> KubeClient:
-    """Nothing is asked before the first request."""
+    """Creates a client. It does not connect before the first request."""
     if not isinstance(connection, ArmConnection):
         return KubeClient(FixedConnection(connection))
     if arm is None:
         raise ClusterError(
             "azure-not-configured",
-            f"{connection.resource_id} is reached by Azure, and this service has no Azure identity.",
-            "Give the service an identity that may read the cluster, or add the cluster with a kubeconfig.",
+            f"{connection.resource_id} is accessed through Azure, but the service has no Azure identity.",
+            "Configure an identity that may read the cluster, or add the cluster with a kubeconfig.",
         )
     return KubeClient(ManagedConnection(connection.resource_id, arm))

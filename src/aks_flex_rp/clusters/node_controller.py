@@ -1,5 +1,6 @@
-"""Node controller: observes the Nodes of a cluster, reports readiness and departures, and deletes Nodes whose
-resource was deleted and whose machine stayed away for the grace period.
+"""Node controller: observes the Nodes of a cluster and reports readiness and departures.
+
+Also deletes Nodes whose resource was deleted and whose machine was NotReady for the grace period.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 
 
 NODES = "/api/v1/nodes"
-REPEAT_SECONDS = 60.0  # after which the same is told again: the resource may be a new one
+REPEAT_SECONDS = 60.0  # after which an unchanged state is reported again: the resource may have been re-created
 
 
 class NodeObserver(Protocol):
-    """Who is told of every Node that the watch sees, and has not left."""
+    """Receives every Node that the watch reports, except those that left."""
 
     def saw(self, node: KubeObject) -> None: ...
 
@@ -31,15 +32,15 @@ class NodeObserver(Protocol):
 
 class NodeController:
     def __init__(
-        self, cluster: str, client: KubeClient, handler: ClusterEventHandler, *onlookers: NodeObserver
+        self, cluster: str, client: KubeClient, handler: ClusterEventHandler, *observers: NodeObserver
     ) -> None:
         self._cluster = cluster
         self._client = client
         self._handler = handler
-        self._onlookers = onlookers
+        self._observers = observers
         self._names: set[str] = set()
-        self._known: dict[str, tuple[Any, ...]] = {}  # of every flex node, what was last told
-        self._reported: dict[str, float] = {}  # and when
+        self._known: dict[str, tuple[Any, ...]] = {}  # last reported state of every flex node
+        self._reported: dict[str, float] = {}  # time of that report
 
     async def listed(self, items: list[KubeObject]) -> None:
         names = frozenset(item["metadata"]["name"] for item in items)
@@ -54,24 +55,25 @@ class NodeController:
             await self._gone(name)
         elif has_left(item):
             metadata = item["metadata"]
-            # Only as we saw it: a machine that comes back just now takes its last word back, and stays.
+            # Only this version of the Node: if the machine rejoins now, it removes its annotation and the Node is
+            # kept.
             await self._client.delete(
                 f"{NODES}/{name}", {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             )
         else:
             self._names.add(name)
-            for onlooker in self._onlookers:
-                onlooker.saw(item)
+            for observer in self._observers:
+                observer.saw(item)
             if ready := readiness(item):
                 await self._report(name, ready)
 
     async def _report(self, name: str, ready: dict[str, Any]) -> None:
-        news, now = reported_fields(ready), time.monotonic()
-        if self._known.get(name) == news and now - self._reported[name] < REPEAT_SECONDS:
+        fields, now = reported_fields(ready), time.monotonic()
+        if self._known.get(name) == fields and now - self._reported[name] < REPEAT_SECONDS:
             return
         if await self._handler.is_flex_node(self._cluster, name):
             await self._handler.on_node_observed(self._cluster, name, ready)
-            self._known[name], self._reported[name] = news, now
+            self._known[name], self._reported[name] = fields, now
 
     async def _gone(self, name: str) -> None:
         if await self._handler.is_flex_node(self._cluster, name):
@@ -80,25 +82,25 @@ class NodeController:
 
     def _forget(self, name: str) -> None:
         self._names.discard(name)
-        for onlooker in self._onlookers:
-            onlooker.gone(name)
+        for observer in self._observers:
+            observer.gone(name)
         self._known.pop(name, None)
         self._reported.pop(name, None)
 
 
 def has_left(node: KubeObject) -> bool:
-    """By its own last word, after it let no more pods come."""
+    """Returns whether the node reported that it left, after cordoning itself."""
     return LEFT_ANNOTATION in (node["metadata"].get("annotations") or {}) and bool(
         node.get("spec", {}).get("unschedulable")
     )
 
 
 async def name_conflict(client: KubeClient, name: str) -> str:
-    """Why no flex node may have this name; empty when it may, also because it has it already and comes back."""
+    """Returns why no flex node may use this name, or an empty string if it may. A rejoining flex node may."""
     node = await client.find(f"{NODES}/{name}")
     if node is None or is_flex_node(node):
         return ""
-    return f"The cluster has a Node {name} that is not a flex node."
+    return f"The cluster already has a Node {name} that is not a flex node."
 
 
 def is_flex_node(node: KubeObject) -> bool:
@@ -113,7 +115,7 @@ def ready_condition(node: KubeObject) -> dict[str, Any] | None:
 
 
 def readiness(node: KubeObject) -> dict[str, Any]:
-    """Its Ready condition with its kubelet's version; empty when it has not said anything yet."""
+    """Returns the Ready condition with the kubelet's version, or an empty dict if there is none yet."""
     ready = ready_condition(node)
     if not ready:
         return {}
@@ -121,11 +123,11 @@ def readiness(node: KubeObject) -> dict[str, Any]:
 
 
 def reported_fields(ready: dict[str, Any]) -> tuple[Any, ...]:
-    """What differs when something has changed, and not at every heartbeat."""
+    """Returns the fields whose change is reported, without the heartbeat time."""
     return ready["status"], ready.get("reason"), ready["kubeletVersion"]
 
 
-LOST_AFTER_SECONDS = 3600.0  # seconds
+LOST_AFTER_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
 
@@ -151,24 +153,31 @@ class LostNodeCollector:
         self._not_ready.discard(name)
 
     async def tidy(self) -> None:
-        """From time to time, since no event tells that a grace is over."""
-        await handle_each(list(self._not_ready), self._look)
+        """Deletes lost Nodes whose grace period is over, which no event reports."""
+        await handle_each(list(self._not_ready), self._check)
 
-    async def _look(self, name: str) -> None:
+    async def _check(self, name: str) -> None:
         deleted = await self._handler.deletion_time(self._cluster, name)
         if deleted is None or time.time() - deleted < self._gone_after:
             return
         node = await self._client.find(f"{NODES}/{name}")
         if node is None or not is_flex_node(node) or not self._is_lost(node, deleted):
             return
-        # Only as we saw it: one that becomes Ready just now stays.
+        # Only this version of the Node: one that becomes Ready now is kept.
         seen = {key: node["metadata"][key] for key in ("uid", "resourceVersion")}
         if await self._client.delete(f"{NODES}/{name}", seen):
-            log.info("%s: the Node %s was deleted: its resource and its machine are gone.", self._cluster, name)
+            log.info(
+                "%s: deleted the Node %s: its resource was deleted and its machine does not respond.",
+                self._cluster,
+                name,
+            )
             await self._handler.on_node_removed(self._cluster, name)
 
     def _is_lost(self, node: KubeObject, deleted: float) -> bool:
-        """Not for one that came after the deletion, which never was that resource's."""
+        """Returns whether the Node has been NotReady for the grace period.
+
+        A Node created after the deletion is not lost.
+        """
         if parse_utc(node["metadata"]["creationTimestamp"]).timestamp() > deleted:
             return False
         since = not_ready_since(node)
@@ -176,7 +185,7 @@ class LostNodeCollector:
 
 
 def not_ready_since(node: KubeObject) -> float | None:
-    """None while it is Ready. One that never said a word has not been Ready from the beginning."""
+    """Returns since when the Node is NotReady, or None if it is Ready. Without a condition, since its creation."""
     ready = ready_condition(node) or {}
     if ready.get("status") == "True":
         return None

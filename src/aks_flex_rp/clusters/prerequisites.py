@@ -1,8 +1,8 @@
-"""Objects and permissions that a cluster needs for flex nodes: RBAC bindings and the admission policy, applied and
-checked, and the permissions of the service itself.
+"""Objects and permissions that a cluster needs for flex nodes.
 
-The policy makes tokens single-use where another approver would be faster: only this service may approve the requests
-of flex nodes.
+RBAC bindings and the admission policy are applied and checked, and so are the permissions of the service. The
+policy makes tokens single-use where another approver would be faster: only this service may approve the requests of
+flex nodes.
 """
 
 from __future__ import annotations
@@ -91,18 +91,16 @@ REQUIRED_PERMISSIONS = (
 
 
 async def check_permissions(client: KubeClient) -> list[Finding]:
-    """One finding when all is well, and one for each that is missing."""
+    """Returns one finding if all permissions are granted, or one per missing permission."""
     answers = await asyncio.gather(*(client.request("POST", REVIEWS, one.review()) for one in REQUIRED_PERMISSIONS))
     missing = [
         one for one, answer in zip(REQUIRED_PERMISSIONS, answers, strict=True) if not answer["status"]["allowed"]
     ]
     if not missing:
         return [
-            Finding(
-                "ok", "permissions", f"This service may do all of the {len(REQUIRED_PERMISSIONS)} things it needs."
-            )
+            Finding("ok", "permissions", f"The service has all {len(REQUIRED_PERMISSIONS)} required permissions.")
         ]
-    return [Finding("problem", f"permission to {one}", "This service does not have it.") for one in missing]
+    return [Finding("problem", f"permission to {one}", "The service does not have it.") for one in missing]
 
 
 RBAC = "rbac.authorization.k8s.io"
@@ -110,12 +108,16 @@ BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
 POLICY = "aks-flex-node-single-use"
-APPROVER_GROUPS = {"system:bootstrappers", "system:authenticated", TOKEN_GROUP}  # whom no other approver should trust
+APPROVER_GROUPS = {
+    "system:bootstrappers",
+    "system:authenticated",
+    TOKEN_GROUP,
+}  # groups whose requests no other approver should approve
 
 
 @dataclass(frozen=True)
 class RequiredObject:
-    """An object that must be there, just so."""
+    """An object that must exist with this content."""
 
     collection: str
     body: KubeObject
@@ -147,8 +149,11 @@ ROLE_BINDINGS = (
 
 
 def policies(user: str) -> tuple[RequiredObject, ...]:
-    """Who asks with our tokens asks for a kubelet's certificate, and only `user` may approve it."""
-    group, approver = json.dumps(TOKEN_GROUP), json.dumps(user)  # JSON's strings are CEL's, too
+    """Returns the admission policy:
+
+    tokens may only request kubelet certificates, and only `user` may approve them.
+    """
+    group, approver = json.dumps(TOKEN_GROUP), json.dumps(user)  # JSON strings are valid CEL strings
     approved = (
         'has({0}.status) && has({0}.status.conditions) && {0}.status.conditions.exists(c, c.type == "Approved")'
     )
@@ -206,14 +211,14 @@ def _admission(plural: str, kind: str, spec: KubeObject) -> RequiredObject:
 
 
 async def whoami(client: KubeClient) -> str:
-    """As whom the cluster knows us."""
+    """Returns the user name of the service in the cluster."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
     return str(answer["status"]["userInfo"]["username"])
 
 
 async def knows_policies(client: KubeClient) -> bool:
-    """From Kubernetes 1.30 on."""
+    """Returns whether the cluster supports ValidatingAdmissionPolicy, as Kubernetes 1.30 and later do."""
     resources = (await client.get(ADMISSION)).get("resources") or []
     return any(one["name"] == "validatingadmissionpolicies" for one in resources)
 
@@ -223,38 +228,37 @@ async def required_objects(client: KubeClient) -> tuple[RequiredObject, ...]:
 
 
 async def ensure_objects(client: KubeClient) -> None:
-    """Make them so, whoever has changed them."""
+    """Applies the required objects and overwrites other changes."""
     for one in await required_objects(client):
         await client.apply(one.path, one.body)
 
 
 async def check_cluster(client: KubeClient) -> list[Finding]:
-    """What is there, what is not as it should be, and what a person should know of."""
+    """Checks the required objects and permissions, and warns about other approvers."""
     findings = [await _compared(client, one) for one in await required_objects(client)]
     if not await knows_policies(client):
         findings.append(
             Finding(
                 "warning",
                 "ValidatingAdmissionPolicy",
-                "This cluster is older than 1.30 and has none: an approver that is faster than this service is "
-                "noticed after the fact only.",
+                "Not supported before Kubernetes 1.30. An approval by another approver is only detected afterwards.",
             )
         )
     return [*findings, *await _other_approvers(client), *await check_permissions(client)]
 
 
 async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
-    """The API server itself says whether applying would change anything: it knows its defaults."""
+    """Compares an object by a dry-run apply, because the API server adds its defaults."""
     there = await client.find(one.path)
     if there is None:
-        return Finding("problem", one.title, "It is missing.")
+        return Finding("problem", one.title, "The object does not exist.")
     try:
         applied = await client.apply(one.path, one.body, dry=True)
     except ApiRefused as refusal:
-        return Finding("problem", one.title, f"It differs and cannot be put right: {refusal.message}")
+        return Finding("problem", one.title, f"The object differs and cannot be corrected: {refusal.message}")
     if _essence(there) != _essence(applied):
-        return Finding("problem", one.title, "It differs from what is needed.")
-    return Finding("ok", one.title, "It is there.")
+        return Finding("problem", one.title, "The object differs from the required one.")
+    return Finding("ok", one.title, "The object exists.")
 
 
 def _essence(document: KubeObject) -> dict[str, Any]:
@@ -262,15 +266,15 @@ def _essence(document: KubeObject) -> dict[str, Any]:
 
 
 async def _other_approvers(client: KubeClient) -> list[Finding]:
-    """Bindings by which the cluster's own approver would approve what only we should."""
+    """Finds bindings that let the cluster's own approver approve requests that only this service should approve."""
     bindings, _ = await client.list(BINDINGS)
     found = []
     for binding in bindings:
         groups = {one["name"] for one in binding.get("subjects") or [] if one["kind"] == "Group"} & APPROVER_GROUPS
         if binding["roleRef"]["name"] == f"{SIGNING}:nodeclient" and groups:
             why = (
-                f"By it the cluster approves requests of {', '.join(sorted(groups))} by itself. "
-                f"For flex nodes the policy {POLICY} prevents that; if nobody else needs the binding, take it away."
+                f"It lets the cluster approve requests of {', '.join(sorted(groups))} automatically. "
+                f"For flex nodes the policy {POLICY} prevents that. Delete the binding if nothing else needs it."
             )
             found.append(Finding("warning", f"ClusterRoleBinding {binding['metadata']['name']}", why))
     return found

@@ -1,4 +1,4 @@
-"""Taint controller: brings the taints of a cluster's Nodes in line with their resources."""
+"""Taint controller: reconciles the taints of a cluster's Nodes with their resources."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.event_handler import ClusterEventHandler
     from aks_flex_rp.clusters.taints import DesiredTaints
 
-ATTEMPTS = 5  # at a Node that others are writing, too
+ATTEMPTS = 5  # on conflicts with other writers of the Node
 
 log = logging.getLogger(__name__)
 
 
 class TaintController:
-    """Of one cluster. It is told of Nodes by the watch, and of what is wanted by the store."""
+    """Reconciles the taints of one cluster's Nodes. Informed by the watch on Nodes and by changes of resources."""
 
     def __init__(self, cluster: str, client: KubeClient, handler: ClusterEventHandler) -> None:
         self._cluster = cluster
         self._client = client
         self._handler = handler
-        self._seen: dict[str, tuple[str, str | None]] = {}  # of every flex node, which Node it is and its mark
+        self._seen: dict[str, tuple[str, str | None]] = {}  # UID and taints annotation of every flex node
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
 
@@ -42,18 +42,18 @@ class TaintController:
         self._seen.pop(name, None)
 
     def mark_due(self, name: str | None) -> None:
-        """What is wanted of this node may have changed; None for any node."""
+        """Marks a node for reconciliation, because its desired taints may have changed. None means all nodes."""
         self._due |= dict.fromkeys(self._seen if name is None else [name])
         self._wake.set()
 
     async def run(self) -> None:
-        """Bring those that are due, as soon as there are any, until something fails."""
+        """Reconciles due nodes as they arrive, until an error."""
         while True:
             await self._wake.wait()
             await self.reconcile_due()
 
     async def reconcile_due(self) -> None:
-        """What fails is due again."""
+        """Reconciles all due nodes. A node that fails stays due."""
         self._wake.clear()
         due, self._due = self._due, {}
         await handle_each(due, self._try)
@@ -67,7 +67,7 @@ class TaintController:
 
     async def _reconcile(self, name: str) -> None:
         if name not in self._seen:
-            return  # when it comes into the cluster, the watch tells
+            return  # the watch reports it when its Node is created
         taints = await self._handler.desired_taints(self._cluster, name)
         if taints is None or not self._may_differ(name, taints):
             return
@@ -81,19 +81,22 @@ class TaintController:
             except ApiRefused as refusal:
                 if refusal.status == 409:
                     continue
-                if refusal.status in {403, 422}:  # for a person to put right; trying again does not help
-                    log.warning("%s: taints of %s cannot be changed: %s", self._cluster, name, refusal.message)
+                if refusal.status in {403, 422}:  # needs an administrator, so a retry does not help
+                    log.warning("%s: cannot change the taints of node %s: %s", self._cluster, name, refusal.message)
                     return
                 raise
-            log.info("%s: %s has the taints that are wanted.", self._cluster, name)
+            log.info("%s: applied the taints of node %s.", self._cluster, name)
             return
         self.mark_due(name)
 
     def _may_differ(self, name: str, taints: DesiredTaints) -> bool:
-        """By what was last seen of the Node: most nodes have no taints, and need not be asked for."""
-        mark = self._seen[name][1]
+        """Returns whether the taints may differ, from the last seen annotation.
+
+        Most nodes have none and need no read.
+        """
+        annotation = self._seen[name][1]
         return (
             bool(taints.desired or taints.former)
-            if mark is None
-            else mark != taints_annotation(taints.by_key().values())
+            if annotation is None
+            else annotation != taints_annotation(taints.by_key().values())
         )

@@ -1,7 +1,7 @@
-"""Computes the taints of Nodes: a kubelet sets them only when it registers and may not change them later.
+"""Computes the taints of Nodes. A kubelet sets them only when it registers and may not change them later.
 
 Taints are applied when the desired ones change and when a Node is new. An annotation on the Node records which taints
-were applied; since a node can write it, it counts only for taints that the resource once had.
+were applied. Because a node can write it, it counts only for taints that the resource once had.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ TAINTS_ANNOTATION = "flex.aks.azure.com/taints"  # on a Node
 CLUSTER_TAINT_PREFIXES = (
     "node.kubernetes.io/",
     "node.cloudprovider.kubernetes.io/",
-)  # are put there and taken by the cluster
+)  # managed by the cluster
 
 
 @dataclass(frozen=True)
 class DesiredTaints:
-    """What a node should have, and what it once should have had."""
+    """The desired taints of a node, and those of earlier configurations."""
 
     desired: tuple[KubeObject, ...] = ()
     former: frozenset[TaintKey] = frozenset()
 
     def by_key(self) -> dict[TaintKey, KubeObject]:
-        """The wanted ones that are ours to bring."""
+        """Returns the desired taints that the service manages."""
         return {taint_key(one): one for one in self.desired if not one["key"].startswith(CLUSTER_TAINT_PREFIXES)}
 
 
@@ -40,18 +40,18 @@ def taint_key(taint: KubeObject) -> TaintKey:
 
 
 def taint_patch(node: KubeObject, taints: DesiredTaints) -> KubeObject | None:
-    """What brings a Node's taints in line; None when there is nothing to do."""
+    """Returns the patch that makes the Node's taints match, or None if they match."""
     desired = taints.by_key()
-    brought, mark = _brought(node), taints_annotation(desired.values())
+    applied, mark = _applied_keys(node), taints_annotation(desired.values())
     if applied_taints(node) == mark:
         return None
-    # Without a mark it is a new Node, and may have registered with what was wanted earlier.
-    removable = taints.former if brought is None else taints.former & brought
+    # A Node without the annotation is new, and may have registered with an earlier configuration.
+    removable = taints.former if applied is None else taints.former & applied
     before: list[KubeObject] = node.get("spec", {}).get("taints") or []
-    after = [one for one in before if _stays(one, desired, removable)]
+    after = [one for one in before if _is_kept(one, desired, removable)]
     there = {taint_key(one) for one in after}
     after += [one for where, one in desired.items() if where not in there]
-    if brought is None and not desired and after == before:
+    if applied is None and not desired and after == before:
         return None
     version = node["metadata"]["resourceVersion"]
     return {
@@ -60,8 +60,8 @@ def taint_patch(node: KubeObject, taints: DesiredTaints) -> KubeObject | None:
     }
 
 
-def _stays(taint: KubeObject, desired: dict[TaintKey, KubeObject], removable: frozenset[TaintKey]) -> bool:
-    """One that is wanted with another value goes, and comes back with it."""
+def _is_kept(taint: KubeObject, desired: dict[TaintKey, KubeObject], removable: frozenset[TaintKey]) -> bool:
+    """Returns whether a taint is kept. A desired taint with another value is replaced."""
     if taint["key"].startswith(CLUSTER_TAINT_PREFIXES):
         return True
     new = desired.get(taint_key(taint))
@@ -73,12 +73,15 @@ def taints_annotation(taints: Iterable[KubeObject]) -> str:
 
 
 def applied_taints(node: KubeObject) -> str | None:
-    note: str | None = (node["metadata"].get("annotations") or {}).get(TAINTS_ANNOTATION)
-    return note
+    annotation: str | None = (node["metadata"].get("annotations") or {}).get(TAINTS_ANNOTATION)
+    return annotation
 
 
-def _brought(node: KubeObject) -> frozenset[TaintKey] | None:
-    """None when nothing stands there, or nothing that we have written: a machine may write on its own Node."""
+def _applied_keys(node: KubeObject) -> frozenset[TaintKey] | None:
+    """Returns the applied taints, or None if the annotation is missing or invalid:
+
+    a machine can write to its Node.
+    """
     try:
         return frozenset(taint_key(one) for one in json.loads(applied_taints(node) or ""))
     except (ValueError, TypeError, KeyError, RecursionError):

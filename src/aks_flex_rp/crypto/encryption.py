@@ -1,8 +1,7 @@
 """Encryption of secrets at rest with AES-256-GCM, and the key file.
 
-A sealed value names its key and is bound to its context (the record it belongs to), so that a secret cannot be
-moved to
-another record. There may be several keys: the newest one encrypts, all of them decrypt.
+A sealed value names its key and is bound to its context (the record it belongs to), so that a secret cannot be moved
+to another record. There may be several keys: the newest one encrypts, all of them decrypt.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ if TYPE_CHECKING:
 
 KEYS_VARIABLE = "AKS_FLEX_RP_KEYS"
 KEY_BYTES = 32
-SEAL_FORMAT = b"\x01"  # says how the rest is to be read, should it ever be another way
+SEAL_FORMAT = b"\x01"  # format version of a sealed value
 ID_BYTES = 8
-NONCE_BYTES = 12  # random: safe for four thousand million seals by one key
+NONCE_BYTES = 12  # random: safe for four billion values per key
 KEY_FILE_HEADER = (
-    "# Keys of aks-flex-rp, the newest first: it seals, and all of them open. Losing one loses what it sealed.\n"
+    "# Keys of aks-flex-rp, newest first. The first key encrypts, all keys decrypt. Losing a key loses its data.\n"
 )
 
 
 class Sealer:
     def __init__(self, keys: Sequence[bytes], source: str) -> None:
-        """The newest key first; `source` is what people are told about where the keys are from."""
+        """Creates a sealer from keys, newest first. `source` describes their origin in messages."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow to import
 
         self._ciphers: dict[bytes, AESGCM] = {key_id(key): AESGCM(key) for key in keys}
@@ -56,21 +55,24 @@ class Sealer:
         start, rest = _split(data)
         cipher = self._ciphers.get(start[len(SEAL_FORMAT) :])
         if cipher is None or start[: len(SEAL_FORMAT)] != SEAL_FORMAT:
-            raise self._unopened(context, "was sealed with a key that is not there")
+            raise self._unopened(context, "was encrypted with a key that is not available")
         try:
             return cipher.decrypt(rest[:NONCE_BYTES], rest[NONCE_BYTES:], start + context.encode())
         except (InvalidTag, ValueError) as error:
-            raise self._unopened(context, "is damaged, or belongs to another record") from error
+            raise self._unopened(context, "is corrupt, or belongs to another record") from error
 
     def is_current(self, data: bytes) -> bool:
-        """Whether the newest key sealed it; what an older one sealed is to be sealed anew before that key goes."""
+        """Returns whether the newest key encrypted it.
+
+        Older values must be re-encrypted before their key is removed.
+        """
         return _split(data)[0] == SEAL_FORMAT + self._newest
 
     def _unopened(self, context: str, why: str) -> ConfigError:
         return ConfigError(
             "decryption-failed",
-            f"What is stored for {context} cannot be opened with the keys from {self._source}: it {why}.",
-            "Put back the key that it was sealed with, as one more line; or write the record anew.",
+            f"Cannot decrypt the stored {context} with the keys from {self._source}: the value {why}.",
+            "Restore the missing key as an additional line of the key file, or write the record again.",
         )
 
 
@@ -80,18 +82,18 @@ def _split(data: bytes) -> tuple[bytes, bytes]:
 
 
 def key_id(key: bytes) -> bytes:
-    """By which a key is known without being shown."""
+    """Returns the ID of a key, which does not reveal the key."""
     return hashlib.sha256(b"aks-flex-rp key " + key).digest()[:ID_BYTES]
 
 
 def open_sealer_keys(file: Path | None, env: Mapping[str, str]) -> Sealer:
-    """The keys of the environment, then those of the file, which is made when there are none at all."""
+    """Loads the keys of the environment, then those of the file. Creates the file if there are no keys."""
     from_environment = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
     if file is None and not from_environment:
         raise ConfigError(
             "encryption-keys-missing",
-            "There is no key to encrypt secrets with.",
-            f"Name a file for it, or set {KEYS_VARIABLE}.",
+            "No encryption key is configured.",
+            f"Configure a key file, or set {KEYS_VARIABLE}.",
         )
     if file is None:
         return Sealer(from_environment, KEYS_VARIABLE)
@@ -103,7 +105,7 @@ def open_sealer_keys(file: Path | None, env: Mapping[str, str]) -> Sealer:
 
 
 def prepend_key(file: Path) -> None:
-    """A new key, which seals from now on; what is there still opens."""
+    """Adds a new key, which encrypts from now on. Existing keys still decrypt."""
     private_files.write(file, _text([_new_key(), *(_read(file) if file.exists() else [])]))
 
 
@@ -120,7 +122,7 @@ def _read(file: Path) -> list[bytes]:
     keys = _parsed(private_files.read(file).decode(errors="replace"), str(file))
     if not keys:
         raise ConfigError(
-            "encryption-keys-invalid", f"There is no key in {file}.", "Put back the file from a backup, or remove it."
+            "encryption-keys-invalid", f"{file} contains no key.", "Restore the file from a backup, or delete it."
         )
     return keys
 
@@ -131,7 +133,7 @@ def _parsed(text: str, source: str) -> list[bytes]:
 
 
 def _key(text: str, number: int, source: str) -> bytes:
-    """A line's key. No message shows what the line says."""
+    """Parses the key of a line. Messages never contain the line."""
     try:
         key = base64.b64decode(text, altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
@@ -140,20 +142,20 @@ def _key(text: str, number: int, source: str) -> bytes:
         return key
     raise ConfigError(
         "encryption-keys-invalid",
-        f"Line {number} of {source} is no key: it must be {KEY_BYTES} bytes in URL-safe base64.",
-        "Put back the line from a backup. To begin anew: `openssl rand -base64 32 | tr +/ -_`.",
+        f"Line {number} of {source} is not a valid key: it must be {KEY_BYTES} bytes in URL-safe base64.",
+        "Restore the line from a backup. To create a new key: `openssl rand -base64 32 | tr +/ -_`.",
     )
 
 
 @dataclass(frozen=True)
 class KeyInfo:
-    id: str  # by which it is known without being shown
+    id: str  # identifies the key without revealing it
     source: str
     line: str = field(repr=False)
 
 
 def list_keys(file: Path, env: Mapping[str, str]) -> list[KeyInfo]:
-    """The newest first, as the service itself has them; none is made here."""
+    """Lists the keys, newest first, in the order that the service uses. Creates none."""
     from_environment = list(_keys(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE))
     if file.exists():
         from_environment += _keys(private_files.read(file).decode(errors="replace"), str(file))
@@ -171,18 +173,18 @@ def _id(line: str) -> str:
     try:
         return key_id(base64.b64decode(line, altchars=b"-_", validate=True)).hex()
     except ValueError:
-        return "invalid"  # the service says more, and does not start
+        return "invalid"  # the service reports the error and does not start
 
 
 def create_key(file: Path, env: Mapping[str, str]) -> str:
-    """A new key, which seals from the next start on; its id."""
+    """Creates a key, which encrypts after the next start, and returns its ID."""
     if env.get(KEYS_VARIABLE):
         raise ConfigError(
             "encryption-keys-in-environment",
-            f"The newest key is the first of {KEYS_VARIABLE}, and a file cannot come before it.",
-            "Put a new one first there: `openssl rand -base64 32 | tr +/ -_`, a comma, and what it holds now.",
+            f"The newest key is the first one in {KEYS_VARIABLE}, which takes precedence over the key file.",
+            "Prepend a new key and a comma to its value: `openssl rand -base64 32 | tr +/ -_`.",
         )
-    open_sealer_keys(file, env)  # what is there must be whole, or it would be lost for good
+    open_sealer_keys(file, env)  # validates the existing keys before the file is replaced
     prepend_key(file)
     keep_owner(file)
     return list_keys(file, env)[0].id
@@ -195,12 +197,12 @@ def remove_keys(file: Path, ids: Set[str]) -> None:
 
 
 def keep_owner(file: Path) -> None:
-    """What root writes into another's directory belongs to whom the directory belongs to."""
+    """Gives a file that root wrote the owner of its directory."""
     if os.geteuid() == 0:
         owner = file.parent.stat()
         os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def sealing_key_id(data: bytes) -> str:
-    """The id of the key that sealed it."""
+    """Returns the ID of the key that encrypted the value."""
     return data[len(SEAL_FORMAT) : len(SEAL_FORMAT) + ID_BYTES].hex()

@@ -1,8 +1,8 @@
 """Private CA of a service on one machine, and the server certificate that it signs.
 
-Key and certificate are in one file each. The CA is valid for ten years; the server certificate for one year, and is
-renewed when a third of that is left or its names change. Machines pin the CA in their config URL, so it must not
-change while URLs are in use.
+Key and certificate are in one file each. The CA is valid for ten years. The server certificate is valid for one year
+and is renewed when a third of that is left or its names change. Machines pin the CA in their config URL, so it must
+not change while URLs are in use.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 SERVER_LIFETIME = timedelta(days=365)
-BACKDATED = timedelta(hours=1)  # clocks at the edge are often late
+BACKDATED = timedelta(hours=1)  # for machines whose clocks are late
 COMMON_NAME_LIMIT = 64
 
 
 @dataclass(frozen=True)
 class PrivateCa:
-    """What a service serves with that was given no files."""
+    """Certificate source of a service without configured certificate files."""
 
     directory: Path
-    names: tuple[str, ...]  # host names and addresses, by which machines reach it
+    names: tuple[str, ...]  # host names and addresses of the service
 
     @property
     def authority_file(self) -> Path:
@@ -50,11 +50,11 @@ class PrivateCa:
 
     @property
     def public_file(self) -> Path:
-        """The authority's certificate alone, for people and clients."""
+        """Returns the file with only the CA certificate, for clients."""
         return self.directory / "ca.crt"
 
     def current(self, now: float) -> CertificateChain:
-        """Authority and certificate, each made when it is not there or not good any more."""
+        """Returns the server certificate. Creates or renews the CA and the certificate if needed."""
         authority = self._authority(now)
         server = self._stored_chain()
         if server is None or not is_current(server, authority, self.names, now):
@@ -72,7 +72,7 @@ class PrivateCa:
         return authority
 
     def _stored_chain(self) -> CertificateChain | None:
-        """What a crash or a person left in its place and cannot be read is made anew."""
+        """Returns the stored certificate, or None if it is missing or unreadable, so that it is created again."""
         with suppress(ConfigError):
             return _read(self.server_file)
         return None
@@ -84,7 +84,7 @@ def _read(file: Path) -> CertificateChain:
 
 
 def is_current(server: CertificateChain, authority: CertificateChain, names: tuple[str, ...], now: float) -> bool:
-    """Whether it is for these names, hangs from this authority, and has more than a third of its time left."""
+    """Returns whether the certificate has these names, is signed by this CA, and has a third of its lifetime left."""
     certificate = server.certificates[0]
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     fresh = datetime.fromtimestamp(now, timezone.utc) < end - (end - start) / 3
@@ -93,7 +93,7 @@ def is_current(server: CertificateChain, authority: CertificateChain, names: tup
 
 def create_ca(now: float) -> CertificateChain:
     key = ec.generate_private_key(ec.SECP256R1())
-    # With the time in its name, an authority that was made anew is never taken for the one before it.
+    # The time in the name distinguishes a new CA from the one before.
     name = x509_builder.distinguished_name(f"aks-flex-rp CA {int(now)}")
     period = x509_builder.validity_period(AUTHORITY_LIFETIME, BACKDATED, now)
     builder = x509_builder.authority_builder(name, key.public_key(), period, path_length=0, digital_signature=False)
@@ -101,9 +101,9 @@ def create_ca(now: float) -> CertificateChain:
 
 
 def sign_server_certificate(authority: CertificateChain, names: tuple[str, ...], now: float) -> CertificateChain:
-    """A certificate for these names, with its authority behind it, where a machine finds what its pin names."""
+    """Signs a certificate for these names. The chain includes the CA, which machines compare with their pin."""
     signer, above = authority.key, authority.certificates[0]
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101 - made above
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)  # noqa: S101 - created by create_ca
     key = ec.generate_private_key(ec.SECP256R1())
     common = names[0] if len(names[0]) <= COMMON_NAME_LIMIT else "aks-flex-rp"
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
@@ -130,8 +130,8 @@ def _general_name(name: str) -> x509.GeneralName:
     except ValueError as error:
         raise ConfigError(
             "tls-name-invalid",
-            f"{name!r} is neither a host name nor an address.",
-            "Give the names by which machines reach this service.",
+            f"{name!r} is neither a host name nor an IP address.",
+            "Set the names by which machines reach this service.",
         ) from error
 
 

@@ -1,6 +1,4 @@
-"""Server certificates: parsing and checking a chain, loading it from files, and the SSLContext that serves it and is
-reloaded in place.
-"""
+"""Server certificates: parsing and checking a chain, loading it from files, and the reloadable SSLContext."""
 
 from __future__ import annotations
 
@@ -34,26 +32,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CertificateChain:
-    """A key, its certificate, and those that vouch for it, up to the authority where that is included."""
+    """A private key with its certificate and the CA certificates of the chain."""
 
     key: PrivateKeyTypes = field(repr=False)
     certificates: tuple[x509.Certificate, ...]
 
     @property
     def pem(self) -> bytes:
-        """All of it in one text, the key first: a secret."""
+        """Returns key and certificates in one PEM text, key first. It is a secret."""
         key = self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         return key + b"".join(each.public_bytes(Encoding.PEM) for each in self.certificates)
 
     @property
     def pin(self) -> str:
-        """Of the authority, for machines that do not know it; empty when the chain does not include it."""
+        """Returns the pin of the CA for machines that do not trust it yet, or an empty string if it is not
+        included.
+        """
         last = self.certificates[-1]
         return certificate_pin(last) if last.issuer == last.subject and _is_authority(last) else ""
 
 
 def certificate_pin(certificate: x509.Certificate) -> str:
-    """By which a configuration URL says whom to trust: the SHA-256 of the certificate."""
+    """Returns the SHA-256 of the certificate, which a config URL contains as pin."""
     return hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
 
 
@@ -65,30 +65,30 @@ def _is_authority(certificate: x509.Certificate) -> bool:
 
 
 def parse_chain(certificates: bytes, key: bytes, names: tuple[str, str]) -> CertificateChain:
-    """From PEM; `names` are those of the two files, for messages."""
+    """Parses a chain from PEM. `names` are the names of the two files, for messages."""
     return CertificateChain(_key(key, names[1]), _certificates(certificates, names[0]))
 
 
 def check_chain(chain: CertificateChain, names: tuple[str, str], now: float) -> None:
-    """Raise when a server with these could not be spoken to."""
+    """Raises an error if clients could not connect to a server with this chain."""
     first, moment = chain.certificates[0], datetime.fromtimestamp(now, timezone.utc)
     if _public(first.public_key()) != _public(chain.key.public_key()):
         raise ConfigError(
             "tls-key-mismatch",
-            f"The key in {names[1]} is not the one of the first certificate in {names[0]}.",
-            "Name the two files that were made together, the server's own certificate first in its file.",
+            f"The key in {names[1]} does not belong to the first certificate in {names[0]}.",
+            "Use a matching key and certificate. The server's certificate must be the first in its file.",
         )
     if moment > first.not_valid_after_utc:
         raise ConfigError(
             "tls-certificate-expired",
-            f"The certificate in {names[0]} ended at {first.not_valid_after_utc:%Y-%m-%d %H:%M} UTC.",
-            "Renew it: the service takes up the new file by itself. If it is not old, look at this machine's `date`.",
+            f"The certificate in {names[0]} expired at {first.not_valid_after_utc:%Y-%m-%d %H:%M} UTC.",
+            "Renew the certificate: the service reloads the file automatically. Also check this machine's clock.",
         )
     if moment < first.not_valid_before_utc:
         raise ConfigError(
             "tls-certificate-not-yet-valid",
-            f"The certificate in {names[0]} is valid only from {first.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on.",
-            "Look at this machine's `date`: a clock that is wrong is the usual cause.",
+            f"The certificate in {names[0]} is not valid before {first.not_valid_before_utc:%Y-%m-%d %H:%M} UTC.",
+            "Check the clock of this machine (`date`).",
         )
 
 
@@ -103,8 +103,8 @@ def _certificates(pem: bytes, name: str) -> tuple[x509.Certificate, ...]:
     except ValueError as error:
         raise ConfigError(
             "tls-file-invalid",
-            f"{name} holds no certificate in PEM form.",
-            f"Look with `openssl x509 -in {name} -noout -subject`.",
+            f"{name} contains no PEM certificate.",
+            f"Check it with `openssl x509 -in {name} -noout -subject`.",
         ) from error
 
 
@@ -114,21 +114,21 @@ def _key(pem: bytes, name: str) -> PrivateKeyTypes:
     except TypeError as error:
         raise ConfigError(
             "tls-file-invalid",
-            f"The key in {name} is protected by a password, which a service cannot type.",
-            f"Write it without one: `openssl pkey -in {name} -out NEW`, and keep the new file to its owner.",
+            f"The key in {name} is encrypted with a password, which the service does not support.",
+            f"Decrypt it with `openssl pkey -in {name} -out NEW`, and run `chmod 600 NEW`.",
         ) from error
     except ValueError as error:
         raise ConfigError(
-            "tls-file-invalid", f"{name} holds no private key in PEM form.", "Name the file with the server's key."
+            "tls-file-invalid", f"{name} contains no PEM private key.", "Use the file with the server's key."
         ) from error
 
 
-WORLD_ACCESS = 0o007  # a group may read a server's key: Debian's ssl-cert, and Kubernetes' fsGroup, work that way
+WORLD_ACCESS = 0o007  # group access is allowed: Debian's ssl-cert group and Kubernetes' fsGroup need it
 
 
 @dataclass(frozen=True)
 class CertificateFiles:
-    certificate: Path  # with what vouches for it after it
+    certificate: Path  # with its chain
     key: Path
 
     def current(self, now: float) -> CertificateChain:
@@ -142,7 +142,7 @@ class CertificateFiles:
             return self.certificate.read_bytes()
         except OSError as error:
             raise ConfigError(
-                "tls-file-invalid", f"{self.certificate} cannot be read: {error.strerror}.", "Check the path."
+                "tls-file-invalid", f"Cannot read {self.certificate}: {error.strerror}.", "Check the path."
             ) from error
 
 
@@ -153,7 +153,7 @@ RELOAD_SECONDS = 60.0
 
 class CertificateSource(Protocol):
     def current(self, now: float) -> CertificateChain:
-        """What to serve with now; an error when there is nothing that a client could accept."""
+        """Returns the chain to serve. Raises an error if no usable certificate is available."""
         ...
 
 
@@ -166,11 +166,11 @@ class ServerTls:
 
     @property
     def pin(self) -> str:
-        """Of the authority, for configuration URLs; empty when clients must know it by themselves."""
+        """Returns the pin of the CA for config URLs, or an empty string if clients must already trust the CA."""
         return self._chain.pin
 
     def refresh(self, now: float) -> bool:
-        """Renew and reload where it is time to; connections that are made from now on get the new certificate."""
+        """Renews and reloads the certificate if it changed. New connections use it."""
         chain = self._source.current(now)
         if chain.certificates == self._chain.certificates:
             return False
@@ -179,17 +179,17 @@ class ServerTls:
         return True
 
     async def run(self, seconds: float = RELOAD_SECONDS) -> None:
-        """Refresh for ever. What cannot be used is told once, and what was there before goes on."""
+        """Refreshes periodically. Logs an error once and keeps the current certificate."""
         reported = ""
         while True:
             await asyncio.sleep(seconds)
             try:
                 if self.refresh(time.time()):
-                    log.info("The TLS certificate was renewed.")
+                    log.info("Renewed the TLS certificate.")
                 reported = ""
             except (FlexError, OSError) as error:
                 if str(error) != reported:
-                    log.error("The TLS certificate cannot be renewed; the old one stays. %s", error)
+                    log.error("Cannot renew the TLS certificate, the current one remains in use. %s", error)
                 reported = str(error)
 
 
@@ -201,7 +201,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, chain: CertificateChain) -> None:
-    """Exactly what was checked, by way of a file in memory: those on the disk may change at any moment."""
+    """Loads exactly the checked chain from an in-memory file, because the files on disk may change at any time."""
     handle = os.memfd_create("aks-flex-rp-tls")
     try:
         with os.fdopen(os.dup(handle), "wb") as file:

@@ -1,1 +1,1 @@
-"""Delivery of a node's configuration bundle to a machine that has only a URL."""
+"""Delivery of a node's config bundle to a machine that has only a URL."""

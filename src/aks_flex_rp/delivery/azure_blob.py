@@ -1,9 +1,7 @@
-"""Delivery through Azure Blob Storage: for several replicas, and for machines that reach Azure but not the
-service.
+"""Delivery through Azure Blob Storage, for several replicas and for machines that reach Azure but not the service.
 
-A bundle is a blob with an unguessable name and a read-only SAS URL. The folder is a hash of the node and the name
-holds
-the expiry, so blobs can be found and swept without a record. Deleting the blob revokes the URL.
+A bundle is a blob with an unguessable name and a read-only SAS URL. The folder is a hash of the node, and the name
+contains the expiry, so blobs can be found and swept without a record. Deleting the blob revokes the URL.
 
 The Azure SDK is slow to import and blocking: both are contained in this module.
 """
@@ -35,8 +33,8 @@ T = TypeVar("T")
 
 CONTAINER = "flexnode-configs"
 NAME_BYTES = 32
-CLOCKS = timedelta(minutes=15)  # by which ours may be ahead of Azure's
-KEY_DAYS = timedelta(days=7)  # as long as Azure lets a key of user delegation live
+CLOCKS = timedelta(minutes=15)  # maximum clock difference to Azure
+KEY_DAYS = timedelta(days=7)  # maximum lifetime of a user delegation key in Azure
 
 
 class AzureBlobDelivery:
@@ -45,11 +43,11 @@ class AzureBlobDelivery:
         self._container: ContainerClient = service.get_container_client(container)
 
     async def start(self) -> None:
-        """Make the container where there is none; nobody may look into it without a signature."""
+        """Creates the container if it does not exist. It allows no anonymous access."""
         await _in_thread(self._make_container)
 
     async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
-        """The earlier blob goes when the new one is there: at no moment is there none, nor an end with two."""
+        """Uploads the new blob, then deletes the earlier one, so that there is always one and finally exactly one."""
         return await _in_thread(self._put, folder_of(cluster_key, node_key), bundle, expires)
 
     async def revoke(self, cluster_key: str, node_key: str) -> bool:
@@ -74,7 +72,7 @@ class AzureBlobDelivery:
         return f"{blob.url}?{self._signature(name, datetime.fromtimestamp(expires, timezone.utc))}"
 
     def _signature(self, name: str, expires: datetime) -> str:
-        """Read this one blob, by TLS alone where the account has it."""
+        """Creates a SAS that allows to read this blob, only over TLS if the account supports it."""
         from azure.storage.blob import BlobSasPermissions, generate_blob_sas  # noqa: PLC0415
 
         encrypted = self._service.url.startswith("https:")
@@ -89,7 +87,7 @@ class AzureBlobDelivery:
         )
 
     def _signing_key(self, expires: datetime) -> dict[str, Any]:
-        """The account's own key, or one that Azure gives whoever we are signed in as."""
+        """Returns the account key, or a user delegation key of the service's identity."""
         key = getattr(self._service.credential, "account_key", None)
         if key:
             return {"account_key": key}
@@ -113,12 +111,12 @@ class AzureBlobDelivery:
         try:
             self._container.delete_blob(name)
         except ResourceNotFoundError:
-            return False  # another replica was faster
+            return False  # another replica deleted it
         return True
 
 
 async def _in_thread(act: Callable[..., T], *arguments: object) -> T:
-    """In a thread, since the SDK blocks; what Azure refuses, or does not answer, is told as ours."""
+    """Runs a blocking call of the SDK in a thread, and translates Azure's errors."""
     from azure.core.exceptions import AzureError  # noqa: PLC0415
 
     try:
@@ -126,25 +124,25 @@ async def _in_thread(act: Callable[..., T], *arguments: object) -> T:
     except AzureError as error:
         raise FlexError(
             "blob-storage-unavailable",
-            f"The storage account does not do it: {str(error.message).splitlines()[0]}",
-            "Check that the account is there, and that its key or the service's identity may write blobs.",
+            f"The storage account rejected the request: {str(error.message).splitlines()[0]}",
+            "Check that the account exists, and that its key or the service's identity may write blobs.",
             retryable=True,
         ) from error
 
 
 def folder_of(cluster_key: str, node_key: str) -> str:
-    """Names of nodes are nobody's business who sees a URL."""
+    """Returns the folder of a node's blobs: a hash, so that a URL does not reveal the node's name."""
     return hashlib.sha256(f"{cluster_key}/{node_key}".encode()).hexdigest()[:32] + "/"
 
 
 def expiry_of(name: str) -> float:
-    """When a blob expires, by its name; what is none of ours never does."""
+    """Returns the expiry from a blob's name. Blobs that are not from this service never expire."""
     text = name.rpartition("/")[2].partition("-")[0]
     return float(text) if text.isascii() and text.isdigit() else float("inf")
 
 
 def by_connection_string(file: Path, **options: Any) -> BlobServiceClient:
-    """An account by its connection string, which is a secret, from a file that only its owner reads."""
+    """Opens a storage account with the connection string from a private file."""
     from azure.storage.blob import BlobServiceClient  # noqa: PLC0415
 
     text = private_files.read(file).decode(errors="replace").strip()
@@ -155,21 +153,21 @@ def by_connection_string(file: Path, **options: Any) -> BlobServiceClient:
     if service is None or not getattr(service.credential, "account_key", None):
         raise ConfigError(
             "blob-account-invalid",
-            f"{file} holds no connection string with an account's key.",
-            "Take it from `az storage account show-connection-string`, all of it, on one line.",
+            f"{file} contains no connection string with an account key.",
+            "Copy the complete output of `az storage account show-connection-string` on one line.",
         )
     return service
 
 
 def by_identity(account_url: str, credential: TokenCredential, **options: Any) -> BlobServiceClient:
-    """An account by its URL, signed in to as an identity that may write blobs and ask for delegation keys."""
+    """Opens a storage account with an identity that may write blobs and request user delegation keys."""
     from azure.storage.blob import BlobServiceClient  # noqa: PLC0415
 
     if not account_url.startswith("https://"):
         raise ConfigError(
             "blob-account-invalid",
             f"{account_url} is not the URL of a storage account.",
-            "Write https://ACCOUNT.blob.core.windows.net.",
+            "Use https://ACCOUNT.blob.core.windows.net.",
         )
     return BlobServiceClient(account_url, credential=credential, **options)
 
@@ -183,6 +181,6 @@ def open_blob_delivery(settings: ServiceSettings) -> AzureBlobDelivery:
         return AzureBlobDelivery(by_identity(blob.account_url, open_credential(settings), **trust), blob.container)
     raise ConfigError(
         "blob-account-missing",
-        "delivery.azureBlob names no storage account.",
-        "Give connectionStringFile, or accountUrl for the service's own identity.",
+        "delivery.azureBlob does not name a storage account.",
+        "Set connectionStringFile, or set accountUrl to use the service's identity.",
     )

@@ -1,7 +1,7 @@
-"""Delivery interface, and the built-in delivery: bundles are kept sealed in the store and fetched by a config URL.
+"""Delivery interface, and the built-in delivery: encrypted bundles in the store, fetched by a config URL.
 
-The URL ends in a random secret of which the store keeps only the hash, so neither can be recovered from a copy of the
-database. Lookup is by hash, so response times reveal nothing about a guess.
+The URL ends in a random secret, and the store contains only its hash, so a copy of the database reveals neither.
+Lookup is by hash, so response times reveal nothing about a guess.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ class FetchedBundle(NamedTuple):
 
 class BuiltInDelivery:
     def __init__(self, store: Store, sealer: Sealer, origin: str, pin: Callable[[], str] = str) -> None:
-        """`origin`: how machines reach the service; `pin`: the CA that its certificate now hangs from, or nothing."""
+        """Creates the delivery.
+
+        `origin` is the URL of the service, `pin` returns the pin of its private CA, if any.
+        """
         self._store, self._sealer, self._origin, self._pin = store, sealer, origin, pin
 
     async def start(self) -> None:
-        """All it needs is the store, which is there."""
+        """Does nothing: the store is already started."""
 
     async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
         secret = secrets.token_urlsafe(SECRET_BYTES)
@@ -45,7 +48,7 @@ class BuiltInDelivery:
         return config_urls.build(self._origin, secret, self._pin())
 
     async def fetch(self, path_secret: str, now: float) -> FetchedBundle | None:
-        """The bundle that this secret is for; None when there is none, or none any more."""
+        """Returns the bundle of this secret, or None if it does not exist, has expired or was revoked."""
         found = await self._store.fetch_delivery(delivery_id(path_secret), now)
         if found is None:
             return None
@@ -64,30 +67,30 @@ def delivery_id(secret: str) -> str:
 
 
 def bundle_seal_context(name: str, cluster_key: str, node_key: str) -> str:
-    """What a sealed bundle is bound to."""
+    """Returns the context that binds an encrypted bundle to its delivery and node."""
     return f"delivery {name} of {cluster_key}/{node_key}"
 
 
 class BundleDelivery(Protocol):
-    """A node has at most one URL that works.
+    """Delivers config bundles. A node has at most one valid URL.
 
-    Whoever has the URL can fetch the bundle until it expires or is revoked. The built-in delivery sees every fetch;
-    Azure Blob does not tell us of any, so a service that delivers by it learns that a node has its configuration
-    from what the node does next.
+    Everyone with the URL can fetch the bundle until it expires or is revoked. The built-in delivery sees every fetch.
+    Azure Blob Storage reports none, so the service then learns from the node's next request that it has its
+    configuration.
     """
 
     async def start(self) -> None:
-        """Make what has to be there first."""
+        """Creates the required resources."""
         ...
 
     async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
-        """The complete URL of a new delivery. Every earlier URL of the node is dead when this returns."""
+        """Stores a bundle and returns its URL. All earlier URLs of the node are invalid when this returns."""
         ...
 
     async def revoke(self, cluster_key: str, node_key: str) -> bool:
-        """Whether there was a URL, which is dead now."""
+        """Revokes the URL of a node. Returns whether there was one."""
         ...
 
     async def sweep(self, now: float) -> int:
-        """Forget what has expired; how many there were."""
+        """Deletes expired bundles and returns their number."""
         ...

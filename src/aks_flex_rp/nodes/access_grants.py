@@ -1,7 +1,7 @@
 """Grants the Azure identity of a node its role in the cluster, before the node's request is answered.
 
-The object id of a service principal is known only from the node's own token, at its first call. The role is granted
-in the cluster first and recorded with the node afterwards; a grant that was not recorded is withdrawn by the
+The object ID of a service principal is known only from the node's own token, at its first call. The role is granted
+in the cluster first and recorded with the node afterwards. A grant that was not recorded is withdrawn by the
 cluster's access controller.
 """
 
@@ -36,9 +36,10 @@ class AccessGrants:
     async def ensure_access(
         self, cluster: ClusterInfo, node: Node, request: RequestContext, *, introduction: bool = False
     ) -> Node:
-        """The node as it is then. With `introduction` it is about to join, and the cluster is asked in any case.
+        """Ensures the access of the calling node and returns the updated node.
 
-        ClusterError when the cluster does not answer, and nothing is noted then.
+        With `introduction` the node is about to join, and the grant is applied in any case. Raises ClusterError if
+        the cluster does not respond; nothing is recorded then.
         """
         if join_rules.is_access_obsolete(node) and request.caller.is_node(node.identity):
             return await self._withdraw(cluster, node, request)
@@ -51,7 +52,7 @@ class AccessGrants:
                 raise errors.node_not_found(cluster.id, node.name)
             access = _desired_access(found, request, introduction=introduction)
             if access is None:
-                if granted and found.join.access is None:  # it is somebody else now, or joins by a token
+                if granted and found.join.access is None:  # the node has another identity now, or joins with a token
                     await self.context.clusters.withdraw(cluster.id.key, node.key)
                 return found
             if introduction or found.join.access != access:
@@ -68,7 +69,10 @@ class AccessGrants:
         )
 
     async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:
-        """What it needs no more; first the note of it, so that the cluster's watch takes what is left."""
+        """Removes access that is no longer needed.
+
+        The record is removed first, so that the access controller can finish.
+        """
         access = node.join.access
         after = replace(node, join=node.join.without_access())
         detail = {"identity": access.identity if access else ""}
@@ -76,16 +80,19 @@ class AccessGrants:
         try:
             await self.context.store.put_node(after, node.etag, [event])
         except Conflict:
-            return node  # it is looked at again with its next call
+            return node  # checked again at its next call
         await self.context.clusters.withdraw(cluster.id.key, node.key)
         return await self.context.store.node(node.cluster, node.key) or after
 
     async def try_ensure_access(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> None:
-        """Where something else was asked for, which is not to wait for the cluster."""
+        """Ensures the access, but only logs a failure:
+
+        the request was about something else and must not wait for it.
+        """
         try:
             await self.ensure_access(cluster, node, request)
         except (ClusterError, errors.ArmError) as error:
-            log.warning("%s cannot be let into its cluster now; it is tried again: %s", node.name, error)
+            log.warning("%s could not be granted access to its cluster, retrying later: %s", node.name, error)
 
     async def _store_access(
         self, cluster: ClusterInfo, node: Node, join: JoinState, access: ClusterAccess, request: RequestContext
@@ -104,7 +111,10 @@ class AccessGrants:
 
 
 def _desired_access(node: Node, request: RequestContext, *, introduction: bool) -> ClusterAccess | None:
-    """None for all who are not the node itself. A person's object id is not what a cluster knows that person by."""
+    """Returns the access that the calling node needs, or None if the caller is not the node itself.
+
+    Users are excluded: a cluster does not know them by their object ID.
+    """
     caller = request.caller
     method = join_rules.next_method(node, caller.id, introduction=introduction)
     if method is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):

@@ -1,5 +1,6 @@
-"""Regenerates the configuration of a cluster's nodes when the cluster changes: CA, address, DNS, version,
-endpoints.
+"""Regenerates the configuration of a cluster's nodes when the cluster changes:
+
+CA, address, DNS, version, endpoints.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Cluster, Document, Node
 
 AT_ONCE = 200
-SYNC_ACTOR = "cluster watch"  # who does what nobody asked for
-# Nodes get the new facts one by one. As long as this stands with the cluster, they may not all have them.
+SYNC_ACTOR = "cluster watch"  # caller of automatic changes in the audit log
+# Stored with the cluster while its nodes are updated one by one and may not all have the new facts.
 SYNC_PENDING = "renewing"
-# Also with the cluster: the ways that its nodes are given, by whichever replica.
+# Stored with the cluster: the endpoints that its nodes receive, from any replica.
 ENDPOINTS = "ways"
 
 
 @dataclass(frozen=True)
 class ClusterSync:
     context: NodeContext
-    # Clusters that this service has told its ways. It does so once, when it begins: replicas whose settings differ
-    # would otherwise write the same nodes anew for ever, each its own way.
+    # Clusters whose endpoints this service has set. It does so once, at start: replicas with different settings would
+    # otherwise overwrite each other's endpoints forever.
     synced: set[str] = field(default_factory=set)
 
     async def sync(self, key: str, facts: ClusterFacts) -> None:
-        """A new CA, address or DNS server reaches every node, as do new ways; a new version those that follow it."""
+        """Updates all nodes after a change of the CA, address, DNS server or endpoints, and after a new version
+        those without a version of their own.
+        """
         store = self.context.store
         cluster, known = await store.cluster(key), await self.context.clusters.find(key)
         if cluster is None or known is None:
@@ -43,11 +46,11 @@ class ClusterSync:
         differs = before != facts or known_endpoints != cluster.facts.get(ENDPOINTS)
         if differs:
             try:
-                cluster = await self._note(
+                cluster = await self._record(
                     cluster, {**facts.to_document(), ENDPOINTS: known_endpoints, SYNC_PENDING: True}
                 )
             except Conflict:
-                return  # another replica saw it first, or a person changed the cluster: the next look tells
+                return  # another replica or an administrator changed the cluster: checked again at the next sync
         self.synced.add(key)
         if before != facts:
             differences = _differences(before, facts)
@@ -58,24 +61,27 @@ class ClusterSync:
             )
         if not differs and not cluster.facts.get(SYNC_PENDING):
             return
-        # A write that was under way with the old facts may come after us: so it is done when there was nothing to do.
+        # A concurrent write with the old facts may still follow, so the sync ends only when nothing was left to
+        # update.
         if not await self._sync_nodes(
             replace(known, facts=facts, endpoints=AgentEndpoints.from_document(known_endpoints))
         ):
             with suppress(Conflict):
-                await self._note(cluster, {SYNC_PENDING: False})
+                await self._record(cluster, {SYNC_PENDING: False})
 
     def _endpoints(self, cluster: Cluster) -> Document:
-        noted: Document | None = cluster.facts.get(ENDPOINTS)
-        return self.context.endpoints.to_document() if noted is None or cluster.key not in self.synced else noted
+        recorded: Document | None = cluster.facts.get(ENDPOINTS)
+        return (
+            self.context.endpoints.to_document() if recorded is None or cluster.key not in self.synced else recorded
+        )
 
-    async def _note(self, cluster: Cluster, facts: Document) -> Cluster:
-        noted = replace(cluster, facts={**cluster.facts, **facts}, version=cluster.version + 1)
-        await self.context.store.put_cluster(noted, cluster.version)
-        return noted
+    async def _record(self, cluster: Cluster, facts: Document) -> Cluster:
+        recorded = replace(cluster, facts={**cluster.facts, **facts}, version=cluster.version + 1)
+        await self.context.store.put_cluster(recorded, cluster.version)
+        return recorded
 
     async def _sync_nodes(self, cluster: ClusterInfo) -> bool:
-        """Whether any node was not as it should be."""
+        """Updates all nodes of the cluster. Returns whether any node had to be updated."""
         after, renewed = "", False
         while True:
             page = await self.context.store.nodes(cluster.id.key, after, AT_ONCE)
@@ -107,7 +113,7 @@ class ClusterSync:
             cluster.id.node(node.name),
             detail={"configVersion": str(number)},
         )
-        with suppress(Conflict):  # others are writing it: the next look sees what became of it
+        with suppress(Conflict):  # another process is writing the node: checked again at the next sync
             await self.context.store.put_node(renewed, node.etag, [event])
         return True
 

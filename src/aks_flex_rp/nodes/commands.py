@@ -1,7 +1,7 @@
-"""Creates, updates and deletes nodes and regenerates their tokens.
+"""Creates, updates and deletes nodes, and regenerates their tokens.
 
 The order of steps makes each of them safe to interrupt: create the token (an unreferenced one is swept), write the
-node with the id of the valid token, deliver the bundle, which ends the earlier URL, then revoke the earlier token.
+node with the ID of the valid token, deliver the bundle, which ends the earlier URL, then revoke the earlier token.
 A caller that got no response can send the request again.
 """
 
@@ -39,7 +39,9 @@ ENTRA_ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node: str) -> str:
-    """Whose token speaks for the node, as `Caller.is_node` reads it; nobody's when it has no identity in Azure."""
+    """Returns the identity that may act as the node, as `Caller.is_node` parses it, or an empty string if it has
+    none.
+    """
     auth = properties.azure_auth
     principal, managed, arc = auth.service_principal, auth.managed_identity, auth.arc
     found = {
@@ -51,12 +53,12 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
         return ""
     named = principal.client_tenant if auth.method == "servicePrincipal" and principal else None
     home = (named or tenant).lower()
-    # A tenant can be called by a domain, too. Tokens know it by its id alone.
+    # A tenant may also be given as a domain, but tokens contain only its ID.
     return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()
 
 
 def _arc_machine(arc: Arc | None, cluster: ClusterId, node: str) -> str:
-    """Its resource id, which Azure puts into every token of its identity."""
+    """Returns the resource ID of the Arc machine, which every token of its identity contains."""
     group, name = (arc.resource_group, arc.machine_name) if arc else (None, None)
     return (
         f"/subscriptions/{cluster.subscription}/resourceGroups/{group or cluster.group}"
@@ -70,11 +72,11 @@ DELETE_NOTE = "ARM resource deleted. Node machine lifecycle (stop/start/destroy)
 
 @dataclass(frozen=True)
 class Preconditions:
-    """What a caller says the resource must be like for its write to be done."""
+    """Conditions that a write request requires of the resource."""
 
     if_match: str = ""
     if_none_match: str = ""
-    allow_downgrade: bool = False  # it may get older versions than it has
+    allow_downgrade: bool = False  # older versions than the current ones are allowed
 
     def check(self, node: Node | None, name: str) -> None:
         if node is not None and if_none_match_matches(self.if_none_match, node.etag):
@@ -84,7 +86,7 @@ class Preconditions:
 
 
 def if_none_match_matches(header: str, etag: str) -> bool:
-    """Whether If-None-Match names the etag; a mark of weakness does not matter there."""
+    """Returns whether If-None-Match contains the etag. Weak validators are compared like strong ones."""
     return header.strip() == "*" or etag in [each.removeprefix("W/") for each in _listed(header)]
 
 
@@ -94,7 +96,7 @@ def _listed(header: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ConfigUrl:
-    """Where a machine gets its bundle, until when."""
+    """Config URL of a node and its expiry."""
 
     url: str
     expires: float
@@ -105,9 +107,9 @@ class ConfigUrl:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    url: bool  # whether a config URL is made
-    what: AuditAction | None = None  # for the audit; create or update when left out
-    newest: int = 0  # the highest version that a deleted node of this name had
+    url: bool  # whether to create a config URL
+    what: AuditAction | None = None  # audit action; create or update if None
+    newest: int = 0  # the highest version of a deleted node with this name
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ class NodeCommands:
             nonlocal conflict
             preconditions.check(node, name)
             desired = self._validate(cluster, name, body, node, preconditions)
-            # A deleted node of that name rarely has this second's version. The store refuses that one, and a token
-            # would have been made in vain.
+            # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
+            # and a token would have been created for nothing.
             look, conflict = url or conflict, True
             newest = await self._last_version(cluster, name) if node is None and look else 0
             return await self._write(
@@ -148,12 +150,12 @@ class NodeCommands:
 
         written = await self._update(cluster, name, write)
         if written.created and not await self.context.clusters.is_there(cluster.id.key):
-            await self.delete(cluster, name, Preconditions(), request)  # it was removed at this very moment
+            await self.delete(cluster, name, Preconditions(), request)  # the cluster was removed during the write
             raise errors.cluster_not_found(cluster.id)
         return written
 
     async def regenerate(self, cluster: ClusterInfo, name: str, request: RequestContext) -> WriteResult:
-        """A new version with a new token and a new URL; the earlier ones are dead."""
+        """Writes a new version with a new token and URL. The earlier ones become invalid."""
 
         async def write(node: Node | None) -> WriteResult:
             if node is None:
@@ -168,12 +170,12 @@ class NodeCommands:
     async def delete(
         self, cluster: ClusterInfo, name: str, preconditions: Preconditions, request: RequestContext
     ) -> dict[str, Any] | None:
-        """What was ended; None when there was nothing."""
+        """Deletes a node. Returns what was removed, or None if the node does not exist."""
         context, key = self.context, name.lower()
 
         async def delete(node: Node | None) -> Node | None:
             preconditions.check(node, name)
-            # First the URL, which harms nobody when the rest is not done: without the node, nobody would know of it.
+            # Revoke the URL first: after the node is deleted, it could not be found any more.
             await context.delivery.revoke(cluster.id.key, key)
             if node is None:
                 return None
@@ -192,11 +194,11 @@ class NodeCommands:
         return {"status": "Deleted", "cleanup": await self._clean_up(cluster, node, request), "note": DELETE_NOTE}
 
     async def _clean_up(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> dict[str, bool]:
-        """Ends what a deleted node had in the cluster."""
+        """Removes the access and token of a deleted node from the cluster."""
         token = node.join.token
         revoked = await self.context.clusters.revoke(cluster.id.key, token) if token else True
         cleanup = {"configUrlRevoked": True, "bootstrapTokenRevoked": revoked, "monitoringDisabled": True}
-        # Also where nothing is noted: it may just have been given, and not been noted yet.
+        # Also if none is recorded: it may just have been granted, and not be recorded yet.
         if join_rules.identity_method(node):
             keeps = join_rules.needs_access_to_leave(node)
             withdrawn = not keeps and await self._withdraw(cluster, node, request)
@@ -211,7 +213,7 @@ class NodeCommands:
         )
 
     async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> bool:
-        """What cannot be taken now is taken by the cluster's watch."""
+        """Withdraws the access of a node. If that fails, the access controller retries."""
         done = await self.context.clusters.withdraw(cluster.id.key, node.key)
         if done and (access := node.join.access):
             detail = {"identity": access.identity}
@@ -247,7 +249,7 @@ class NodeCommands:
         *,
         options: WriteOptions,
     ) -> WriteResult:
-        """Conflict when somebody else was faster; nothing is left of the attempt then."""
+        """Writes a node. Raises Conflict if another request was faster; nothing is left of this attempt then."""
         context, key, url = self.context, name.lower(), options.url
         now = context.now()
         version = max(int(now), (before.version if before else options.newest) + 1)
@@ -255,7 +257,7 @@ class NodeCommands:
         if url and before and before.secrets and desired.secret is None and not request.may_see_secrets:
             raise errors.secret_not_visible(request.caller)
         if not url and before and before.join.url_expires:
-            await context.delivery.revoke(cluster.id.key, key)  # before it is forgotten that there is one
+            await context.delivery.revoke(cluster.id.key, key)  # before the record of the URL is removed
         token = None
         if url and not desired.properties.kubernetes_auth.by_identity:
             token = await context.clusters.mint(cluster.id.key, key, expires)
@@ -292,7 +294,7 @@ class NodeCommands:
         return WriteResult(node, before is None, delivered)
 
     async def _last_version(self, cluster: ClusterInfo, name: str) -> int:
-        """That a deleted node of this name had."""
+        """Returns the last version of a deleted node with this name, or 0."""
         return (await self.context.store.last_known_node(cluster.id.key, name.lower())).version
 
     async def _deliver(self, cluster: ClusterInfo, node: Node, token: str, expires: float) -> ConfigUrl:
@@ -320,7 +322,10 @@ class NodeCommands:
         sealed = before.secrets if before and principal and not principal.certificate_on_machine else b""
         if desired.secret is not None:
             sealed = context.seal_secret(cluster.id.key, key, desired.secret)
-        agent_endpoints, downgrade = context.endpoints_for(cluster), desired.allow_downgrade or _is_going_back(before)
+        agent_endpoints, downgrade = (
+            context.endpoints_for(cluster),
+            desired.allow_downgrade or _has_pending_downgrade(before),
+        )
         config = config_generator.generate_config(
             properties, cluster.id, cluster.facts, key, chosen, endpoints=agent_endpoints, downgrade=downgrade
         )
@@ -343,7 +348,10 @@ class NodeCommands:
 
 
 def _versions(node: Node) -> dict[str, str]:
-    """What the node has, as far as is known. One that went back from what it was told does not have that."""
+    """Returns the versions of the node, as far as known.
+
+    After a rollback, only the reported kubelet version is known.
+    """
     desired = config_generator.config_versions(node.config)
     conditions = {each["type"]: each["status"] for each in node.status.get("conditions", ())}
     if conditions.get("UpgradeFailed") != "True":
@@ -352,16 +360,15 @@ def _versions(node: Node) -> dict[str, str]:
     return {"kubernetes": kubelet} if kubelet else {}
 
 
-def _is_going_back(node: Node | None) -> bool:
-    """Whether it was told that older versions are meant, and has not taken them yet: a write that comes in between,
-    about a label perhaps, does not take that back."""
+def _has_pending_downgrade(node: Node | None) -> bool:
+    """Returns whether an allowed downgrade is not applied yet. Another write in between must not revoke it."""
     if node is None or not config_generator.allows_downgrade(node.config):
         return False
     return str(node.status.get("appliedConfigVersion", "")) != str(node.version)
 
 
 def _client(node: Node | None) -> str:
-    """The client whose secret is kept."""
+    """Returns the client ID of the stored secret."""
     if node is None or not node.secrets:
         return ""
     return str(node.properties["azureAuth"]["servicePrincipal"]["clientId"]).lower()

@@ -1,4 +1,4 @@
-"""Optimistic concurrency, once for all: read, change, write; when somebody else was faster, from the beginning."""
+"""Optimistic concurrency: reads a node, changes it and writes it, and retries after a conflict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.model import Node
 
-ATTEMPTS = 5  # at a node that others are writing, too
+ATTEMPTS = 5  # on conflicts with other writers of the node
 
 T = TypeVar("T")
 
@@ -23,10 +23,10 @@ async def retry_on_conflict(
     *,
     known: Node | None = None,
 ) -> T:
-    """Calls `change` with what is read until it raises no Conflict; raises `busy()` when others never stop,
-    or the Conflict without it.
+    """Calls `change` with the node that was read, until it raises no Conflict.
 
-    `known` is what the caller has read already; it is read again only after a conflict.
+    After the last attempt it raises `busy()`, or the Conflict if `busy` is not given. `known` is a node that the
+    caller has already read; it is read again only after a conflict.
     """
     found = await read() if known is None else known
     for left in reversed(range(ATTEMPTS)):

@@ -1,4 +1,4 @@
-"""Dependencies that are passed to all node operations, and the interface of the cluster registry that they use."""
+"""Dependencies of all node operations, and the interface of the cluster registry that they use."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """A cluster that the service can make nodes for."""
+    """A cluster to which flex nodes can be added."""
 
     id: ClusterId
     facts: ClusterFacts
-    follow_version: bool = False  # nodes that were given no version get the cluster's new one when it has one
+    follow_version: bool = False  # nodes without a version of their own are upgraded with the cluster
     endpoints: AgentEndpoints | None = (
-        None  # as a service noted them with the cluster, for all replicas; None before the first did
+        None  # stored with the cluster for all replicas; None before the first replica stored them
     )
 
 
 class ClusterOperations(Protocol):
     async def find(self, key: str) -> ClusterInfo | None:
-        """It may be what was known some seconds ago."""
+        """Returns a cluster. The information may be a few seconds old."""
         ...
 
     async def is_there(self, key: str) -> bool:
-        """At this moment."""
+        """Returns whether the cluster exists now."""
         ...
 
     async def mint(self, key: str, node: str, expires: float) -> MintedToken: ...
 
     async def revoke(self, key: str, token: str) -> bool:
-        """False when the cluster could not be asked; the token is swept later then."""
+        """Revokes a token. Returns False if the cluster is unreachable; the token is swept later."""
         ...
 
     async def grant(self, key: str, node: str, access: ClusterAccess) -> None:
-        """What the node's identity needs to join. ClusterError when it cannot be given."""
+        """Grants the node's identity the access that it needs to join. Raises ClusterError if that fails."""
         ...
 
     async def withdraw(self, key: str, node: str) -> bool:
-        """False when the cluster could not be asked; it is taken later then."""
+        """Withdraws the access. Returns False if the cluster is unreachable; it is withdrawn later."""
         ...
 
 
 class RunningClusterOperations(ClusterOperations, Protocol):
-    """The same, with a beginning and an end."""
+    """Cluster operations that are started and stopped with the service."""
 
     @property
     def count(self) -> int: ...
@@ -72,12 +72,12 @@ class RunningClusterOperations(ClusterOperations, Protocol):
 
 @dataclass(frozen=True)
 class RequestContext:
-    """Who asks, and from where: for the audit."""
+    """The caller of a request, its address and request ID, for the audit log."""
 
     caller: Caller
     id: str
     source: str = ""
-    may_see_secrets: bool = False  # also those that were written by others
+    may_see_secrets: bool = False  # also secrets that other users wrote
 
     def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
         return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail)
@@ -94,11 +94,11 @@ class NodeContext:
     now: Callable[[], float] = field(default=time.time)
 
     def endpoints_for(self, cluster: ClusterInfo) -> AgentEndpoints:
-        """That all replicas give to the nodes of this cluster."""
+        """Returns the endpoints that all replicas give to the nodes of this cluster."""
         return cluster.endpoints or self.endpoints
 
     def open_secrets(self, node: Node) -> NodeSecrets:
-        """The secrets that a person wrote; the token is not kept, since it is in the bundle."""
+        """Decrypts the secrets of a node. The bootstrap token is not stored, because it is in the bundle."""
         if not node.secrets:
             return NodeSecrets()
         return NodeSecrets(
@@ -110,12 +110,12 @@ class NodeContext:
 
 
 def secrets_seal_context(cluster: str, key: str) -> str:
-    """What sealed secrets are bound to: in another node's row they are worth nothing."""
+    """Returns the context that binds encrypted secrets to their node."""
     return f"secrets of {cluster}/{key}"
 
 
 def property_changes(before: Document, after: Document, above: str = "") -> dict[str, list[object]]:
-    """What differs between two documents: by its path, what it was and what it is."""
+    """Returns the differences between two documents: by path, the old and the new value."""
     differences: dict[str, list[object]] = {}
     for key in sorted({*before, *after}):
         old, new = before.get(key), after.get(key)

@@ -1,4 +1,4 @@
-"""What the join state of a node means for its access to the cluster and for its taints: pure functions of nodes."""
+"""Derives cluster access and taints of a node from its join state and properties. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from aks_flex_rp.resource.models import KubernetesAuth
 if TYPE_CHECKING:
     from aks_flex_rp.store.model import Node
 
-MAX_FORMER_TAINTS = 100  # that are remembered of a node: the latest
+MAX_FORMER_TAINTS = 100  # per node; the latest are kept
 
 
 def identity_method(node: Node) -> AccessMethod | None:
-    """How its identity lets it join; None for one that joins by a token."""
+    """Returns how the node joins with its identity, or None if it joins with a token."""
     method = KubernetesAuth.model_validate(node.properties.get("kubernetesAuth", {})).by_identity
     return AccessMethod(method) if method else None
 
 
 def granted_identity(node: Node) -> str | None:
-    """Who was given what the node needs: nobody yet when empty; None for a node that needs nothing."""
+    """Returns the identity with the required access: empty if not granted yet, None if the node needs no access."""
     method, access = identity_method(node), node.join.access
     if method is None:
         return None
@@ -30,13 +30,16 @@ def granted_identity(node: Node) -> str | None:
 
 
 def needs_access_to_leave(node: Node) -> bool:
-    """Whether a node that is deleted needs what it was given once more: to drain itself, and to say that it left."""
+    """Returns whether a deleted node still needs its access, to drain itself and to report that it left."""
     access = node.join.access
     return access is not None and access.method is AccessMethod.EXEC and node.join.is_joined
 
 
 def next_method(node: Node, identity: str, *, introduction: bool) -> AccessMethod | None:
-    """What to give a node that calls. It gets more at once; less only when it has what it needs to do with less."""
+    """Returns the access method for a calling node.
+
+    Access is reduced only after the node has applied its configuration.
+    """
     method, access = identity_method(node), node.join.access
     if method is not AccessMethod.CERTIFICATE or introduction or access is None or access.identity != identity:
         return method
@@ -44,17 +47,20 @@ def next_method(node: Node, identity: str, *, introduction: bool) -> AccessMetho
 
 
 def has_applied_config(node: Node) -> bool:
-    """Whether the machine is as it was last wanted, by its own word."""
+    """Returns whether the node has reported its current configuration as applied."""
     return node.status.get("appliedConfigVersion") == str(node.version)
 
 
 def is_access_obsolete(node: Node) -> bool:
-    """Whether it was given something that it does not need any more: it joins by a token now."""
+    """Returns whether the node has access that it no longer needs, because it joins with a token now."""
     return identity_method(node) is None and node.join.access is not None and has_applied_config(node)
 
 
 def keep_access(node: Node, before: Node | None) -> Node:
-    """Whoever still is who it was keeps it, also to join in another way: until it has done so, it works on."""
+    """Keeps the access of a node whose identity is unchanged, also if its join method changed:
+
+    it is needed until then.
+    """
     if before is None or before.join.access is None or before.identity != node.identity:
         return node
     return replace(node, join=node.join.with_access(before.join.access))
@@ -65,7 +71,7 @@ def desired_taints(node: Node) -> DesiredTaints:
 
 
 def record_former_taints(node: Node, before: Node | None) -> Node:
-    """In the same write as what replaces them: so that nothing has to be remembered of it later."""
+    """Records the taints that this write replaces, in the same write."""
     if before is None:
         return node
     now = {taint_key(each) for each in node.config["node"]["taints"]}

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import NodeContext
     from aks_flex_rp.store.model import Document, Node
 
-AT_ONCE = 500  # nodes that are read from the store
-WATCH_ACTOR = "cluster watch"  # who does what nobody asked for
-RETRY_HINT = "Ask for a new URL with regenerateToken, and start the agent with it."
+AT_ONCE = 500  # nodes per read from the store
+WATCH_ACTOR = "cluster watch"  # caller of automatic changes in the audit log
+RETRY_HINT = "Create a new URL with regenerateToken, and start the agent with it."
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class JoinTracker:
-    """The listener of every cluster's watch. All of it may be told twice, and by several replicas."""
+    """Handles the events of all cluster controllers. An event may arrive twice, and from several replicas."""
 
     context: NodeContext
     on_cluster_changed: Callable[[str, ClusterFacts], Awaitable[None]]
-    count: Callable[[str], None]  # for the metrics
+    count: Callable[[str], None]  # for metrics
     publisher: EventPublisher = field(default_factory=EventPublisher)
 
     async def is_current_token(self, cluster: str, node: str, token_id: str) -> bool:
@@ -69,7 +69,7 @@ class JoinTracker:
         await self.context.store.record(self._event(AuditAction.ACCESS_WITHDRAWN, self._resource(cluster, node), {}))
 
     async def on_identity_csr(self, cluster: str, node: str, identity: str, csr: str) -> bool:
-        """Then the URL is dead, as with a token."""
+        """Records the request and revokes the config URL."""
 
         def ask(join: JoinState) -> JoinState:
             return join.identity_used(identity, csr)
@@ -94,7 +94,7 @@ class JoinTracker:
         return join_rules.desired_taints(found) if found else None
 
     async def deletion_time(self, cluster: str, node: str) -> float | None:
-        """By the audit, which is written with every deletion in one step."""
+        """Returns the deletion time from the audit log, which is written in the transaction of the deletion."""
         store = self.context.store
         if await self.is_flex_node(cluster, node) or not (await store.last_known_node(cluster, node)).version:
             return None
@@ -111,7 +111,7 @@ class JoinTracker:
         )
 
     async def on_token_csr(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
-        """Whether the token is the node's own. Then the URL is dead before anybody is told that it was used."""
+        """Records the use of the token. Returns whether it is the node's token; the URL is revoked first."""
 
         def attempt(join: JoinState) -> JoinState:
             return join.token_used(token_id, csr)
@@ -144,7 +144,7 @@ class JoinTracker:
         await self._change(cluster, node, issue, AuditAction.CERTIFICATE_ISSUED, tokenId=token_id, csr=csr)
 
     async def on_token_failed(self, cluster: str, node: str, token_id: str, why: str) -> None:
-        """The token is of no use any more, and the URL with it. A node that is in the cluster stays there."""
+        """Records that the token failed, which also ends the URL. A joined node stays joined."""
 
         def fail(join: JoinState) -> JoinState:
             after = join.token_failed(token_id, f"{why} {RETRY_HINT}")
@@ -164,9 +164,9 @@ class JoinTracker:
             joins = False
             if ready is None:
                 return join.left()
-            # A Node that was heard of last before this try began is one of an earlier life, and proves nothing.
-            let_in = join.issued is not None and ready.get("status") == "True"  # whatever its clock says
-            if join.is_joined or not (let_in or _heard_since(ready, join.since or 0.0)):
+            # A heartbeat from before this attempt belongs to an earlier join and proves nothing.
+            admitted = join.issued is not None and ready.get("status") == "True"  # regardless of the kubelet's clock
+            if join.is_joined or not (admitted or _heard_since(ready, join.since or 0.0)):
                 return join
             joins = True
             return join.joined()
@@ -175,8 +175,10 @@ class JoinTracker:
         await self._change(cluster, node, observe, what)
         if joins:
             self.count("joined")
-            await self.context.delivery.revoke(cluster, node)  # it has what it needs, by whichever way it came in
-        await self._note_readiness(cluster, node, ready)
+            await self.context.delivery.revoke(
+                cluster, node
+            )  # the node has its configuration, whichever way it joined
+        await self._record_readiness(cluster, node, ready)
 
     async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:
         async for node in self._each_node(cluster):
@@ -194,8 +196,8 @@ class JoinTracker:
                 yield node
             after = page.after
 
-    async def _note_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
-        """Of a node whose agent does not stay, the cluster is the only one who knows."""
+    async def _record_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
+        """Records the readiness of an unmanaged node, which only the cluster knows."""
 
         async def write(node: Node | None) -> None:
             if node is None or node.properties.get("continuousMonitoring"):
@@ -208,25 +210,28 @@ class JoinTracker:
             before, seen = node.status if messages else None, now if ready else node.last_seen
             await self.context.store.report(cluster, key, status, seen, messages, before)
 
-        with suppress(Conflict):  # another replica, or the node itself, has told of it
+        with suppress(Conflict):  # another replica or the node itself has reported it
             await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
 
     async def _change(
         self,
         cluster: str,
         key: str,
-        turn: Callable[[JoinState], JoinState],
+        transition: Callable[[JoinState], JoinState],
         what: AuditAction,
         *,
         always: bool = False,
         **detail: object,
     ) -> JoinState | None:
-        """Change how far a node has come, with its audit in one step; how far that is, or None for no such node."""
+        """Changes the join state and writes the audit event in one transaction.
+
+        Returns the state, or None without node.
+        """
 
         async def write(node: Node | None) -> JoinState | None:
             if node is None:
                 return None
-            join = turn(node.join)
+            join = transition(node.join)
             event = self._event(what, self._resource(cluster, node.name), dict(detail))
             if join == node.join:
                 if always:
@@ -241,7 +246,10 @@ class JoinTracker:
             lambda: self.context.store.node(cluster, key),
             write,
             lambda: FlexError(
-                "node-operation-in-progress", f"Others keep changing {key}.", "It is tried again.", retryable=True
+                "node-operation-in-progress",
+                f"Other requests keep changing node {key}.",
+                "The operation is retried automatically.",
+                retryable=True,
             ),
         )
 
@@ -281,7 +289,7 @@ def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) 
 
 
 def _heard_since(ready: dict[str, Any], since: float) -> bool:
-    """Whether the kubelet itself has spoken since then; what others say of its Node does not count."""
+    """Returns whether the kubelet sent a heartbeat since then. Conditions set by the cluster do not count."""
     text = ready.get("lastHeartbeatTime")
     if not text:
         return False

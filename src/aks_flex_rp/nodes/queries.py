@@ -33,7 +33,7 @@ class FilterComparison:
     equal: bool
 
     def matches(self, resource: dict[str, Any], version: str) -> bool:
-        """Of a resource as it is shown, and the version of Kubernetes that it comes to."""
+        """Compares a field of the resource, or its effective Kubernetes version."""
         return (self._found(resource["properties"], version) == self.value) is self.equal
 
     def _found(self, properties: dict[str, Any], version: str) -> str | None:
@@ -85,20 +85,20 @@ def _field(text: str) -> str | None:
 def _wrong(text: str) -> Problem:
     return Problem(
         "$filter",
-        f"'{text[:200]}' is not understood. Write FIELD eq 'VALUE' or FIELD ne 'VALUE', joined by `and`. "
-        f"Fields are {FIELDS}.",
+        f"'{text[:200]}' is not a valid filter. Use FIELD eq 'VALUE' or FIELD ne 'VALUE', joined by `and`. "
+        f"Fields: {FIELDS}.",
     )
 
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-READ_BATCH = 500  # nodes that are read from the store when most of them may be filtered out
-MAX_SCANNED = 2_000  # nodes that one request looks at: a filter that fits few answers with an early nextLink
+READ_BATCH = 500  # nodes per read from the store if a filter may exclude most of them
+MAX_SCANNED = 2_000  # nodes that one request reads; a selective filter returns early with a nextLink
 
 
 @dataclass(frozen=True)
 class ListQuery:
-    """Which part of a list is wanted."""
+    """Parsed query of a list request: filter, page size and start."""
 
     comparisons: tuple[FilterComparison, ...] = ()
     top: int = DEFAULT_PAGE
@@ -106,7 +106,7 @@ class ListQuery:
 
 
 def parse_list_query(filter_text: str | None, top_text: str | None, token: str | None) -> ListQuery:
-    """Raises with all that is wrong."""
+    """Parses the query. Raises ArmError with all problems."""
     problems: list[Problem] = []
     comparisons: tuple[FilterComparison, ...] = ()
     if filter_text is not None:
@@ -120,7 +120,12 @@ def parse_list_query(filter_text: str | None, top_text: str | None, token: str |
         problems.append(Problem("$top", f"The value must be a number from 1 to {MAX_PAGE}."))
     after = _after(token) if token else ""
     if after is None:
-        problems.append(Problem("$skipToken", "This is no place to go on from. Take it from a nextLink as it is."))
+        problems.append(
+            Problem(
+                "$skipToken",
+                "The value is not a valid continuation token. Use the nextLink of the previous page unchanged.",
+            )
+        )
     if problems or top is None or after is None:
         raise errors.invalid_request(problems)
     return ListQuery(comparisons, top, after)
@@ -147,7 +152,7 @@ def _after(token: str) -> str | None:
 @dataclass(frozen=True)
 class NodeQueries:
     context: NodeContext
-    last_seen: Callable[[str, str], float]  # when a node was last heard of, where that is not in the store yet
+    last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
 
     async def get(self, cluster: ClusterInfo, name: str) -> tuple[Node, dict[str, Any]]:
         node = await self.context.store.node(cluster.id.key, name.lower())
@@ -160,7 +165,7 @@ class NodeQueries:
         return view.node_resource(replace(node, last_seen=last_seen), cluster.id, self.context.now(), whole=whole)
 
     async def list(self, cluster: ClusterInfo, query: ListQuery) -> tuple[list[dict[str, Any]], str | None]:
-        """A page, and where the next one begins."""
+        """Returns a page, and the start of the next one."""
         found: list[dict[str, Any]] = []
         after, looked_at = query.after, 0
         while True:

@@ -31,14 +31,14 @@ MOST_CONDITIONS = 64
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
 
-def _moment(value: object) -> object:
-    """A time without a zone is nobody's, and a number may be seconds or milliseconds."""
+def _timestamp(value: object) -> object:
+    """Accepts only timestamps with a time zone. Numbers are ambiguous: seconds or milliseconds."""
     if isinstance(value, str) and _MOMENT.fullmatch(value):
         return value
     raise PydanticCustomError("moment", "should be a time with its zone, such as 2026-02-26T15:30:45Z")
 
 
-Timestamp = Annotated[datetime, BeforeValidator(_moment), Field(strict=False)]
+Timestamp = Annotated[datetime, BeforeValidator(_timestamp), Field(strict=False)]
 ConfigVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}$")]
 ShortText = Annotated[str, Field(max_length=256)]
 
@@ -78,9 +78,9 @@ def parse_report(document: dict[str, Any]) -> StatusReport:
 def merge_report(
     report: StatusReport, earlier: dict[str, Any], now: float, *, monitored: bool = True
 ) -> dict[str, Any]:
-    """What a node leaves out stays as it was; conditions, when it tells any, are all it has to tell.
+    """Merges a report into the stored status. Omitted fields are kept, while conditions are replaced as a whole.
 
-    Of a node that is not `monitored` the service itself keeps Ready, and only a newer word replaces that.
+    For a node that is not `monitored`, the service maintains the Ready condition, and only a newer one replaces it.
     """
     reported = report.model_dump(mode="json", exclude_none=True, exclude={"conditions", "join_state", "join_failure"})
     if report.conditions is not None:
@@ -103,13 +103,16 @@ def _condition(condition: ReportedCondition, before: dict[str, Any] | None, now:
 class StatusReports:
     context: NodeContext
     access_grants: AccessGrants
-    record_seen: Callable[[str, str, float], None]  # that a node was heard of; written with many others
+    record_seen: Callable[[str, str, float], None]  # records that a node was seen; written in batches
     publisher: EventPublisher = field(default_factory=EventPublisher)
 
     async def report(
         self, cluster: ClusterInfo, name: str, document: dict[str, Any], request: RequestContext
     ) -> dict[str, str]:
-        """A node that is about to join says ConfigFetched, and is let into its cluster before it is answered."""
+        """Stores a status report.
+
+        A node that is about to join (ConfigFetched) is granted access before the response.
+        """
         report, now = parse_report(document), self.context.now()
         node = await self.context.store.node(cluster.id.key, name.lower())
         if node is None:
@@ -118,11 +121,11 @@ class StatusReports:
         node = await self.access_grants.ensure_access(cluster, node, request, introduction=introduction)
         node = await self._store_report(cluster, node, report, now)
         if report.join_phase is JoinPhase.FAILED:
-            await self._failed(node, report.join_failure or "The agent gave no reason.")
+            await self._failed(node, report.join_failure or "The agent reported no reason.")
         return {"configVersion": str(node.version), "lastSeen": format_utc(now)}
 
     async def _store_report(self, cluster: ClusterInfo, node: Node, report: StatusReport, now: float) -> Node:
-        """The node as it was before. What is told of it is a difference from that, so it must still be there."""
+        """Stores the report and returns the node from before. The messages are derived from the difference to it."""
 
         async def write(found: Node | None) -> Node:
             if found is None:
@@ -130,7 +133,7 @@ class StatusReports:
             monitored = bool(found.properties.get("continuousMonitoring"))
             status = merge_report(report, found.status, now, monitored=monitored)
             if status == found.status:
-                self.record_seen(found.cluster, found.key, now)  # a heartbeat writes no row of its own
+                self.record_seen(found.cluster, found.key, now)  # a heartbeat without changes writes no row
                 return found
             messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
             before = found.status if messages else None
@@ -146,7 +149,7 @@ class StatusReports:
         )
 
     async def _failed(self, node: Node, why: str) -> None:
-        """That it could not join is the node's to say; that it has joined is the cluster's."""
+        """Records a failed join reported by the node. That it has joined is recorded only from the cluster."""
         if node.join.is_joined or node.join.failure == why:
             return
         failed = replace(node, join=node.join.failed(why))
@@ -156,7 +159,7 @@ class StatusReports:
         try:
             await self.context.store.put_node(failed, node.etag, (), messages)
         except Conflict:
-            return  # it was written anew meanwhile, and begins from there
+            return  # the node was replaced meanwhile and starts a new attempt
 
     async def credentials(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
         context = self.context
@@ -167,7 +170,7 @@ class StatusReports:
         answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
         if method == "servicePrincipal":
             principal = node.config["azure"]["servicePrincipal"]
-            secret = context.open_secrets(node).client_secret  # none where the machine has a certificate
+            secret = context.open_secrets(node).client_secret  # empty if the machine has a certificate instead
             answer["servicePrincipal"] = {
                 "clientId": principal["clientId"],
                 **({"clientSecret": secret} if secret else {}),

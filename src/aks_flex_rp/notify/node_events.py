@@ -1,6 +1,4 @@
-"""Node events: derived from the state before and after a change, and wrapped as CloudEvents messages for each webhook
-that subscribes to them.
-"""
+"""Node events: derived from the state before and after a change, and sent as CloudEvents to subscribed webhooks."""
 
 from __future__ import annotations
 
@@ -25,9 +23,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document, Node
 
 
-MAX_CAUSE_LENGTH = 1024  # characters of a cause: a message is to tell of it, not to hold a log
+MAX_CAUSE_LENGTH = 1024  # characters; a message is not a log
 REMEDY = (
-    "Correct what the cause says. Then run the agent again with the same URL while it lasts, or with a new one from "
+    "Fix the reported cause. Then run the agent again with the same URL while it is valid, or with a new one from "
     "regenerateToken."
 )
 
@@ -39,7 +37,7 @@ class NodeEvent:
 
 
 def status_events(before: Document, after: Document) -> Iterator[NodeEvent]:
-    """Ready has an event of its own, which is the one that most receivers want; all others come together."""
+    """Yields the events of a status change. Ready has its own event; all other conditions share one."""
     changes = list(_changes(_by_type(before), _by_type(after)))
     for change in changes:
         if change["type"] == "Ready":
@@ -56,7 +54,7 @@ def join_events(before: JoinState, after: JoinState) -> Iterator[NodeEvent]:
         yield NodeEvent(NodeEventKind.LEFT)
     failed = JoinPhase.FAILED
     if after.phase is failed and (before.phase is not failed or before.failure != after.failure):
-        cause = after.failure or "The node gave no reason."
+        cause = after.failure or "The node reported no reason."
         yield NodeEvent(NodeEventKind.JOIN_FAILED, {"cause": _short(cause), "remedy": REMEDY})
 
 
@@ -77,7 +75,10 @@ def _by_type(status: Document) -> dict[str, dict[str, Any]]:
 
 
 def _changes(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> Iterator[dict[str, str]]:
-    """Another reason for the same status is none. One that goes away was a problem that is over."""
+    """Yields changed conditions.
+
+    A changed reason with the same status is no change. A removed one counts as resolved.
+    """
     for kind in dict.fromkeys((*before, *after)):
         absent = {"status": "Unknown" if kind == "Ready" else "False"}
         old, new = before.get(kind, absent), after.get(kind, absent)
@@ -93,11 +94,11 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True)
 class Webhook:
-    key: str  # by which its messages are kept
-    url: str = field(repr=False)  # many receivers are known by a secret in their address
+    key: str  # identifies its messages in the outbox
+    url: str = field(repr=False)  # not logged: the URL of many receivers contains a secret
     secret_file: Path
     ca_file: Path | None = None
-    kinds: frozenset[NodeEventKind] = frozenset()  # all when empty
+    kinds: frozenset[NodeEventKind] = frozenset()  # all if empty
     clusters: frozenset[str] = frozenset()
 
     @classmethod
@@ -113,11 +114,11 @@ class Webhook:
 
     @property
     def title(self) -> str:
-        """For people and logs."""
+        """Returns the receiver's name in messages and logs, without the secret path of its URL."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc} ({self.key})"
 
-    def wants(self, kind: NodeEventKind, cluster: str) -> bool:
+    def subscribes(self, kind: NodeEventKind, cluster: str) -> bool:
         return (not self.kinds or kind in self.kinds) and (not self.clusters or cluster in self.clusters)
 
 
@@ -127,27 +128,27 @@ def load_webhooks(settings: NotificationSettings) -> tuple[Webhook, ...]:
 
 @dataclass(frozen=True)
 class EventPublisher:
-    """What is to be written with a change; nothing where nobody is to be told."""
+    """Builds the outbox messages that are stored with a change. None if no webhook subscribes."""
 
     hooks: tuple[Webhook, ...] = ()
 
-    def messages_for(self, node: Node, news: Iterable[NodeEvent], at: float) -> tuple[OutboxMessage, ...]:
-        return self.messages_about(node.cluster, node.name, news, at) if self.hooks else ()
+    def messages_for(self, node: Node, events: Iterable[NodeEvent], at: float) -> tuple[OutboxMessage, ...]:
+        return self.messages_about(node.cluster, node.name, events, at) if self.hooks else ()
 
     def messages_about(
-        self, cluster: str, name: str, news: Iterable[NodeEvent], at: float
+        self, cluster: str, name: str, events: Iterable[NodeEvent], at: float
     ) -> tuple[OutboxMessage, ...]:
         found: list[OutboxMessage] = []
-        for each in news:
+        for each in events:
             event = cloud_event(event_type(each.kind), cluster, name, each.data, at)
             body = json.dumps(event, ensure_ascii=False)
-            wanting = [hook.key for hook in self.hooks if hook.wants(each.kind, cluster)]
+            wanting = [hook.key for hook in self.hooks if hook.subscribes(each.kind, cluster)]
             found.extend(OutboxMessage(event["id"], hook, cluster, name.lower(), at, body) for hook in wanting)
         return tuple(found)
 
 
 def cloud_event(kind: str, source: str, subject: str, data: Document, at: float) -> Document:
-    """A CloudEvent. Its source is the cluster's id in lower case: the same text whoever wrote it how."""
+    """Builds a CloudEvent. The source is the cluster's ID in lower case, so that it is always the same text."""
     return {
         "specversion": "1.0",
         "id": str(uuid.uuid4()),

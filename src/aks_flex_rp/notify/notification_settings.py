@@ -14,7 +14,7 @@ from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.auth.auth_settings import SettingsModel
 from aks_flex_rp.text_enum import TextEnum
 
-TEST_TYPE = "com.aks-flex-node.test.v1"  # of a message that a person asked for
+TEST_TYPE = "com.aks-flex-node.test.v1"  # type of a test message
 
 
 class NodeEventKind(TextEnum):
@@ -29,23 +29,25 @@ class NodeEventKind(TextEnum):
 
 
 def event_type(kind: NodeEventKind) -> str:
-    """As CloudEvents name it. The version grows only when what a receiver relies on is no longer there."""
+    """Returns the CloudEvents type. The version increases only with an incompatible change."""
     return f"com.aks-flex-node.node.{kind}.v1"
 
 
-MOST_WEBHOOKS = 16  # each is a row more in the step that writes a node
+MOST_WEBHOOKS = 16  # each one adds a row to every write of a node
 
 
 def _receiver(text: str) -> str:
     parts = urlsplit(text)
     if parts.username or parts.password or parts.fragment or not parts.hostname:
-        raise PydanticCustomError("receiver", "must be an address without a user, a password or a fragment")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_here(parts.hostname)):
-        raise PydanticCustomError("receiver", "must begin with https://; http:// is for this machine itself alone")
+        raise PydanticCustomError("receiver", "must be a URL without user, password and fragment")
+    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname)):
+        raise PydanticCustomError(
+            "receiver", "must begin with https://. Only addresses of this machine may use http://"
+        )
     return text
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -55,36 +57,41 @@ def _is_here(host: str) -> bool:
 def _cluster(text: str) -> str:
     found = parse_cluster_id(text)
     if found is None:
-        raise PydanticCustomError("cluster", "must be the id of a cluster, as `aks-flex-rp cluster list` shows it")
+        raise PydanticCustomError("cluster", "must be the ID of a cluster, as shown by `aks-flex-rp cluster list`")
     return found.key
 
 
 class WebhookSettings(SettingsModel):
     url: Annotated[str, AfterValidator(_receiver)] = Field(
-        description="Where messages are sent; https, or http to this machine itself. No redirect is followed."
+        description="URL of the receiver: https, or http on this machine. Redirects are not followed."
     )
     secret_file: Path = Field(
-        description="A file, mode 0600, with the secret that messages are signed with; two lines while it is changed."
+        description="File (mode 0600) with the signing secret. It may contain two lines during a rotation."
     )
-    ca_file: Path | None = Field(default=None, description="CA certificates (PEM); the system's when left out.")
-    events: tuple[NodeEventKind, ...] = Field(default=(), description="Which are told; all when left out.")
+    ca_file: Path | None = Field(
+        default=None, description="CA certificates (PEM). Default: the system's CA certificates."
+    )
+    events: tuple[NodeEventKind, ...] = Field(default=(), description="Event types to send. Default: all.")
     clusters: tuple[Annotated[str, AfterValidator(_cluster)], ...] = Field(
-        default=(), description="Ids of the clusters whose nodes are told of; all when left out."
+        default=(), description="IDs of the clusters whose events are sent. Default: all."
     )
 
 
 class NotificationSettings(SettingsModel):
     webhooks: Annotated[tuple[WebhookSettings, ...], Field(max_length=MOST_WEBHOOKS)] = Field(
-        default=(), description="Receivers, each with an outbox of its own."
+        default=(), description="Webhook receivers, each with its own outbox."
     )
     most_pending: Annotated[int, Field(ge=1, le=10_000_000)] = Field(
-        default=100_000, description="How many messages wait for one receiver; beyond that the oldest are dropped."
+        default=100_000,
+        description="Maximum number of pending messages per receiver. The oldest are dropped above it.",
     )
 
     @field_validator("webhooks")
     @classmethod
     def _each_once(cls, webhooks: tuple[WebhookSettings, ...]) -> tuple[WebhookSettings, ...]:
-        """Messages wait for an address: two receivers behind one could not be told apart."""
+        """Rejects duplicate URLs: the outbox identifies receivers by their URL."""
         if len({each.url for each in webhooks}) < len(webhooks):
-            raise PydanticCustomError("twice", "names the same url twice: put all events of it in one place")
+            raise PydanticCustomError(
+                "twice", "contains the same url twice. Combine the events of one url in one entry"
+            )
         return webhooks

@@ -1,8 +1,7 @@
-"""Background tasks of notifications: sends messages from the outbox with retries per receiver, trims the outbox, and
-detects silent nodes.
+"""Background tasks of notifications: send messages with retries, trim the outbox, detect silent nodes.
 
-An unavailable receiver is retried with backoff while its messages wait in order; a rejected message is retried rarely
-while later ones pass it.
+An unavailable receiver is retried with backoff while its messages wait in order. A rejected message is retried
+rarely while later ones pass it.
 """
 
 from __future__ import annotations
@@ -34,45 +33,43 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 
-LEASE = 30.0  # seconds: above what a try takes; when the service is killed in it, the message goes out after that
-FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 3600.0  # seconds between tries of a message
-MAX_RECEIVER_PAUSE = (
-    300.0  # the longest that a receiver is: it may be well, and only one message that it got last is not
-)
+LEASE = 30.0  # seconds; longer than one attempt. If the service is killed, the message is sent after that time
+FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 3600.0  # seconds between attempts of a message
+MAX_RECEIVER_PAUSE = 300.0  # maximum pause of a receiver: it may work again, although its last message failed
 REFUSED_FIRST = 300.0
-MAX_MESSAGE_AGE = 86400.0  # after which a message is given up
+MAX_MESSAGE_AGE = 86400.0  # after which a message is dropped
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long things take; tests are in more of a hurry."""
+    """Retry intervals in seconds. Tests use shorter ones."""
 
     first: float = FIRST_RETRY_SECONDS
     refused_first: float = REFUSED_FIRST
     lease: float = LEASE
 
     def pause(self, tries: int, first: float, longest: float = MAX_RETRY_SECONDS) -> float:
-        """After so many tries without success; never in step with others."""
+        """Returns the pause after this number of failed attempts, with random jitter."""
         return min(first * 2.0 ** min(tries - 1, 20), longest) * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
 
 class WebhookSender:
-    """Of one receiver. `count` is told how tries ended, and how many."""
+    """Sends the messages of one receiver. `count` is called with the outcome and number of attempts."""
 
     def __init__(
         self, webhook: Webhook, store: OutboxProtocol, count: Count, policy: RetryPolicy | None = None
     ) -> None:
         self._hook, self._store, self._count, self._pace = webhook, store, count, policy or RetryPolicy()
         self._post = WebhookClient(webhook)
-        self._threads = ThreadPoolExecutor(MAX_CONCURRENT, "webhook")  # a slow receiver takes nobody else's
-        self._failures = 0  # batches in a row of which nothing arrived
+        self._threads = ThreadPoolExecutor(MAX_CONCURRENT, "webhook")  # a slow receiver does not block the others
+        self._failures = 0  # consecutive batches without a delivered message
         self._not_before = 0.0
         self._gone = False
 
     async def once(self) -> None:
-        """Until nothing is due, or the receiver is not well."""
+        """Sends messages until none is due, or until the receiver fails."""
         if self._gone:
             await self._drop()
             return
@@ -92,23 +89,25 @@ class WebhookSender:
     async def _settle(self, messages: tuple[OutboxMessage, ...], outcomes: list[SendResult]) -> None:
         for outcome in outcomes:
             self._count(outcome.status, 1)
-        self._judge(outcomes)
-        await asyncio.gather(*map(self._note, messages, outcomes))
+        self._update_health(outcomes)
+        await asyncio.gather(*map(self._record, messages, outcomes))
         if self._gone:
             await self._drop()
 
-    async def _note(self, message: OutboxMessage, result: SendResult) -> None:
+    async def _record(self, message: OutboxMessage, result: SendResult) -> None:
         if result.status is SendStatus.SENT:
             await self._store.message_sent(message)
             return
         refused = result.status is SendStatus.REFUSED
-        await self._store.message_failed(message, self._again(message, result), result.why, refused=refused)
+        await self._store.message_failed(message, self._next_attempt(message, result), result.why, refused=refused)
 
-    def _judge(self, outcomes: list[SendResult]) -> None:
-        """How the receiver is, by all that came of a batch."""
+    def _update_health(self, outcomes: list[SendResult]) -> None:
+        """Updates the state of the receiver from the results of a batch."""
         if any(each.status is SendStatus.GONE for each in outcomes):
             self._gone = True
-            log.warning("%s wants no more messages (410), and gets none until the next start.", self._hook.title)
+            log.warning(
+                "%s rejected all further messages (410). None are sent until the next start.", self._hook.title
+            )
         well = any(each.status in {SendStatus.SENT, SendStatus.REFUSED} for each in outcomes)
         if well:
             self._failures = 0
@@ -117,9 +116,9 @@ class WebhookSender:
         pause = self._pace.pause(self._failures, self._pace.first, MAX_RECEIVER_PAUSE)
         self._not_before = time.time() + max(pause, *(each.wait for each in outcomes))
         if self._failures == 1:
-            log.warning("%s gets no messages now, and is tried again: %s", self._hook.title, outcomes[0].why)
+            log.warning("Cannot deliver messages to %s, retrying: %s", self._hook.title, outcomes[0].why)
 
-    def _again(self, message: OutboxMessage, result: SendResult) -> float:
+    def _next_attempt(self, message: OutboxMessage, result: SendResult) -> float:
         if result.status is SendStatus.REFUSED:
             return time.time() + self._pace.pause(message.attempts, self._pace.refused_first)
         if self._failures:
@@ -132,7 +131,7 @@ class WebhookSender:
 
 @dataclass(frozen=True)
 class OutboxCleaner:
-    """What no receiver will get any more: messages beyond the bound, the oldest first, and those of yesterday."""
+    """Drops messages that will not be delivered: the oldest above the limit, and those older than a day."""
 
     store: OutboxProtocol
     hooks: tuple[Webhook, ...]
@@ -142,46 +141,49 @@ class OutboxCleaner:
     async def once(self) -> None:
         if gone := await self.store.forget_messages(time.time() - MAX_MESSAGE_AGE):
             self.count("expired", gone)
-            log.warning("%d messages were given up after a day.", gone)
+            log.warning("Dropped %d messages that could not be delivered within a day.", gone)
         for hook in self.hooks:
             if dropped := await self.store.trim_messages(hook.key, self.most):
                 self.count("dropped", dropped)
-                log.warning("%d messages to %s were dropped: too many wait.", dropped, hook.title)
+                log.warning("Dropped %d messages to %s: too many are pending.", dropped, hook.title)
 
 
 NODES_PER_READ = 500
 
 
 class SilenceDetector:
-    """`after`: seconds without a word. Nobody is called silent before this service itself has listened for so long:
-    while it, its store or its whole machine was away, no node could be heard of. A clock that was set, or a machine
-    that slept, shows in how long ago the last look was."""
+    """Detects nodes without a heartbeat for `after` seconds.
+
+    No node is reported as silent before this service has been running for that time, because it could not receive
+    heartbeats while it, its store or its machine was down. A clock change or a suspended machine is detected from the
+    time since the last check.
+    """
 
     def __init__(
         self, store: HeartbeatProtocol, notices: EventPublisher, after: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._store, self._notices, self._after, self._clock = store, notices, after, clock
-        self._listening_since = self._looked = clock()
+        self._listening_since = self._checked = clock()
 
     async def once(self) -> None:
         now = self._clock()
-        if not 0 <= now - self._looked <= self._after / 2:
+        if not 0 <= now - self._checked <= self._after / 2:
             self._listening_since = now
         try:
-            await self._look(now)
-            self._looked = self._clock()
+            await self._check(now)
+            self._checked = self._clock()
         except BaseException:
             self._listening_since = self._clock()
             raise
 
-    async def _look(self, now: float) -> None:
+    async def _check(self, now: float) -> None:
         since = now - self._after
         for silent in (False, True) if now - self._listening_since >= self._after else (False,):
             while found := await self._store.unnoted_silences(since, NODES_PER_READ, silent=silent):
-                await asyncio.gather(*(self._note(each, since, now) for each in found))
+                await asyncio.gather(*(self._record(each, since, now) for each in found))
 
-    async def _note(self, silence: HeartbeatChange, since: float, now: float) -> None:
-        """A node that is silent because nobody follows it any more has not been heard of."""
+    async def _record(self, silence: HeartbeatChange, since: float, now: float) -> None:
+        """Records and reports a change. A node that is silent because it is no longer managed is not reported."""
         news = []
         if silence.silent:
             news = [node_events.silent_event(silence.last_seen)]
@@ -197,7 +199,7 @@ SEND_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class PeriodicTask:
-    """What is done again and again, so many seconds after it was done."""
+    """A task that runs periodically, with the interval after each run."""
 
     name: str
     once: Callable[[], Awaitable[None]]
@@ -205,10 +207,14 @@ class PeriodicTask:
 
 
 class Notifier:
-    """`silent_after`: seconds without a word after which a node is silent; `count` is told how tries ended."""
+    """Composes the notification tasks.
+
+    `silent_after` is the time in seconds without a heartbeat after which a node is silent. `count` is called with the
+    outcomes of attempts.
+    """
 
     def __init__(self, settings: NotificationSettings, store: Store, silent_after: float, count: Count) -> None:
-        # It would write whole addresses: every one at debug, and that of a receiver with odd headers as a warning.
+        # urllib3 logs complete URLs, which may contain secrets.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         webhooks = load_webhooks(settings)
         for hook in webhooks:
@@ -216,12 +222,12 @@ class Notifier:
         self.publisher = EventPublisher(webhooks)
         self._senders = {hook: WebhookSender(hook, store, count) for hook in webhooks}
         self._silence = SilenceDetector(store, self.publisher, silent_after)
-        self._tidying = OutboxCleaner(store, webhooks, settings.most_pending, count)
+        self._cleaner = OutboxCleaner(store, webhooks, settings.most_pending, count)
 
     def tasks(self) -> Iterator[PeriodicTask]:
-        """That of silence is done also when nobody is told: lists show it."""
+        """Yields the tasks. Silent nodes are detected even without receivers, because lists show them."""
         yield PeriodicTask("silent nodes", self._silence.once, CHECK_SECONDS)
-        yield PeriodicTask("outbox", self._tidying.once, CHECK_SECONDS)
+        yield PeriodicTask("outbox", self._cleaner.once, CHECK_SECONDS)
         for hook, sender in self._senders.items():
             yield PeriodicTask(f"notifications to {hook.title}", sender.once, SEND_SECONDS)
 
@@ -231,7 +237,7 @@ class Notifier:
 
 
 def check_webhook(webhook: Webhook) -> None:
-    """What can be known to be wrong before the first message."""
+    """Validates the files of a webhook before the first message."""
     webhook_client.read_secrets(webhook.secret_file)
     if webhook.ca_file:
         try:
@@ -239,7 +245,6 @@ def check_webhook(webhook: Webhook) -> None:
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 "service-config-invalid",
-                f"{webhook.ca_file}, which a webhook is to be trusted by, holds no certificates that can be read: "
-                f"{error.strerror}.",
+                f"The CA file {webhook.ca_file} of a webhook contains no readable certificates: {error.strerror}.",
                 "Correct the settings of the service, or the file.",
             ) from error

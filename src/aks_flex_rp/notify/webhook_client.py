@@ -24,21 +24,20 @@ if TYPE_CHECKING:
 
 
 SECRET_PREFIX = "whsec_"  # noqa: S105
-MIN_SECRET_BYTES, MAX_SECRET_BYTES = 24, 64  # bytes of a secret
-MAX_SECRETS = 2  # secrets while one takes the other's place
+MIN_SECRET_BYTES, MAX_SECRET_BYTES = 24, 64  # bytes
+MAX_SECRETS = 2  # during a rotation
 
 
 def read_secrets(file: Path) -> tuple[bytes, ...]:
-    """The newest first. Read anew for every batch, so that a changed file counts at once."""
+    """Reads the secrets, newest first. Called for every batch, so that a changed file is used immediately."""
     lines = private_files.read(file).decode("ascii", "replace").split()
     found = [_decoded(line) for line in lines]
     if not 1 <= len(found) <= MAX_SECRETS or None in found:
         raise ConfigError(
             "webhook-secret-invalid",
-            f"{file} holds no secret for a webhook: one or two lines, each {SECRET_PREFIX} and {MIN_SECRET_BYTES} to "
-            f"{MAX_SECRET_BYTES} "
-            "bytes in base64.",
-            f'Make one with `(umask 077; echo "{SECRET_PREFIX}$(openssl rand -base64 32)" > {file})`.',
+            f"{file} contains no valid webhook secret. It needs one or two lines, each {SECRET_PREFIX} and "
+            f"{MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes in base64.",
+            f'Create one with `(umask 077; echo "{SECRET_PREFIX}$(openssl rand -base64 32)" > {file})`.',
         )
     return tuple(each for each in found if each)
 
@@ -52,7 +51,7 @@ def _decoded(line: str) -> bytes | None:
 
 
 def signature_headers(secrets: tuple[bytes, ...], message: str, body: bytes, now: int) -> dict[str, str]:
-    """A signature for each secret: a receiver that knows any of them can tell that it comes from here."""
+    """Returns the headers with one signature per secret, so that a receiver can verify it with any of them."""
     signed = f"{message}.{now}.".encode() + body
     signatures = (base64.b64encode(hmac.digest(secret, signed, "sha256")).decode() for secret in secrets)
     return {
@@ -63,9 +62,9 @@ def signature_headers(secrets: tuple[bytes, ...], message: str, body: bytes, now
 
 
 SECONDS = 10.0
-MAX_CONCURRENT = 8  # messages on their way to one receiver
+MAX_CONCURRENT = 8  # concurrent messages to one receiver
 LONGEST_WAIT = 3600.0
-RETRYABLE_STATUS = frozenset({408, 425, 429})  # of the 4xx, those that are about the moment and not about the message
+RETRYABLE_STATUS = frozenset({408, 425, 429})  # 4xx codes that may succeed later
 
 
 class SendStatus(TextEnum):
@@ -77,15 +76,15 @@ class SendStatus(TextEnum):
 
 @dataclass(frozen=True)
 class SendResult:
-    """`failed`: the receiver is not well, whatever it is sent. `refused`: it does not want this message."""
+    """Result of an attempt. `failed`: the receiver is not working. `refused`: it rejects this message."""
 
     status: SendStatus
     why: str = ""
-    wait: float = 0.0  # seconds that the receiver asked for
+    wait: float = 0.0  # seconds from Retry-After
 
 
 class WebhookClient:
-    """The way to one receiver; used by several threads at a time."""
+    """Sends messages to one receiver. Used by several threads at the same time."""
 
     def __init__(self, webhook: Webhook, seconds: float = SECONDS) -> None:
         self._hook = webhook
@@ -94,9 +93,9 @@ class WebhookClient:
         self._pool = urllib3.PoolManager(retries=False, timeout=timeout, ca_certs=authorities, maxsize=MAX_CONCURRENT)
 
     def send(self, message: str, body: str) -> SendResult:
-        """Only the status counts: a receiver's words are nobody's to trust, to wait for, or to keep."""
+        """Sends a message. Only the status of the response is used; the body is not read."""
         try:
-            answer = self._ask(message, body.encode())
+            answer = self._post(message, body.encode())
         except FlexError as error:
             return SendResult(SendStatus.FAILED, str(error))
         except (HTTPError, OSError) as error:
@@ -106,7 +105,7 @@ class WebhookClient:
         finally:
             answer.close()
 
-    def _ask(self, message: str, body: bytes) -> urllib3.BaseHTTPResponse:
+    def _post(self, message: str, body: bytes) -> urllib3.BaseHTTPResponse:
         secrets = read_secrets(self._hook.secret_file)
         headers = {
             "Content-Type": "application/cloudevents+json; charset=utf-8",
@@ -121,7 +120,7 @@ class WebhookClient:
 def classify_response(status: int, retry_after: str = "") -> SendResult:
     if 200 <= status < 300:
         return SendResult(SendStatus.SENT)
-    why = f"It answered {status}."
+    why = f"The receiver responded with {status}."
     if status == 410:
         return SendResult(SendStatus.GONE, why)
     if 300 <= status < 500 and status not in RETRYABLE_STATUS:
@@ -131,12 +130,12 @@ def classify_response(status: int, retry_after: str = "") -> SendResult:
 
 
 def _error_text(error: Exception) -> str:
-    """Without the address, which an error of urllib3's would quote in full."""
+    """Describes an error without the URL, which urllib3 would include."""
     if isinstance(error, SSLError):
-        return "Its certificate cannot be verified, or TLS failed otherwise."
+        return "TLS failed, or the certificate of the receiver cannot be verified."
     if isinstance(error, urllib3.exceptions.NameResolutionError):
-        return "Its name cannot be resolved."
-    refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # which counts as a time-out there
+        return "The host name of the receiver cannot be resolved."
+    refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # a subclass of TimeoutError in urllib3
     if isinstance(error, urllib3.exceptions.TimeoutError) and not refused:
-        return "It did not answer in time."
-    return "It cannot be reached, or ended the connection."
+        return "The receiver did not respond in time."
+    return "The receiver cannot be reached, or closed the connection."

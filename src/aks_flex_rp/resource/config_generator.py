@@ -1,8 +1,7 @@
-"""Generates a node's configuration from its properties and its cluster, including the endpoints of the provider and
-of Azure.
+"""Generates a node's configuration from its properties and its cluster, with the endpoints of provider and Azure.
 
-`generate_config` is what every reader of the node sees, without secrets; `build_bundle` adds the secrets and is what
-a machine fetches once from its config URL.
+`generate_config` returns what every reader of the node sees, without secrets. `build_bundle` adds the secrets and
+returns what a machine fetches once from its config URL.
 """
 
 from __future__ import annotations
@@ -20,34 +19,36 @@ if TYPE_CHECKING:
     from aks_flex_rp.resource.models import Properties
 
 
-DEFAULT_POLL_SECONDS = 30.0  # an agent's own
+DEFAULT_POLL_SECONDS = 30.0  # the agent's default
 
 
 @dataclass(frozen=True)
 class AgentEndpoints:
-    url: str = ""  # of the service, as agents reach it; empty when nobody has said
-    ca_cert_data: str = ""  # base64 of PEM: who vouches for it, where the system's authorities do not
-    audiences: dict[str, str] = field(default_factory=dict)  # by tenant, whom tokens are made out to
-    azure: dict[str, str] = field(default_factory=dict)  # what a private cloud has that the public one has not
-    poll_seconds: float = DEFAULT_POLL_SECONDS  # how often agents ask
+    url: str = ""  # URL of the service for agents; empty if not configured
+    ca_cert_data: str = ""  # base64 of PEM; CA of the service if the system does not trust it
+    audiences: dict[str, str] = field(default_factory=dict)  # audience of tokens by tenant
+    azure: dict[str, str] = field(default_factory=dict)  # settings that differ from the public cloud
+    poll_seconds: float = DEFAULT_POLL_SECONDS  # poll interval of agents
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> AgentEndpoints:
-        """What a newer program has written beside is passed over."""
+        """Parses stored endpoints. Ignores keys that a newer release wrote."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in document.items() if name in known})
 
     def provider_config(self, properties: Properties, tenant: str) -> dict[str, Any]:
-        """What a node must know that stays, or that has to say who it is before it can join; nothing for others."""
+        """Returns the provider section for managed nodes and nodes that join with their identity, else an empty
+        dict.
+        """
         calls = properties.continuous_monitoring or properties.kubernetes_auth.by_identity
         if not calls or not self.url:
             return {}
         principal = properties.azure_auth.service_principal
         home = ((principal.client_tenant if principal else None) or tenant).lower()
-        # A tenant can be called by a domain, too, and then it is the one that there is.
+        # A tenant may also be given as a domain. Then the only configured tenant is meant.
         audience = self.audiences.get(home) or next(iter(self.audiences.values()), "")
         fields = {"url": self.url, "audience": audience, "caCertData": self.ca_cert_data}
         pace = {"pollSeconds": self.poll_seconds} if self.poll_seconds != DEFAULT_POLL_SECONDS else {}
@@ -57,13 +58,13 @@ class AgentEndpoints:
 COMPONENTS = ("containerd", "runc", "cni", "npd")
 NO_ENDPOINTS = AgentEndpoints()
 CLIENT_CERTIFICATE_FILE = (
-    "/etc/aks-flex-node/client.pem"  # where a machine has the certificate of its service principal
+    "/etc/aks-flex-node/client.pem"  # path of the service principal's certificate on the machine
 )
 
 
 @dataclass(frozen=True)
 class NodeSecrets:
-    """What only the machine may see."""
+    """Secrets that only the machine may see."""
 
     bootstrap_token: str = ""
     client_secret: str = ""
@@ -75,9 +76,9 @@ class NodeSecrets:
 def effective_versions(
     properties: Properties, kubernetes: str, earlier: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What was asked for, and beside it what was tested together; `kubernetes` when none was asked for.
+    """Returns the requested versions and the tested versions of all other components.
 
-    To say nothing of a component is no wish to go back behind the version that the node has.
+    `kubernetes` is used if no version is requested. A component that is not mentioned is never downgraded.
     """
     requested = {
         name: text.removeprefix("v") for name, text in properties.versions.model_dump(exclude_none=True).items()
@@ -104,7 +105,7 @@ def generate_config(
     endpoints: AgentEndpoints = NO_ENDPOINTS,
     downgrade: bool = False,
 ) -> dict[str, Any]:
-    """With `downgrade`, the node may go back to older versions."""
+    """Generates the configuration. With `downgrade`, the node may install older versions."""
     settings = properties.node_config
     policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
     optional = {
@@ -126,7 +127,7 @@ def generate_config(
 
 
 def allows_downgrade(config: Mapping[str, Any]) -> bool:
-    """Until the node has taken it, whatever makes the configuration anew: it may not have seen it yet."""
+    """Returns whether the configuration allows a downgrade. It is kept until the node has applied it."""
     return bool(config.get("updatePolicy", {}).get("allowDowngrade"))
 
 
@@ -150,10 +151,10 @@ def _agent(properties: Properties, chosen: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _private_cloud(properties: Properties, endpoints: AgentEndpoints) -> dict[str, str]:
-    """For a node that has an identity there, or a VPN gateway, which a person who is logged in may make for it."""
+    """Returns the private cloud settings for nodes that use Azure: with an identity or a VPN gateway."""
     vpn = properties.node_config.vpn
-    goes = properties.azure_auth.method != "none" or (vpn and vpn.enabled)
-    return endpoints.azure if goes else {}
+    uses_azure = properties.azure_auth.method != "none" or (vpn and vpn.enabled)
+    return endpoints.azure if uses_azure else {}
 
 
 def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node: str) -> dict[str, Any]:
@@ -180,7 +181,7 @@ def _azure(properties: Properties, cluster: ClusterId, facts: ClusterFacts, node
         azure["managedIdentity"] = {"clientId": client} if client else {}
     if auth.method == "arc":
         arc = auth.arc.model_dump(exclude_none=True, exclude={"principal_id"}) if auth.arc else {}
-        azure["arc"] = {"enabled": True, "machineName": node, **arc}  # a machine's own name may be another one
+        azure["arc"] = {"enabled": True, "machineName": node, **arc}  # the machine's own host name may differ
     vpn = properties.node_config.vpn
     if vpn and (vpn_fields := vpn.model_dump(exclude_none=True)):
         azure["vpn"] = vpn_fields
@@ -193,7 +194,7 @@ def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, A
         "serverURL": facts.server_url,
         "caCertData": facts.ca_cert_data,
         "clusterDomain": facts.cluster_domain,
-        "serverTLSBootstrap": True,  # this service approves the serving certificates of its nodes
+        "serverTLSBootstrap": True,  # the service approves the serving certificates of its nodes
         **(settings.kubelet.model_dump(exclude_none=True) if settings.kubelet else {}),
     }
     if facts.dns_service_ip:

@@ -76,7 +76,7 @@ class KubernetesAuth(WireModel):
 
     @property
     def by_identity(self) -> IdentityMethod | None:
-        """What the Azure identity is to the kubelet; None where it joins by a token."""
+        """Returns how the Azure identity is used to join, or None if the node joins with a token."""
         if self.method is None:
             return "exec" if self.use_azure_auth else None
         return None if self.method == "bootstrapToken" else self.method
@@ -114,7 +114,7 @@ Cidr = Annotated[str, Field(max_length=64)]
 
 
 class Vpn(WireModel):
-    """As the agent's configuration has it."""
+    """VPN settings, as in the agent's configuration."""
 
     enabled: bool | None = None
     auto_provision: bool | None = None

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 VPN = ("properties", "nodeConfig", "vpn")
 SERVER = json_path("properties", "nodeConfig", "kubelet", "serverURL")
-DEFAULT_VPN_POOL = "192.168.100.0/24"  # an agent's own, where nothing is said
-LARGEST, SMALLEST = 8, 29  # of networks, as the length of a prefix; Azure takes nothing smaller
-# That a packet goes to by way of no gateway.
+DEFAULT_VPN_POOL = "192.168.100.0/24"  # the agent's default
+LARGEST, SMALLEST = 8, 29  # prefix lengths; Azure accepts no smaller network
+# Ranges that cannot be routed through a gateway.
 UNUSABLE_RANGES = tuple(map(ipaddress.IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")))
 
 _GATEWAY = re.compile(r"[0-9A-Za-z]([-\w.]{0,78}\w)?", re.ASCII)
@@ -31,10 +31,10 @@ _NETWORK = re.compile(
 
 
 def check_network(node: NodeConfigProperties, taken: Mapping[str, str]) -> Iterator[Problem]:
-    """`taken` are addresses of the cluster, and what there has them."""
+    """Yields problems of the network settings. `taken` maps addresses of the cluster to what uses them."""
     server = node.kubelet.server_url if node.kubelet else None
     if server is not None and (wrong := _wrong_server(server)):
-        yield Problem(SERVER, f"The value {wrong}")  # which is not repeated, since a password may stand in it
+        yield Problem(SERVER, f"The value {wrong}")  # the value is not shown, because it may contain a password
     if node.vpn:
         yield from _vpn(node.vpn)
         yield from _overlaps(node.vpn, taken)
@@ -44,7 +44,7 @@ def _wrong_server(text: str) -> str | None:
     if wrong := values.placeholder(text) or values.plain(text) or values.https_url(text):
         return wrong
     if not text.startswith("https://") or set(text.removeprefix("https://")) & set("/?#@"):
-        return "must be https://, a host and perhaps a port, and nothing else: no user, path, query or fragment."
+        return "must be https://HOST or https://HOST:PORT, without user, path, query or fragment."
     return None
 
 
@@ -67,15 +67,15 @@ def _vpn(vpn: Vpn) -> Iterator[Problem]:
 def _gateway(text: str) -> str | None:
     if _GATEWAY.fullmatch(text):
         return None
-    return "is no name of a gateway: letters, digits, `-`, `_` and `.`, with a letter or a digit first."
+    return "is not a valid gateway name. Use letters, digits, `-`, `_` and `.`, beginning with a letter or digit."
 
 
 def _virtual_network(text: str) -> str | None:
     if _NETWORK.fullmatch(text):
         return None
     return (
-        "is not the id of a network: /subscriptions/…/resourceGroups/…/providers/Microsoft.Network/virtualNetworks/"
-        "…. `az network vnet list --query [].id` prints it."
+        "is not a virtual network ID: /subscriptions/…/resourceGroups/…/providers/Microsoft.Network/virtualNetworks/"
+        "…. List the IDs with `az network vnet list --query [].id`."
     )
 
 
@@ -87,18 +87,18 @@ def _network(text: str) -> str | None:
     network = ipaddress.IPv4Network(text)
     if not LARGEST <= network.prefixlen <= SMALLEST:
         size = "small" if network.prefixlen > SMALLEST else "large"
-        return f"is too {size}: the length of its prefix is from {LARGEST} to {SMALLEST}."
+        return f"is too {size}. The prefix length must be from {LARGEST} to {SMALLEST}."
     if any(network.overlaps(each) for each in UNUSABLE_RANGES):
-        return "holds addresses that are of use on no network, such as those of loopback or multicast."
+        return "contains unusable addresses, such as loopback or multicast."
     return None
 
 
 def _version_4(text: str) -> str | None:
-    return "is of IPv6, which the VPN does not carry." if ":" in text else None
+    return "is an IPv6 network, which the VPN does not support." if ":" in text else None
 
 
 def _overlaps(vpn: Vpn, taken: Mapping[str, str]) -> Iterator[Problem]:
-    """Of what is right in itself. The usual pool may overlap, too, for a node that gets it."""
+    """Yields overlaps of valid networks. The default pool is checked as well."""
     text = vpn.p2s_gateway_cidr or (DEFAULT_VPN_POOL if vpn.enabled else "")
     if not text or _network(text):
         return
@@ -107,16 +107,16 @@ def _overlaps(vpn: Vpn, taken: Mapping[str, str]) -> Iterator[Problem]:
     pool = ipaddress.IPv4Network(text)
     found = [f"{each} ({what})" for each, what in others.items() if _overlap(pool, each)]
     if found:
-        usual = "" if vpn.p2s_gateway_cidr else ", the usual pool,"
+        usual = "" if vpn.p2s_gateway_cidr else ", the default pool,"
         yield Problem(
             json_path(*VPN, "p2sGatewayCIDR"),
             f"{quoted(text)}{usual} overlaps {' and '.join(found)}. "
-            "Choose addresses for VPN clients that nobody else has, such as 172.31.255.0/24.",
+            "Choose an unused range for VPN clients, such as 172.31.255.0/24.",
         )
 
 
 def _overlap(pool: ipaddress.IPv4Network, other: str) -> bool:
     try:
         return pool.overlaps(ipaddress.IPv4Network(other, strict=False))
-    except ValueError:  # of IPv6
+    except ValueError:  # IPv6
         return False

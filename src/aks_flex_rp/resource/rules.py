@@ -1,6 +1,6 @@
 """Validation rules beyond the schema: Kubernetes naming rules, valid identity combinations, version skew.
 
-Every rule yields the problems it finds, so that a caller gets all of them at once.
+Every rule yields the problems it finds, so that a caller gets all of them at the same time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 AUTH = ("properties", "azureAuth")
 NODE = ("properties", "nodeConfig")
 METHODS = ("servicePrincipal", "managedIdentity", "arc")
-# What the agent or the cluster decides, and a node would not come up or not be safe without.
+# Set by the agent or the cluster, and required for the node to work or to be secure.
 GENERATED = frozenset(
     """
     apiVersion kind clusterDNS clusterDomain authentication authorization staticPodPath containerRuntimeEndpoint
@@ -36,14 +36,14 @@ GENERATED = frozenset(
 
 @dataclass(frozen=True)
 class ValidationContext:
-    """What a body is judged against besides itself."""
+    """State that a request body is validated against."""
 
     cluster_version: str
-    accepts_entra: bool | None = None  # whether the cluster accepts Entra ID; None when nobody knows
-    current_versions: Mapping[str, str] | None = None  # the versions that the node has, when there is one
-    stored_secret_client: str = ""  # whose secret is kept
-    reserved_ranges: Mapping[str, str] = field(default_factory=dict)  # addresses that are taken, and who has them
-    allow_downgrade: bool = False  # the caller has said that older versions are meant
+    accepts_entra: bool | None = None  # whether the cluster accepts Entra ID; None if unknown
+    current_versions: Mapping[str, str] | None = None  # current versions of an existing node
+    stored_secret_client: str = ""  # client ID of the stored secret
+    reserved_ranges: Mapping[str, str] = field(default_factory=dict)  # used addresses and what uses them
+    allow_downgrade: bool = False  # the caller explicitly allows older versions
 
 
 def check_rules(properties: Properties, context: ValidationContext) -> list[Problem]:
@@ -63,7 +63,7 @@ def _identity(properties: Properties, context: ValidationContext) -> Iterator[Pr
         if block is not None and method != auth.method:
             yield Problem(
                 json_path(*AUTH, method),
-                f"These settings belong to the method {method}, and the method is {auth.method}.",
+                f"These settings are for method {method}, but the method is {auth.method}.",
             )
     if properties.continuous_monitoring and auth.method == "none":
         yield Problem(
@@ -82,7 +82,7 @@ def _identity(properties: Properties, context: ValidationContext) -> Iterator[Pr
 def _service_principal(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
     principal = properties.azure_auth.service_principal
     if principal is None:
-        yield Problem(json_path(*AUTH, "servicePrincipal"), "The method servicePrincipal needs these settings.")
+        yield Problem(json_path(*AUTH, "servicePrincipal"), "The method servicePrincipal requires these settings.")
         return
 
     def problem(message: str) -> Problem:
@@ -91,27 +91,27 @@ def _service_principal(properties: Properties, context: ValidationContext) -> It
     secret = principal.client_secret.get_secret_value() if principal.client_secret else None
     if principal.certificate_on_machine:
         if secret is not None:
-            yield problem("A principal that signs in with a certificate on the machine has no secret here.")
+            yield problem("A service principal with certificateOnMachine has no client secret.")
         return
     if secret is not None and not secret.strip():
-        yield problem("The secret is empty. Leave it out to keep the one written before.")
-    elif secret is not None and (wrong := _unfit(secret)):
+        yield problem("The secret is empty. Omit it to keep the stored one.")
+    elif secret is not None and (wrong := _invalid_secret(secret)):
         yield problem(f"The secret {wrong}")
     if principal.client_secret is None and principal.client_id.lower() != context.stored_secret_client:
         why = (
-            "the secret written before is another principal's"
+            "the stored secret belongs to another service principal"
             if context.stored_secret_client
-            else "none was written before"
+            else "no secret is stored"
         )
         yield problem(
-            f"The secret is needed: {why}. Where the machine has a certificate instead, set certificateOnMachine.",
+            f"The secret is needed: {why}. If the machine has a certificate instead, set certificateOnMachine.",
         )
 
 
-def _unfit(text: str) -> str | None:
-    """What no setting of an agent may be: several lines, a placeholder, or what stands for a hidden secret."""
+def _invalid_secret(text: str) -> str | None:
+    """Returns why the text is invalid: several lines, a placeholder, or a masked secret."""
     if set(text) == {"*"}:
-        return "is what is shown in a secret's place."
+        return "is a masked secret."
     return values.plain(text) or values.placeholder(text)
 
 
@@ -127,15 +127,18 @@ def _arc(arc: Arc) -> Iterator[Problem]:
 
 
 def _known_identity(properties: Properties) -> Iterator[Problem]:
-    """Of a VM's own identity nothing else tells whose it is; an Arc machine's tokens name the machine."""
+    """Requires the ID of a managed identity if the node calls the service.
+
+    Tokens of Arc machines name the machine.
+    """
     managed = properties.azure_auth.managed_identity
-    needing = "continuousMonitoring" if properties.continuous_monitoring else ""
-    if not needing and properties.kubernetes_auth.by_identity:
-        needing = "Joining by the Azure identity"
-    if needing and not (managed and (managed.client_id or managed.principal_id)):
+    feature = "continuousMonitoring" if properties.continuous_monitoring else ""
+    if not feature and properties.kubernetes_auth.by_identity:
+        feature = "Joining with the Azure identity"
+    if feature and not (managed and (managed.client_id or managed.principal_id)):
         yield Problem(
             json_path(*AUTH, "managedIdentity"),
-            f"{needing} needs the identity's clientId or principalId, by which the node's calls are known.",
+            f"{feature} needs the clientId or principalId of the identity, to recognize the node's requests.",
         )
 
 
@@ -148,12 +151,12 @@ def _joining(properties: Properties, context: ValidationContext) -> Iterator[Pro
 
     if not join.by_identity:
         if join.use_azure_auth:
-            yield problem("A node joins by its Azure identity or by a bootstrap token, not by both.")
+            yield problem("A node joins with its Azure identity or with a bootstrap token, not with both.")
         return
     if join.use_azure_auth is False:
-        yield problem(f"The method {join.method} is one of the Azure identity, and useAzureAuth is false.")
+        yield problem(f"The method {join.method} uses the Azure identity, but useAzureAuth is false.")
     if properties.azure_auth.method == "none":
-        yield problem("There is no Azure identity to join with: azureAuth.method is none.")
+        yield problem("The node has no Azure identity to join with: azureAuth.method is none.")
     if context.accepts_entra is False:
         yield problem("This cluster does not accept Entra ID. Use the method bootstrapToken.")
 
@@ -178,14 +181,13 @@ def _skew(path: str, text: str, cluster: str) -> Iterator[Problem]:
     if desired > server:
         yield Problem(
             path,
-            f"{quoted(text)} is newer than the cluster's API server ({server}), which a node never may be. "
-            "Upgrade the cluster first.",
+            f"{quoted(text)} is newer than the cluster's API server ({server}). Upgrade the cluster first.",
         )
     elif (desired.major, desired.minor) < (server.major, server.minor - versions.MAX_KUBELET_SKEW):
         oldest = f"{server.major}.{server.minor - versions.MAX_KUBELET_SKEW}"
         yield Problem(
             path,
-            f"{quoted(text)} is too old for the cluster's API server ({server}), which works with {oldest} and up.",
+            f"{quoted(text)} is too old for the cluster's API server ({server}), which supports {oldest} and later.",
         )
 
 
@@ -194,7 +196,7 @@ def _downgrade(path: str, text: str, earlier: str) -> Iterator[Problem]:
     if desired and now and desired < now:
         yield Problem(
             path,
-            f"{quoted(text)} is older than the node's {now}. If that is meant, say so: --allow-downgrade, or "
+            f"{quoted(text)} is older than the current version {now}. If that is meant, use --allow-downgrade, or "
             "allowDowngrade=true in the query.",
         )
 
@@ -213,7 +215,9 @@ def _node(node: NodeConfigProperties) -> Iterator[Problem]:
     window = node.update_policy.maintenance_window if node.update_policy else None
     if window and window.time_zone and window.time_zone not in zoneinfo.available_timezones():
         zone = json_path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
-        yield Problem(zone, f"{quoted(window.time_zone)} is no time zone, such as Europe/Berlin or UTC.")
+        yield Problem(
+            zone, f"{quoted(window.time_zone)} is not a time zone. Use a name such as Europe/Berlin or UTC."
+        )
 
 
 def _taints(node: NodeConfigProperties) -> Iterator[Problem]:
@@ -223,7 +227,7 @@ def _taints(node: NodeConfigProperties) -> Iterator[Problem]:
         yield from first_violation((*path, "key"), taint.key, kubernetes.label_key)
         yield from first_violation((*path, "value"), taint.value or "", kubernetes.label_value)
         if (taint.key, taint.effect) in seen:
-            yield Problem(json_path(*path), f"{quoted(taint.key)} with effect {taint.effect} stands here twice.")
+            yield Problem(json_path(*path), f"{quoted(taint.key)} with effect {taint.effect} is listed twice.")
         seen.add((taint.key, taint.effect))
 
 
@@ -240,12 +244,12 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
     if (85 if high is None else high) <= (80 if low is None else low):
         yield Problem(
             json_path(*path, "imageGCLowThreshold"),
-            "The low threshold (default 80) must be below the high one (default 85).",
+            "The low threshold (default 80) must be below the high threshold (default 85).",
         )
     if kubelet.cluster_domain:
         yield from first_violation((*path, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
     for key in GENERATED & set(kubelet.extra_config or ()):
-        yield Problem(json_path(*path, "extraConfig", key), "This is generated, and may not be set here.")
+        yield Problem(json_path(*path, "extraConfig", key), "This option is generated and cannot be set.")
 
 
 def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
@@ -253,16 +257,16 @@ def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
         path = (*NODE, "registryMirrors", registry)
         yield from first_violation(path, registry, values.registry)
         if not mirrors:
-            yield Problem(json_path(*path), "There is no mirror in the list. Name one, or leave the registry out.")
+            yield Problem(json_path(*path), "The list contains no mirror. Add one, or remove the registry.")
         for number, url in enumerate(mirrors):
             yield from _url(json_path(*path, number), url)
 
 
 def _url(path: str, text: str) -> Iterator[Problem]:
-    """It is shown to all who may read the node, so it must not carry a password; and a message never repeats it."""
+    """Checks a URL. It is shown to all readers of the node, so it must not contain a password. Messages omit it."""
     if wrong := values.url(text):
         yield Problem(path, f"The value {wrong}")
     elif set(text) & set("?#@"):
         yield Problem(
-            path, "The URL must not have a user, a password, a query or a fragment: it is no place for secrets."
+            path, "The URL must not contain a user, password, query or fragment, because it is not kept secret."
         )

@@ -1,4 +1,4 @@
-"""Parses a request body and validates it: returns the desired properties, or all problems at once."""
+"""Parses and validates a request body. Returns the desired properties, or all problems."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from aks_flex_rp.resource.models import ENVELOPE, READ_ONLY, Properties
 if TYPE_CHECKING:
     from aks_flex_rp.resource.rules import ValidationContext
 
-MAX_BODY_BYTES = 1 << 20  # bytes of a body: a hundred times what any node needs
+MAX_BODY_BYTES = 1 << 20  # bytes; a hundred times what a node needs
 MAX_DEPTH = 32
-MAX_VALUES = 5_000  # values: each that is wrong is told, which costs more than it did to send it
+MAX_VALUES = 5_000  # each invalid value is reported, which costs more than to send it
 SURROGATE = re.compile(r"\\u[dD]")
 
 
 @dataclass(frozen=True)
 class DesiredNode:
-    """What a person asks a node to be."""
+    """Desired state of a node from a request body."""
 
     properties: Properties
-    allow_downgrade: bool = False  # where that is an older version than it has, it is meant
+    allow_downgrade: bool = False  # older versions than the current ones are allowed
 
     @property
     def secret(self) -> str | None:
-        """The service principal's secret, when the body has one."""
+        """Returns the service principal's secret if the body contains one."""
         principal = self.properties.azure_auth.service_principal
         return principal.client_secret.get_secret_value() if principal and principal.client_secret else None
 
     def document(self) -> dict[str, Any]:
-        """As it is kept and shown: what was said, without secrets."""
+        """Returns the properties without secrets, as stored and shown."""
         fields = self.properties.model_dump(exclude_none=True, exclude_defaults=False, mode="json")
         (fields["azureAuth"].get("servicePrincipal") or {}).pop("clientSecret", None)
         return {name: value for name, value in fields.items() if value != {}}
@@ -45,21 +45,21 @@ class DesiredNode:
 
 def parse_body(body: bytes) -> dict[str, Any] | Problem:
     if len(body) > MAX_BODY_BYTES:
-        return Problem("", f"The body has more than {MAX_BODY_BYTES} bytes.")
+        return Problem("", f"The request body is larger than {MAX_BODY_BYTES} bytes.")
     try:
-        text = body.decode("utf-8-sig")  # and no other that Python would guess: what is between us may not
-        document = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_once)
-        if SURROGATE.search(text):  # half a character, written as an escape, is no text
+        text = body.decode("utf-8-sig")  # no other encoding, because intermediaries may guess differently
+        document = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique_keys)
+        if SURROGATE.search(text):  # an escaped lone surrogate is not valid text
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        return Problem("", f"The body is not JSON: {error}.")
+        return Problem("", f"The request body is not JSON: {error}.")
     if not isinstance(document, dict):
-        return Problem("", "The body must be a JSON object.")
+        return Problem("", "The request body must be a JSON object.")
     return _too_large(text, document) or document
 
 
 def validate_body(document: dict[str, Any], name: str, context: ValidationContext) -> DesiredNode | list[Problem]:
-    """Shape first; what has the right shape is judged by the rules even when its neighbour has not."""
+    """Validates the schema, then the rules. Rules also apply to valid values next to invalid ones."""
     problems = list(_envelope(document, name))
     raw_properties = document.get("properties")
     if raw_properties is None:
@@ -79,7 +79,7 @@ def validate_body(document: dict[str, Any], name: str, context: ValidationContex
 
 
 def _below(target: str, targets: set[str]) -> bool:
-    """Whether something at this place, or above or below it, was found wrong already."""
+    """Returns whether a problem was already found at this path, above it or below it."""
     return any(_covers(each, target) or _covers(target, each) for each in targets)
 
 
@@ -90,40 +90,44 @@ def _covers(path: str, other: str) -> bool:
 def _envelope(document: dict[str, Any], name: str) -> list[Problem]:
     known = (*ENVELOPE, "properties")
     problems = [
-        Problem(json_path(key), "This property is not known here. Correct its name, or leave it out.")
+        Problem(json_path(key), "Unknown property. Correct its name, or remove it.")
         for key in document
         if key not in known
     ]
     body_name = document.get("name")
     if body_name is not None and (not isinstance(body_name, str) or body_name.lower() != name.lower()):
-        problems.append(Problem("name", "The name differs from the one in the URL. Leave it out, or correct it."))
+        problems.append(Problem("name", "The name differs from the name in the URL. Remove or correct it."))
     return problems
 
 
 def _state(properties: dict[str, Any]) -> list[Problem]:
-    """It is read-only, and a client that sends another one has misunderstood something."""
+    """Checks that a read-only state is unchanged, if it is sent."""
     if properties.get("provisioningState") in (None, "Succeeded"):
         return []
-    return [Problem("properties.provisioningState", "This property is read-only and is Succeeded. Leave it out.")]
+    return [
+        Problem("properties.provisioningState", "This property is read-only and has the value Succeeded. Remove it.")
+    ]
 
 
 def _shape(properties: dict[str, Any]) -> tuple[Properties | None, list[Problem]]:
-    """Take out what is of the wrong shape and go on with the rest, so that the rest is checked as well."""
+    """Validates the schema. Removes invalid values, so that the rest can be checked by the rules."""
     problems: list[Problem] = []
     while True:
         try:
             return Properties.model_validate(properties), problems
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=False)
-        targets = {problem.target for problem in problems}  # to be missing once it was taken out is no second problem
+        targets = {
+            problem.target for problem in problems
+        }  # a property that was removed here must not be reported as missing
         found = [problem_from_pydantic(each, "properties") for each in details]
         problems += [each for each in found if each.target not in targets]
-        removed = [_take_out(properties, each["loc"], is_missing=each["type"] == "missing") for each in details]
+        removed = [_remove(properties, each["loc"], is_missing=each["type"] == "missing") for each in details]
         if not any(removed):
             return None, problems
 
 
-def _take_out(properties: dict[str, Any], where: tuple[int | str, ...], *, is_missing: bool) -> bool:
+def _remove(properties: dict[str, Any], where: tuple[int | str, ...], *, is_missing: bool) -> bool:
     steps = [step for step in where if step != "[key]"]
     while steps:
         *parents, last = steps[:-1] if is_missing else steps
@@ -131,7 +135,10 @@ def _take_out(properties: dict[str, Any], where: tuple[int | str, ...], *, is_mi
         if isinstance(holder, dict) and last in holder:
             del holder[str(last)]
             return True
-        steps, is_missing = steps[:-1], False  # an item of a list cannot go alone: its numbers name its neighbours
+        steps, is_missing = (
+            steps[:-1],
+            False,
+        )  # the whole list is removed, because indexes of other items must not change
     return False
 
 
@@ -145,27 +152,27 @@ def _at(value: Any, path: list[int | str]) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """To say null is to leave it out."""
+    """Removes null values, which mean the same as omitted ones."""
     if isinstance(value, dict):
         return {key: _without_nulls(each) for key, each in value.items() if each is not None}
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _too_large(text: str, document: dict[str, Any]) -> Problem | None:
-    """Counts only where the text has enough brackets and commas to be too deep or to have too many values."""
+    """Checks depth and number of values, if the text has enough brackets and commas to exceed a limit."""
     containers = text.count("{") + text.count("[")
     if containers < MAX_DEPTH and containers + text.count(",") < MAX_VALUES:
         return None
     deepest, values = _measure(document)
     if deepest > MAX_DEPTH:
-        return Problem("", f"The body is nested more than {MAX_DEPTH} levels deep.")
+        return Problem("", f"The request body is nested more than {MAX_DEPTH} levels deep.")
     if values > MAX_VALUES:
-        return Problem("", f"The body has {values} values, and may have {MAX_VALUES}.")
+        return Problem("", f"The request body has {values} values. The maximum is {MAX_VALUES}.")
     return None
 
 
 def _measure(value: Any) -> tuple[int, int]:
-    """How deep it is, and how many values are in it."""
+    """Returns the depth and the number of values."""
     deepest, count, todo = 0, 0, [(value, 1)]
     while todo:
         each, depth = todo.pop()
@@ -175,18 +182,18 @@ def _measure(value: Any) -> tuple[int, int]:
     return deepest, count
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object. Of a name that is there twice nobody knows which value was meant."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Builds an object. Rejects duplicate names, because their meaning is ambiguous."""
     made: dict[str, Any] = {}
     for name, value in pairs:
         if name in made:
-            raise ValueError(f"'{name[:80]}' is there twice")
+            raise ValueError(f"'{name[:80]}' is a duplicate name")
         made[name] = value
     return made
 
 
 def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _finite(text: str) -> float:

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-# A minor that has no row of its own takes the nearest below it, or the first.
+# A minor version without a row uses the nearest lower row, or the first.
 TESTED_COMPONENTS: dict[tuple[int, int], dict[str, str]] = {
     (1, 33): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
     (1, 34): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
 }
-MAX_KUBELET_SKEW = 3  # minors that a kubelet may lie behind its API server
+MAX_KUBELET_SKEW = 3  # minor versions that a kubelet may be behind its API server
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
@@ -21,7 +21,7 @@ class KubernetesVersion:
     major: int
     minor: int
     patch: int = 0
-    final: bool = True  # a preview comes before what it is a preview of
+    final: bool = True  # a pre-release sorts before its release
     preview: str = ""
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ def parse_version(text: str) -> KubernetesVersion | None:
 
 
 def tested_components(kubernetes: str) -> dict[str, str]:
-    """The components that go with a version of Kubernetes."""
+    """Returns the component versions that were tested with this Kubernetes version."""
     version = parse_version(kubernetes)
     fitting = [row for row in TESTED_COMPONENTS if version and row <= (version.major, version.minor)]
     return dict(TESTED_COMPONENTS[max(fitting, default=min(TESTED_COMPONENTS))])

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.store.model import Node
 
-URL_EXPIRED = "The URL expired before it was used. Ask for a new one with regenerateToken."
+URL_EXPIRED = "The config URL expired before it was used. Create a new one with regenerateToken."
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
-SILENT_AFTER = 3 * 40  # seconds: three polls at the seed's slowest
+SILENT_AFTER = 3 * 40  # seconds: three polls at the longest default interval
 
 
 def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = True) -> dict[str, Any]:
-    """`whole` has the generated configuration, which a list leaves out."""
+    """Returns the node as an ARM resource. Lists omit the generated configuration (`whole=False`)."""
     properties: dict[str, Any] = {
         "provisioningState": "Succeeded",
         "configVersion": str(node.version),
@@ -42,7 +42,7 @@ def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = T
 
 
 def node_status(node: Node, now: float) -> dict[str, Any]:
-    """What the agent said, or the cluster where the agent does not stay, and how far the node came in joining."""
+    """Returns the status: the agent's report, or the cluster's data for unmanaged nodes, and the join state."""
     status = dict(node.status)
     ready = next((each for each in status.get("conditions", ()) if each["type"] == "Ready"), None)
     if ready is None:
@@ -61,7 +61,7 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     if join.failure:
         status["joinFailure"] = join.failure
     elif join.phase in WAITING_FOR_MACHINE and join.url_expires is not None and join.url_expires < now:
-        # whether or not anybody was there to see it
+        # computed here, because no process records the expiry
         status |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
     return status
 
@@ -73,12 +73,12 @@ def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:
         "type": "Ready",
         "status": "Unknown",
         "reason": "NodeNotReporting",
-        "message": f"The node has not been heard of since {format_utc(last_seen)}.",
+        "message": f"The node has not reported since {format_utc(last_seen)}.",
         "lastTransitionTime": format_utc(last_seen + SILENT_AFTER),
     }
 
 
 def format_taint(taint: Mapping[str, str]) -> str:
-    """A taint as kubectl writes it: KEY=VALUE:EFFECT, or KEY:EFFECT without a value."""
+    """Formats a taint as kubectl does: KEY=VALUE:EFFECT, or KEY:EFFECT without a value."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint['key']}{value}:{taint['effect']}"

@@ -1,6 +1,4 @@
-"""Implementation of the Store protocol common to both databases, on three primitives that each database
-implements.
-"""
+"""Implementation of the Store protocol for both databases, on three primitives that each database implements."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     def __init__(self) -> None:
         self._changes = ChangeBroadcast()
-        self._cluster_numbers: dict[str, int] = {}  # once given, a number stays
+        self._cluster_numbers: dict[str, int] = {}  # a number never changes
 
     @abstractmethod
     async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
@@ -48,18 +46,18 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def _write(
         self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
     ) -> Sequence[Row]:
-        """What the deciding statement returned. All of the write is done when it returned a row, and else nothing.
+        """Executes a write and returns the rows of its deciding statement. Without a row, nothing is changed.
 
-        Whoever waits is told of the change when it is on the disk, also when the caller has gone meanwhile.
+        Subscribers are notified when the change is durable, even if the caller was cancelled.
         """
         ...
 
     @abstractmethod
     async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None:
-        """One statement with many rows of parameters, all or nothing; a repeatable one may be done twice."""
+        """Executes one statement with many parameter rows, all or nothing. A repeatable one may be executed twice."""
         ...
 
-    # clusters
+    # Clusters
     async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
         values = rows.cluster_values(cluster)
         if expected is None:
@@ -67,7 +65,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         else:
             done = await self._write(sql.REPLACE_CLUSTER, (*values, expected))
         if not done:
-            raise Conflict(f"The cluster {cluster.id} is not as it was read.")
+            raise Conflict(f"The cluster {cluster.id} was changed since it was read.")
 
     async def cluster(self, key: str) -> Cluster | None:
         return next(map(rows.cluster_of, await self._read(sql.CLUSTER, key)), None)
@@ -82,7 +80,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             return False
         raise Conflict(f"The cluster {key} still has nodes.")
 
-    # nodes
+    # Nodes
     async def put_node(
         self,
         node: Node,
@@ -101,7 +99,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         follows = (fleet.upsert_row(number, node), *more)
         write, values = sql.compose_write(text, (*rows.node_values(node), *last), *follows)
         if not await self._write(write, values, NodeWritten(node.cluster, node.key, node.version)):
-            raise Conflict(f"The node {node.name} is not as it was read.")
+            raise Conflict(f"The node {node.name} was changed since it was read.")
 
     async def node(self, cluster: str, key: str) -> Node | None:
         return next(map(rows.node_of, await self._read(sql.NODE, cluster, key)), None)
@@ -130,16 +128,18 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             return True
         if await self.node(cluster, key) is None:
             return False
-        raise Conflict(f"The node {key} is not as it was read.")
+        raise Conflict(f"The node {key} was changed since it was read.")
 
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
         found = await self._read(sql.LAST_KNOWN_NODE, cluster, key)
         return LastKnownNode(int(found[0][0]), str(found[0][1])) if found else LastKnownNode()
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
-        if moments:  # in one order everywhere, that of the batches, so that two replicas never wait for each other
-            placed = [(await self._cluster_number(cluster), key, moment) for cluster, key, moment in sorted(moments)]
-            await self._write_many(fleet.SEEN, placed, repeatable=True)
+        if moments:  # sorted like the batches, so that two replicas cannot deadlock
+            rows_by_number = [
+                (await self._cluster_number(cluster), key, moment) for cluster, key, moment in sorted(moments)
+            ]
+            await self._write_many(fleet.SEEN, rows_by_number, repeatable=True)
 
     async def report(
         self,
@@ -161,9 +161,9 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             return True
         if await self.node(cluster, key) is None:
             return False
-        raise Conflict(f"The node {key} has said something else meanwhile.")
+        raise Conflict(f"The status of node {key} was changed since it was read.")
 
-    # the fleet
+    # Fleet index
     async def cluster_numbers(self) -> dict[str, int]:
         return {cluster: number for number, cluster in await self._read(fleet.SELECT_CLUSTER_NUMBERS)}
 
@@ -179,8 +179,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         return tuple(map(fleet.count_of, await self._read(fleet.COUNTS, now)))
 
     async def _cluster_number(self, cluster: str) -> int:
-        """The number of a cluster. Two who make one at the same moment may both want the same number: one gets none,
-        and looks again."""
+        """Returns the number of a cluster. If two processes create the same number, one of them retries."""
         while (known := self._cluster_numbers.get(cluster)) is None:
             found = await self._read(fleet.SELECT_CLUSTER_NUMBER, cluster) or await self._write(
                 fleet.INSERT_CLUSTER_NUMBER, (cluster,)
@@ -189,7 +188,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
                 self._cluster_numbers[cluster] = int(found[0][0])
         return known
 
-    # sessions
+    # Sessions
     async def put_session(self, session: UserSession) -> None:
         await self._write(sql.PUT_SESSION, rows.session_values(session))
 
@@ -205,7 +204,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def sweep_sessions(self, now: float, idle_since: float) -> int:
         return len(await self._write(sql.SWEEP_SESSIONS, (now, idle_since)))
 
-    # deliveries
+    # Deliveries
     async def put_delivery(self, delivery: Delivery) -> None:
         await self._write(sql.PUT_DELIVERY, rows.delivery_values(delivery))
 
@@ -218,7 +217,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def sweep(self, now: float) -> int:
         return len(await self._write(sql.SWEEP, (now,)))
 
-    # audit
+    # Audit log
     async def record(self, *events: AuditEvent) -> None:
         if events:
             await self._write_many(sql.INSERT_EVENT, [rows.event_values(event) for event in events])
@@ -234,18 +233,18 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def forget_audit(self, before: float) -> None:
         await self._write(sql.FORGET_AUDIT, (before,))
 
-    # waiting
+    # Change notifications
     def changes(self) -> AsyncIterator[StoreChange]:
         return self._changes.subscribe()
 
 
 def clamp_limit(limit: int) -> int:
-    """At least one, and no more than a database can count."""
+    """Returns the limit, at least one and at most what a database can count."""
     return min(max(limit, 1), LARGEST - 1)
 
 
 def _recorded(events: Sequence[AuditEvent]) -> tuple[sql.FollowStatement, ...]:
-    """The audit of a write, in the same step."""
+    """Returns the statement that inserts the audit events of a write in the same transaction."""
     if not events:
         return ()
     values = tuple(value for event in events for value in rows.event_values(event))

@@ -28,12 +28,12 @@ class NodeDeleted:
 
 @dataclass(frozen=True)
 class Resync:
-    """Something may have been missed: everything is to be read again."""
+    """Changes may have been missed: read everything again."""
 
 
 @dataclass(frozen=True)
 class Disconnected:
-    """The same, and nothing will be heard until Resync comes."""
+    """The connection is lost: changes may have been missed, and none follow until Resync."""
 
 
 NodeChange = NodeWritten | NodeDeleted
@@ -41,11 +41,11 @@ StoreChange = NodeChange | Resync | Disconnected
 
 
 class ChangeSubscription:
-    """Changes from the moment it is made. One that lags is told the newest of each node, or Resync."""
+    """Receives changes from its creation on. A slow consumer gets only the newest change of each node, or Resync."""
 
     def __init__(self, backlog: int = BACKLOG) -> None:
         self._pending: dict[tuple[str, str], NodeChange] = {}
-        self._missed: Resync | Disconnected | None = None  # stands for all that is pending
+        self._missed: Resync | Disconnected | None = None  # replaces all pending changes
         self._backlog = backlog
         self._wake = asyncio.Event()
         self._ended = False
@@ -80,21 +80,21 @@ class ChangeSubscription:
         self._missed = change
 
     def end(self) -> None:
-        """What is pending is still given out."""
+        """Ends the subscription after the pending changes."""
         self._ended = True
         self._wake.set()
 
 
 class ChangeBroadcast:
-    """All subscriptions of a store; one that nobody holds any more goes by itself."""
+    """All subscriptions of a store. Unreferenced subscriptions are removed automatically."""
 
     def __init__(self) -> None:
         self._subscriptions: WeakSet[ChangeSubscription] = WeakSet()
 
     def subscribe(self) -> ChangeSubscription:
-        made = ChangeSubscription()
-        self._subscriptions.add(made)
-        return made
+        subscription = ChangeSubscription()
+        self._subscriptions.add(subscription)
+        return subscription
 
     def publish(self, changes: Iterable[StoreChange]) -> None:
         for change in changes:

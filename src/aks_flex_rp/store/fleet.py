@@ -1,6 +1,6 @@
 """Fleet index: one narrow row per node for searching, filtering, sorting and counting all nodes.
 
-It is written in the same transaction as the node, its reports and its deletion, and it holds `last_seen`.
+It is written in the same transaction as the node, its reports and its deletion, and it contains `last_seen`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document, Node
     from aks_flex_rp.store.rows import Row, Values
 
-ROW_VERSION = 1  # of what is taken from a node's documents; raised when that changes, and then all rows are made anew
+ROW_VERSION = 1  # of the derived columns; increase it when they change, and all rows are rebuilt
 LONGEST = 500  # characters of a cause
 
 
 class FleetState(TextEnum):
-    """As STATE_EXPRESSION computes it."""
+    """State of a node, as computed by STATE_EXPRESSION."""
 
     READY = "Ready"
     NOT_READY = "NotReady"
@@ -54,14 +54,14 @@ ORDERS: dict[FleetSort, str] = {
 
 @dataclass(frozen=True)
 class FleetEntry:
-    """A node as a list shows it."""
+    """A node as shown in a list."""
 
     cluster_number: int
     key: str
     name: str
     state: FleetState
     cause: str
-    trouble: tuple[str, ...]  # types of conditions that want to be looked at, though the node may be Ready
+    trouble: tuple[str, ...]  # condition types that report a problem, even if the node is Ready
     desired_version: str  # of Kubernetes
     kubelet: str
     version: int  # configVersion
@@ -73,7 +73,7 @@ class FleetEntry:
 
 @dataclass(frozen=True)
 class FleetQuery:
-    """Which nodes, in which order, and which part of them."""
+    """Filter, order and page of a fleet query."""
 
     cluster_numbers: tuple[int, ...]
     search: str = ""
@@ -89,7 +89,7 @@ class FleetQuery:
 
 @dataclass(frozen=True)
 class FleetCount:
-    """So many nodes are alike in this."""
+    """The number of nodes with the same values."""
 
     cluster_number: int
     state: FleetState
@@ -99,11 +99,11 @@ class FleetCount:
     nodes: int
 
 
-# What is taken from a node -----------------------------------------------------------------------------------------
+# Columns derived from a node -------------------------------------------------------------------------------------
 
 
 def status_columns(status: Document) -> Values:
-    """ready, cause, trouble, kubelet, applied"""
+    """Returns the columns ready, cause, trouble, kubelet, applied."""
     conditions = {str(each["type"]): each for each in status.get("conditions", ())}
     ready = conditions.get("Ready", {})
     unwell = [kind for kind, each in conditions.items() if _wants_attention(kind, str(each["status"]))]
@@ -120,12 +120,14 @@ def status_columns(status: Document) -> Values:
 
 
 def _wants_attention(kind: str, status: str) -> bool:
-    """Ready and ConfigApplied are good when they are true; all others say that something is wrong."""
+    """Returns whether a condition reports a problem: all except Ready and ConfigApplied, if they are true."""
     return kind not in {"Ready", "ConfigApplied"} and status == "True"
 
 
 def node_columns(node: Node) -> Values:
-    """name, version, created, labels (to be searched), join_state, failure, url_expires, monitored, wanted"""
+    """Returns the columns name, version, created, labels (searchable), join_state, failure, url_expires, monitored,
+    wanted.
+    """
     labels: dict[str, Any] = node.properties.get("nodeConfig", {}).get("labels") or {}
     return (
         node.name,
@@ -157,12 +159,12 @@ _TYPES = (
     *("TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT"),
 )
 _STATUS_TYPES = _TYPES[-5:]
-DERIVED_COLUMNS = (*_NODE_COLUMNS.split(", "), *_STATUS_COLUMNS.split(", "))  # that is taken from a node
+DERIVED_COLUMNS = (*_NODE_COLUMNS.split(", "), *_STATUS_COLUMNS.split(", "))  # derived from a node
 COLUMNS = f"place, key, {', '.join(DERIVED_COLUMNS)}, silent, last_seen, shape"
 
 
 def new_row(first: int) -> str:
-    """The values of a row, from parameters that begin at that place: its key and all that is taken from its node."""
+    """Returns the values of a new row: parameters from this number on, for the key and the derived columns."""
     return f"{casts(first, _TYPES)}, 0, 0, {ROW_VERSION}"
 
 
@@ -175,7 +177,7 @@ def row_of(node: Node) -> Values:
 
 
 @cache
-def _enlist(first: int) -> str:
+def _upsert(first: int) -> str:
     return (
         f"INSERT INTO fleet ({COLUMNS}) SELECT {new_row(first)} WHERE {IF_DECIDED}"
         f" ON CONFLICT (place, key) DO UPDATE SET {_UPSERT_ASSIGNMENTS}"
@@ -183,12 +185,12 @@ def _enlist(first: int) -> str:
 
 
 def upsert_row(cluster_number: int, node: Node) -> FollowStatement:
-    """With a node that is written. What its agent said last stays as it is."""
-    return FollowStatement(_enlist, (cluster_number, node.key, *row_of(node)))
+    """Returns the statement that follows a write of a node. Status columns of an existing row are kept."""
+    return FollowStatement(_upsert, (cluster_number, node.key, *row_of(node)))
 
 
 @cache
-def _hear(first: int) -> str:
+def _update(first: int) -> str:
     moment, place, key, *values = (f"${first + number}" for number in range(3 + len(_STATUS_TYPES)))
     settings = ", ".join(f"{name} = {value}" for name, value in zip(_STATUS_COLUMNS.split(", "), values, strict=True))
     latest = f"CASE WHEN last_seen < {moment} THEN {moment} ELSE last_seen END"
@@ -199,18 +201,18 @@ def _hear(first: int) -> str:
 
 
 def update_row(cluster_number: int, key: str, status: Document, timestamp: float) -> FollowStatement:
-    """With what an agent says of its node."""
-    return FollowStatement(_hear, (timestamp, cluster_number, key, *status_columns(status)))
+    """Returns the statement that follows a status report."""
+    return FollowStatement(_update, (timestamp, cluster_number, key, *status_columns(status)))
 
 
 @cache
-def _strike(first: int) -> str:
+def _delete(first: int) -> str:
     return f"DELETE FROM fleet WHERE place = ${first} AND key = ${first + 1} AND {IF_DECIDED}"  # noqa: S608
 
 
 def delete_row(cluster_number: int, key: str) -> FollowStatement:
-    """With a node that is deleted."""
-    return FollowStatement(_strike, (cluster_number, key))
+    """Returns the statement that follows the deletion of a node."""
+    return FollowStatement(_delete, (cluster_number, key))
 
 
 SEEN = "UPDATE fleet SET last_seen = $3 WHERE place = $1 AND key = $2 AND last_seen < $3"
@@ -248,7 +250,7 @@ def entry_of(row: Row) -> FleetEntry:
 
 
 def page(query: FleetQuery, now: float) -> tuple[str, Values]:
-    """One part of the list."""
+    """Builds the query of one page."""
     where, values = _where(query, now)
     direction = " DESC" if query.descending else ""
     order = ORDERS[query.sort]
@@ -263,36 +265,36 @@ def page(query: FleetQuery, now: float) -> tuple[str, Values]:
 
 def count(query: FleetQuery, now: float) -> tuple[str, Values]:
     where, values = _where(query, now)
-    return f"SELECT count(*) FROM fleet WHERE {where}", values  # noqa: S608 - put together from texts of this module
+    return f"SELECT count(*) FROM fleet WHERE {where}", values  # noqa: S608 - built from constants
 
 
 def _where(query: FleetQuery, now: float) -> tuple[str, Values]:
-    """`$1` is the moment, in every statement; each wish brings its own parameter."""
+    """Builds the WHERE clause. `$1` is always the current time; each filter adds a parameter."""
     values: list[object] = [now]
-    # With the sign, a database does not go through the rows place by place, where another index has their order.
+    # The unary plus keeps the database from using the index on `place` where another index has the requested order.
     ordered = query.sort == "version" or (query.sort == "name" and len(query.cluster_numbers) > 1)
     column = "+place" if ordered else "place"
-    wishes = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{column} IN ({_each(query.cluster_numbers)})"]
-    for word in query.search.lower().split()[:8]:
-        values.append(f"%{_literally(word)}%")
-        wishes.append(f"(key LIKE ${len(values)} ESCAPE '!' OR labels LIKE ${len(values)} ESCAPE '!')")
+    conditions = ["CAST($1 AS DOUBLE PRECISION) > 0", f"{column} IN ({_each(query.cluster_numbers)})"]
+    for term in query.search.lower().split()[:8]:
+        values.append(f"%{_escape_like(term)}%")
+        conditions.append(f"(key LIKE ${len(values)} ESCAPE '!' OR labels LIKE ${len(values)} ESCAPE '!')")
     if query.state:
         values.append(query.state)
-        wishes.append(f"{STATE_EXPRESSION} = ${len(values)}")
+        conditions.append(f"{STATE_EXPRESSION} = ${len(values)}")
     if query.version:
         values.append(query.version)
-        wishes.append(f"kubelet = ${len(values)}")
+        conditions.append(f"kubelet = ${len(values)}")
     if query.trouble:
-        wishes.append("trouble <> ''")
+        conditions.append("trouble <> ''")
     if query.behind:
-        wishes.append("applied > 0 AND applied <> version")
-    return " AND ".join(wishes), tuple(values)
+        conditions.append("applied > 0 AND applied <> version")
+    return " AND ".join(conditions), tuple(values)
 
 
 def _each(numbers: Sequence[int]) -> str:
-    """As numbers in the text: they are our own, and with them the text stays the same for the same callers."""
+    """Returns the numbers as SQL text. They are internal, and keep the statement the same for the same callers."""
     return ", ".join(str(int(number)) for number in numbers) or "-1"
 
 
-def _literally(word: str) -> str:
-    return word.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+def _escape_like(term: str) -> str:
+    return term.replace("!", "!!").replace("%", "!%").replace("_", "!_")

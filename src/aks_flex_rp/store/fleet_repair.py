@@ -1,8 +1,7 @@
 """Repairs rows of the fleet index that differ from their nodes.
 
 Every write of a node updates its row. But a replica of an earlier release, which runs during a rolling update, may
-not
-know the index.
+not know the index.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.rows import Row, Values
 
-AT_ONCE = 250  # nodes: reading their documents holds up whoever polls meanwhile
+AT_ONCE = 250  # nodes per read; a larger read would delay polls
 NODE_COLUMNS = 15
 
-_HERE = (
+_NODE_EXISTS = (
     "SELECT 1 FROM places p JOIN nodes n ON n.cluster = p.cluster"
     " WHERE p.number = {place} AND n.key = {key} AND n.gone = 0"
 )
 
-# A node and its row as of one moment: what differs then does so because somebody wrote the one without the other.
-BESIDE = (
+# Reads a node and its row in one snapshot: a difference means that one was written without the other.
+NODES_WITH_ROWS = (
     f"SELECT {sql.NODE_COLUMNS}, f.shape, {', '.join(f'f.{name}' for name in fleet.DERIVED_COLUMNS)}"  # noqa: S608 - constants
     f" FROM {sql.NODES_IN_FLEET} WHERE n.gone = 0 AND (n.cluster, n.key) > ($1, $2)"
     " ORDER BY n.cluster, n.key LIMIT $3"
 )
 
-# Only a row that still is what it was when it was read: a write that came after that has made it right.
+# Replaces only an unchanged row: a write in between has already corrected it.
 _SAME = " AND ".join(
     f"{name} = ${number}" for number, name in enumerate(fleet.DERIVED_COLUMNS, 3 + len(fleet.DERIVED_COLUMNS))
 )
@@ -43,14 +42,14 @@ REPLACE_ROW = (
 
 ADD_ROW = (
     f"INSERT INTO fleet ({fleet.COLUMNS}) SELECT {fleet.new_row(1)}"
-    f" WHERE EXISTS ({_HERE.format(place='$1', key='$2')}) ON CONFLICT (place, key) DO NOTHING"
+    f" WHERE EXISTS ({_NODE_EXISTS.format(place='$1', key='$2')}) ON CONFLICT (place, key) DO NOTHING"
 )
 
 OLD_ROW_VERSION = f"SELECT key FROM fleet WHERE shape <> {fleet.ROW_VERSION} LIMIT 1"  # noqa: S608 - a number
 
-_NOBODYS = f"NOT EXISTS ({_HERE.format(place='fleet.place', key='fleet.key')})"
-ORPHANS = f"SELECT place, key FROM fleet WHERE {_NOBODYS} LIMIT $1"  # noqa: S608 - a constant
-DELETE_ORPHAN = f"DELETE FROM fleet WHERE place = $1 AND key = $2 AND {_NOBODYS}"  # noqa: S608 - a constant
+_NODE_MISSING = f"NOT EXISTS ({_NODE_EXISTS.format(place='fleet.place', key='fleet.key')})"
+ORPHANS = f"SELECT place, key FROM fleet WHERE {_NODE_MISSING} LIMIT $1"  # noqa: S608 - a constant
+DELETE_ORPHAN = f"DELETE FROM fleet WHERE place = $1 AND key = $2 AND {_NODE_MISSING}"  # noqa: S608 - a constant
 
 
 class FleetRepair(ABC):
@@ -70,15 +69,15 @@ class FleetRepair(ABC):
         nobodys = [tuple(row) for row in await self._read(ORPHANS, AT_ONCE)]
         repaired = await self._repair(DELETE_ORPHAN, nobodys)
         last: tuple[str, str] = ("", "")
-        while found := await self._read(BESIDE, *last, AT_ONCE):
+        while found := await self._read(NODES_WITH_ROWS, *last, AT_ONCE):
             last = (found[-1][0], found[-1][1])
-            wrong = [pair for row in found if (pair := await self._wrong(row))]
+            wrong = [pair for row in found if (pair := await self._correction(row))]
             repaired += await self._repair(REPLACE_ROW, [values for text, values in wrong if text is REPLACE_ROW])
             repaired += await self._repair(ADD_ROW, [values for text, values in wrong if text is ADD_ROW])
         return repaired
 
-    async def _wrong(self, row: Row) -> tuple[str, Values] | None:
-        """What is to be written so that the row says what its node does; None when it does."""
+    async def _correction(self, row: Row) -> tuple[str, Values] | None:
+        """Returns the statement that corrects the row, or None if it matches its node."""
         node, shape, has = rows.node_of(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
         says = rows.storable(fleet.row_of(node))
         if shape is None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.rows import Row, Values
 
-    # A text and its parameters, many times; each row that comes back begins with the place of its parameters.
+    # Executes a statement with many parameter rows. Each returned row begins with the index of its parameters.
     Execute = Callable[[str, Sequence[Values]], Awaitable[Sequence[Row]]]
 
-MAX_BATCH = 200  # writes in a transaction at most
-MAX_TRANSACTIONS = 2  # transactions at a time: while one is committed, the next is sent
+MAX_BATCH = 200  # writes per transaction
+MAX_TRANSACTIONS = 2  # concurrent transactions: while one is committed, the next is sent
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class GroupCommit:
         return await job.done
 
     async def finish(self) -> None:
-        """Until all that waits is done."""
+        """Waits until all pending writes are done."""
         while self._lanes:
             await asyncio.wait(set(self._lanes))
 
@@ -55,29 +55,31 @@ class GroupCommit:
         while self._waiting:
             text, jobs = self._take()
             try:
-                await self._settle(text, jobs)
+                await self._execute_batch(text, jobs)
             except BaseException as error:
                 for job in jobs:
-                    complete_write(job, StoreUnavailable(f"The write was given up: {error!r}.", executed=True))
+                    complete_write(job, StoreUnavailable(f"The write was aborted: {error!r}.", executed=True))
                 raise
 
     def _take(self) -> tuple[str, list[PendingWrite]]:
-        """In the order of their keys, so that no two transactions wait for each other's rows."""
+        """Takes the next batch, sorted by key so that concurrent transactions do not deadlock."""
         text, jobs = next(iter(self._waiting.items()))
         del self._waiting[text]
         if len(jobs) > MAX_BATCH:
             self._waiting[text] = jobs[MAX_BATCH:]
         return text, sorted(jobs[:MAX_BATCH], key=lambda job: job.values[:2])
 
-    async def _settle(self, text: str, jobs: list[PendingWrite]) -> None:
-        """All together; one by one when PostgreSQL refuses, so that the fault of one is not its neighbours'."""
+    async def _execute_batch(self, text: str, jobs: list[PendingWrite]) -> None:
+        """Executes the writes together, or one by one if PostgreSQL rejects the batch, so that only the faulty one
+        fails.
+        """
         try:
             found = await self._execute(text, [(*job.values, index) for index, job in enumerate(jobs)])
         except (asyncpg.PostgresError, ValueError) as error:
             if len(jobs) == 1:
                 complete_write(jobs[0], error)
             for job in jobs if len(jobs) > 1 else ():
-                await self._settle(text, [job])
+                await self._execute_batch(text, [job])
         except Exception as error:
             for job in jobs:
                 complete_write(job, error)
@@ -86,7 +88,7 @@ class GroupCommit:
 
 
 def distribute_rows(jobs: list[PendingWrite], found: Sequence[Row]) -> None:
-    """To each the rows that are its own."""
+    """Distributes the returned rows to their writes."""
     own: list[list[Row]] = [[] for _ in jobs]
     for row in found:
         own[row[0]].append(tuple(row)[1:])
@@ -95,7 +97,7 @@ def distribute_rows(jobs: list[PendingWrite], found: Sequence[Row]) -> None:
 
 
 def complete_write(job: PendingWrite, outcome: list[Row] | Exception) -> None:
-    """Unless whoever asked has gone meanwhile."""
+    """Completes a write, unless its caller was cancelled."""
     if job.done.done():
         return
     if isinstance(outcome, Exception):

@@ -1,6 +1,6 @@
 """Nodes that stopped or resumed sending heartbeats, recorded in one transaction with their notifications.
 
-No request shows that a node is silent, so replicas look for it; the record ensures that one of them notifies.
+No request shows that a node is silent, so replicas check for it. The record ensures that one of them notifies.
 """
 
 from __future__ import annotations
@@ -23,30 +23,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeartbeatChange:
-    """A node whose silence began, or ended, without anybody having noted it."""
+    """A node that became silent, or resumed its heartbeats, and is not recorded as such yet."""
 
     cluster: str
     key: str
     name: str
     last_seen: float
-    silent: bool  # what it is to be noted as
+    silent: bool  # the state to record
     monitored: bool
 
 
 class HeartbeatProtocol(Protocol):
     async def unnoted_silences(self, before: float, limit: int, *, silent: bool) -> tuple[HeartbeatChange, ...]:
-        """Those that began, or that ended; `before` is the moment since which a node must have been heard of."""
+        """Returns nodes that became silent, or that resumed.
+
+        `before` is the latest heartbeat time of a silent node.
+        """
         ...
 
     async def note_silence(
         self, silence: HeartbeatChange, before: float, messages: Sequence[OutboxMessage] = ()
     ) -> bool:
-        """False when it is no longer so, or another replica was faster; then nothing is told either."""
+        """Records the change with its messages.
+
+        Returns False if it no longer applies or another replica was faster.
+        """
         ...
 
 
 def _is_silent(before: str) -> str:
-    """Of a row, by the parameter that says since when it must have been heard of."""
+    """Returns the SQL condition for a silent row. `before` is the parameter with the time limit."""
     return f"(monitored = 1 AND last_seen > 0 AND last_seen < {before})"
 
 
@@ -64,7 +70,7 @@ RECORD_CHANGE = (
 )
 
 
-def _silence(row: Row) -> HeartbeatChange:
+def _change_of(row: Row) -> HeartbeatChange:
     cluster, key, name, last_seen, silent, monitored = row
     return HeartbeatChange(cluster, key, name, last_seen, bool(silent), bool(monitored))
 
@@ -79,11 +85,11 @@ class SqlHeartbeats(ABC):
     ) -> Sequence[Row]: ...
 
     async def unnoted_silences(self, before: float, limit: int, *, silent: bool) -> tuple[HeartbeatChange, ...]:
-        return tuple(map(_silence, await self._read(SELECT_SILENT if silent else SELECT_RESUMED, before, limit)))
+        return tuple(map(_change_of, await self._read(SELECT_SILENT if silent else SELECT_RESUMED, before, limit)))
 
     async def note_silence(
         self, silence: HeartbeatChange, before: float, messages: Sequence[OutboxMessage] = ()
     ) -> bool:
-        # By the cluster's name and not its number: writes that go together are in one order, whatever they are about.
-        about = (silence.cluster, silence.key, int(silence.silent), before)
-        return bool(await self._write(*compose_write(RECORD_CHANGE, about, *outbox.enqueue(messages))))
+        # By the cluster's key, not its number: all writes are sorted in the same order, so they cannot deadlock.
+        values = (silence.cluster, silence.key, int(silence.silent), before)
+        return bool(await self._write(*compose_write(RECORD_CHANGE, values, *outbox.enqueue(messages))))

@@ -1,4 +1,4 @@
-"""Records that the store keeps, and its errors. The rows, the statements and the Store protocol build on them.
+"""Records of the store, and its errors. The rows, the statements and the Store protocol build on them.
 
 StoreError              the store cannot execute the request
 |-- StoreUnavailable    temporary: the same request may succeed later
@@ -19,43 +19,43 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that nodes can be made for."""
+    """A cluster to which flex nodes can be added."""
 
-    key: str  # its ARM id in lower case
-    id: str  # as it was written
-    facts: Document  # what the service read from it: version, server, CA, DNS address, location, tenant
-    connection: bytes  # how to reach it (a kubeconfig, or an ARM reference), encrypted
-    version: int = 1  # raised by every change, for optimistic writes
+    key: str  # ARM ID in lower case
+    id: str  # ARM ID as written
+    facts: Document  # facts read from the cluster: version, server, CA, DNS address, location, tenant
+    connection: bytes  # kubeconfig or ARM reference, encrypted
+    version: int = 1  # incremented by every change, for optimistic concurrency
 
 
 @dataclass(frozen=True)
 class Node:
-    """One flexNodeConfig."""
+    """A flexNodeConfig resource."""
 
-    cluster: str  # the cluster's key
-    key: str  # its name in lower case
-    name: str  # as it was last written
+    cluster: str  # key of the cluster
+    key: str  # name in lower case
+    name: str  # name as last written
     version: (
-        int  # configVersion: seconds since 1970, strictly increasing for a node, also over deletion and re-creation
+        int  # configVersion: seconds since 1970, strictly increasing for a node, also after deletion and re-creation
     )
     etag: str
     properties: Document  # as accepted, without secrets
-    config: Document  # what the node gets, without secrets
+    config: Document  # generated configuration, without secrets
     secrets: bytes = b""  # encrypted
     system: Document = field(default_factory=dict)  # systemData
     join: JoinState = field(default_factory=JoinState)
-    status: Document = field(default_factory=dict)  # what the agent last reported
-    identity: str = ""  # whose token speaks for this node (an object or client id), if it has one
+    status: Document = field(default_factory=dict)  # last report of the agent
+    identity: str = ""  # identity that may act as this node (object or client ID), if any
     last_seen: float = 0.0
     created: float = 0.0
-    revision: int = field(default=0, compare=False)  # raised by every write; 0 when it was not read from the store
+    revision: int = field(default=0, compare=False)  # incremented by every write; 0 if not read from the store
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """A bundle that waits to be fetched by whoever has its URL."""
+    """A bundle that can be fetched with its config URL."""
 
-    id: str  # hash of the secret in the URL; the secret itself is nowhere
+    id: str  # hash of the secret in the URL; the secret is not stored
     cluster: str
     node: str
     expires: float
@@ -85,7 +85,7 @@ class AuditAction(StoredEnum):
     CLUSTER_CHANGED = "cluster.changed"
     CLUSTER_REMOVED = "cluster.removed"
     SIGN_IN = "signIn"
-    # what was denied, besides those above
+    # Denied operations, besides those above
     READ = "read"
     LIST = "list"
     WRITE = "write"
@@ -100,52 +100,52 @@ class AuditOutcome(StoredEnum):
 
 @dataclass(frozen=True)
 class AuditEvent:
-    """A line of the audit."""
+    """An event in the audit log."""
 
     at: float
     who: str
     what: AuditAction
     resource: str
-    source: str = ""  # the caller's address
+    source: str = ""  # address of the caller
     request: str = ""
     outcome: AuditOutcome = AuditOutcome.OK
     detail: Document = field(default_factory=dict)
-    sequence: int = 0  # given by the store
+    sequence: int = 0  # assigned by the store
 
 
 @dataclass(frozen=True)
 class LastKnownNode:
-    version: int = 0  # the highest configVersion that a node of this name ever had; 0 when there never was one
-    identity: str = ""  # whose token spoke for it last
+    version: int = 0  # the highest configVersion of a node with this name; 0 if there never was one
+    identity: str = ""  # its last identity
 
 
 @dataclass(frozen=True)
 class NodePage:
     nodes: tuple[Node, ...]
-    after: str | None  # where the next page begins; None on the last
+    after: str | None  # start of the next page; None on the last
 
 
 @dataclass(frozen=True)
 class UserSession:
-    """A signed-in user of the dashboard: a row, so that all replicas know it and it can be revoked."""
+    """A signed-in user of the dashboard. Stored, so that all replicas know the session and it can be revoked."""
 
-    id: str  # hash of what the cookie has
-    caller: Document  # who it is, as they proved it when they signed in
-    proof: str  # what it was proved by, which can lose its worth: the admin key's fingerprint, Entra's application
+    id: str  # hash of the secret in the cookie
+    caller: Document  # the authenticated user
+    proof: str  # credential that the session depends on: fingerprint of the admin key, or the Entra application
     expires: float
-    used: float  # when a page was last asked for, to within a minute
+    used: float  # time of the last request, accurate to a minute
 
 
-class Conflict(Exception):  # noqa: N818 - an answer, and often an expected one
-    """Somebody else was faster: what was to be changed is not as it was read."""
+class Conflict(Exception):  # noqa: N818 - a result, and often an expected one
+    """Raised when a record was changed by another writer since it was read."""
 
 
 class StoreError(FlexError):
     pass
 
 
-class StoreUnavailable(StoreError):  # noqa: N818 - it says what is the case, as Conflict does
-    """The database is away, or full, or busy. `executed` says whether a write may have been done nevertheless."""
+class StoreUnavailable(StoreError):  # noqa: N818 - names a state
+    """The database is unreachable, full or busy. `executed` tells whether the write may have been executed."""
 
     def __init__(self, message: str, hint: str = "", *, executed: bool = False) -> None:
         super().__init__("database-unavailable", message, hint, retryable=True)
@@ -156,6 +156,6 @@ class SchemaTooNew(StoreError):  # noqa: N818
     def __init__(self, found: int, known: int) -> None:
         super().__init__(
             "database-schema-newer",
-            f"The store has schema version {found}, and this program knows versions up to {known}.",
-            "Run the newer program, or restore a backup that was made before the upgrade.",
+            f"The store has schema version {found}, but this program supports versions up to {known}.",
+            "Run the newer version of the program, or restore a backup from before the upgrade.",
         )

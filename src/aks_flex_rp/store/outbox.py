@@ -1,8 +1,7 @@
 """Outbox of webhook messages, written in the same transaction as the change they report.
 
 One row per message and receiver. A receiver gets the messages about one node in order: later ones wait until the
-first
-was sent, dropped, or rejected by the receiver.
+first was sent, dropped, or rejected by the receiver.
 """
 
 from __future__ import annotations
@@ -25,48 +24,48 @@ if TYPE_CHECKING:
 class OutboxMessage:
     """A message for one receiver."""
 
-    id: str  # the same for all receivers, and at every try
-    hook: str  # the receiver's key
+    id: str  # the same for all receivers and attempts
+    hook: str  # key of the receiver
     cluster: str
     node: str
     at: float
     body: str
-    attempts: int = 0  # given by the store, this one included
+    attempts: int = 0  # set by the store, including this one
 
 
 @dataclass(frozen=True)
 class PendingMessages:
-    """What waits for one receiver."""
+    """Pending messages of one receiver."""
 
     hook: str
     messages: int
     oldest: float
-    failure: str  # why the last of those that were tried did not arrive
+    failure: str  # error of the last attempt
 
 
 class OutboxProtocol(Protocol):
-    """The outbox as the service sees it."""
+    """Outbox operations of the store."""
 
     async def due_messages(self, webhook: str, now: float, limit: int, lease: float) -> tuple[OutboxMessage, ...]:
-        """What is to be sent now, at most one of a node. Nobody else gets it for `lease` seconds."""
+        """Claims due messages, at most one per node. Other replicas do not get them for `lease` seconds."""
         ...
 
     async def message_sent(self, message: OutboxMessage) -> None: ...
 
     async def message_failed(self, message: OutboxMessage, again: float, why: str, *, refused: bool = False) -> None:
-        """It is due again at that moment. One that was refused no longer holds up what came after it."""
+        """Schedules the next attempt. A rejected message no longer blocks later ones."""
         ...
 
     async def drop_messages(self, webhook: str) -> int:
-        """All that waits for a receiver; how many there were."""
+        """Deletes all messages of a receiver and returns their number."""
         ...
 
     async def trim_messages(self, webhook: str, most: int) -> int:
-        """The oldest go until so many are left; how many went."""
+        """Deletes the oldest messages above the limit and returns their number."""
         ...
 
     async def forget_messages(self, before: float) -> int:
-        """Messages of whichever receiver that are older than this moment; how many there were."""
+        """Deletes messages of all receivers that are older than this time and returns their number."""
         ...
 
     async def pending_messages(self) -> tuple[PendingMessages, ...]: ...
@@ -89,7 +88,7 @@ def _insert(first: int, messages: int) -> str:
 
 
 def enqueue(messages: Sequence[OutboxMessage]) -> tuple[FollowStatement, ...]:
-    """With the change that they tell of."""
+    """Returns the statement that inserts the messages with the change they report."""
     if not messages:
         return ()
     values = tuple(value for each in messages for value in _values(each))
@@ -104,7 +103,7 @@ def _message(row: Row) -> OutboxMessage:
     return OutboxMessage(*row)
 
 
-# That it still is due is said twice: in PostgreSQL the second of two replicas waits for the first and looks again.
+# The due time is checked twice: in PostgreSQL the second of two replicas waits for the first and checks again.
 CLAIM = WriteStatement(
     "UPDATE outbox SET due = $3, attempts = attempts + 1 WHERE due <= $2 AND sequence IN ("  # noqa: S608 - constants
     " SELECT o.sequence FROM outbox o WHERE o.hook = $1 AND o.due <= $2 AND NOT EXISTS ("

@@ -1,9 +1,8 @@
-"""Store on PostgreSQL through a connection pool, for several replicas, with a connection that listens for changes.
+"""Store on PostgreSQL for several replicas: a connection pool, and a connection that listens for changes.
 
-Every write is one statement; concurrent writes share a transaction (see `group_commit`). When the server is away,
-reads
-are retried, and so are writes that were certainly not executed; a write whose response was lost fails with an error
-that says so. After each reconnection the listener reports that any node may have changed.
+Every write is one statement; concurrent writes share a transaction (see `group_commit`). When the server is
+unreachable, reads are retried, and so are writes that were certainly not executed. A write whose response was lost
+fails with an error that says so. After each reconnection the listener reports that any node may have changed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row, Values
 
 
-ALIVE_SECONDS = 10  # how often a silent connection is asked whether it still is one
+ALIVE_SECONDS = 10  # interval of checks on an idle connection
 
 
 class ChangeListener:
@@ -46,82 +45,82 @@ class ChangeListener:
 
     async def start(self) -> None:
         self._connection = connection = await self._listen()
-        self._task = asyncio.create_task(self._keep(connection), name="store-listener")
+        self._task = asyncio.create_task(self._run(connection), name="store-listener")
 
     async def stop(self) -> None:
         if self._task:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        if self._connection:  # a task that is cancelled before its first step has ended nothing
+        if self._connection:  # a task that is cancelled before it starts does not close its connection
             self._connection.terminate()
 
-    async def _keep(self, connection: Connection) -> None:
+    async def _run(self, connection: Connection) -> None:
         while True:
             try:
                 await wait_until_lost(connection)
             finally:
                 connection.terminate()
             self._broadcast.publish([Disconnected()])
-            connection = await self._listen_again()
+            connection = await self._reconnect()
             self._broadcast.publish([Resync()])
 
-    async def _listen_again(self) -> Connection:
+    async def _reconnect(self) -> Connection:
         for pause in backoff_delays():
-            with suppress(Exception):  # whatever keeps it away, there is nothing to do but to try again
+            with suppress(Exception):  # any error is retried
                 return await self._listen()
             await asyncio.sleep(pause)
-        raise AssertionError("There is always another pause.")
+        raise AssertionError("The backoff never ends.")
 
     async def _listen(self) -> Connection:
         connection = await self._connect()
         try:
-            await connection.add_listener(CHANNEL, self._heard)
+            await connection.add_listener(CHANNEL, self._on_notification)
         except BaseException:
             connection.terminate()
             raise
         return connection
 
-    def _heard(self, connection: object, process: int, channel: str, payload: object) -> None:  # noqa: ARG002
+    def _on_notification(self, connection: object, process: int, channel: str, payload: object) -> None:  # noqa: ARG002
         cluster, node, version = json.loads(str(payload))
         change = NodeWritten(cluster, node, version) if version else NodeDeleted(cluster, node)
         self._broadcast.publish([change])
 
 
 async def wait_until_lost(connection: Connection) -> None:
-    """A connection can end with a word, or go silent: then only asking shows it."""
+    """Waits until the connection is lost. Checks it periodically, because it may be lost without notice."""
     lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell(_: object) -> None:
+    def on_close(_: object) -> None:
         if not lost.done():
             lost.set_result(None)
 
-    connection.add_termination_listener(tell)
+    connection.add_termination_listener(on_close)
     while not connection.is_closed():
-        # Not wait_for: a cancellation at the moment when the connection ends would be swallowed by that.
+        # Not wait_for, which would swallow a cancellation at the moment when the connection ends.
         await asyncio.wait([lost], timeout=ALIVE_SECONDS)
         if lost.done():
             return
         try:
             await connection.execute("SELECT 1", timeout=ALIVE_SECONDS)
-        except Exception:  # whatever it says, it does not hear any more
+        except Exception:  # any error means that the connection is unusable
             return
 
 
 T = TypeVar("T")
 
-MIGRATION_LOCK = 0x61666E  # any number, if only it is everywhere the same
-COMMAND_SECONDS = 10.0  # for what takes milliseconds: a connection that broke in a bad moment may answer never
+MIGRATION_LOCK = 0x61666E  # an arbitrary number, the same in all replicas
+COMMAND_SECONDS = 10.0  # a command takes milliseconds, but a broken connection may never respond
 HEALTH_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
 
-# The server says that it did nothing: a deadlock, a standby, its memory, disk or connections at an end.
+# Errors after which the statement was certainly not executed: deadlock, standby, out of memory, disk or connections.
 NOT_EXECUTED = (
     asyncpg.TransactionRollbackError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.InsufficientResourcesError,
 )
-# A connection that ends says so in many ways, and none of them tells what became of the statement.
+# Errors of a lost connection, after which it is unknown whether the statement was executed.
 CONNECTION_LOST = (
     OSError,
     asyncio.TimeoutError,
@@ -133,13 +132,13 @@ CONNECTION_LOST = (
 )
 
 
-class NotSent(Exception):  # noqa: N818 - seen in this module alone
-    """There was no connection to be had: nothing was sent."""
+class NotSent(Exception):  # noqa: N818 - internal
+    """Raised when no connection was available, so nothing was sent."""
 
 
 class PostgresStore(SqlStore):
     def __init__(self, dsn: str, *, connections: int = 10, timeout: float = 10.0) -> None:
-        """`patience`: for how many seconds a request waits for a server that is away."""
+        """Creates the store. `timeout` is the time in seconds that a request waits for an unreachable server."""
         super().__init__()
         self._dsn = dsn
         self._connections = connections
@@ -154,8 +153,10 @@ class PostgresStore(SqlStore):
             self._pool = await self._make_pool(settings)
             await self._with_retry(self._listener.start, repeatable=True)
         except (asyncpg.PostgresError, ValueError) as error:
-            hint = "Check the address of the database, the user and the password, and that the user may make tables."
-            raise StoreError("database-error", f"PostgreSQL cannot be used: {error}.", hint) from error
+            hint = (
+                "Check the address of the database, the user and the password, and that the user may create tables."
+            )
+            raise StoreError("database-error", f"Cannot use the PostgreSQL database: {error}.", hint) from error
 
     async def stop(self) -> None:
         await self._listener.stop()
@@ -182,9 +183,9 @@ class PostgresStore(SqlStore):
         self,
         write: sql.WriteStatement,
         values: Values,
-        change: NodeChange | None = None,  # noqa: ARG002 - a trigger tells of it
+        change: NodeChange | None = None,  # noqa: ARG002 - a trigger notifies
     ) -> Sequence[Row]:
-        """A trigger tells of the change, in the transaction of the write itself."""
+        """Executes a write. A database trigger notifies of the change in the same transaction."""
         if self._pool is None:
             raise StoreUnavailable("The store is not running.")
         return await self._batches.write(sql.single_statement(write, len(values)), storable(values))
@@ -215,11 +216,11 @@ class PostgresStore(SqlStore):
         try:
             yield connection
         finally:
-            with suppress(*CONNECTION_LOST):  # what was done was done; the pool throws a broken connection away
+            with suppress(*CONNECTION_LOST):  # the statement is done; the pool discards a broken connection
                 await pool.release(connection)
 
     async def _with_retry(self, act: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
-        """Until it works, or patience ends. What may have been executed is done again only when that does no harm."""
+        """Retries until success or timeout. Only repeatable operations are retried if they may have been executed."""
         end = asyncio.get_running_loop().time() + self._patience
         for pause in backoff_delays():
             try:
@@ -229,7 +230,7 @@ class PostgresStore(SqlStore):
             except NOT_EXECUTED as error:
                 cause = error
             except CONNECTION_LOST as error:
-                if isinstance(error, ValueError):  # asyncpg's word for arguments that are wrong
+                if isinstance(error, ValueError):  # invalid arguments, in asyncpg
                     raise
                 if not repeatable:
                     raise response_lost(error) from error
@@ -237,23 +238,23 @@ class PostgresStore(SqlStore):
             if asyncio.get_running_loop().time() + pause > end:
                 raise unreachable(cause) from cause
             await asyncio.sleep(pause)
-        raise AssertionError("There is always another pause.")
+        raise AssertionError("The backoff never ends.")
 
     async def _connect(self, seconds: float | None = COMMAND_SECONDS) -> asyncpg.Connection:
         return await asyncpg.connect(self._dsn, timeout=self._patience, command_timeout=seconds)
 
     async def _prepare(self) -> dict[str, str]:
-        """The tables as they should be, and what connections need so that a commit is on the disk when it returns."""
-        connection = await self._connect(None)  # a step over large tables takes its time
+        """Migrates the schema and returns the settings that make commits durable."""
+        connection = await self._connect(None)  # a migration of large tables may take long
         try:
             await migrate(connection)
-            careless = await connection.fetchval("SHOW synchronous_commit") == "off"
-            return {"synchronous_commit": "on"} if careless else {}
+            is_asynchronous = await connection.fetchval("SHOW synchronous_commit") == "off"
+            return {"synchronous_commit": "on"} if is_asynchronous else {}
         finally:
             await connection.close(timeout=CLOSE_SECONDS)
 
     async def _make_pool(self, settings: dict[str, str]) -> asyncpg.Pool:
-        """Without a connection yet: each is made when it is first needed, and again when it was lost."""
+        """Creates the pool without connections. Each is opened on first use, and again after it was lost."""
         return await asyncpg.create_pool(
             self._dsn,
             min_size=0,
@@ -265,17 +266,19 @@ class PostgresStore(SqlStore):
 
 
 async def no_reset(_: object) -> None:
-    """No statement here leaves anything behind in its session, and to reset it costs a round trip each time."""
+    """Skips the reset of a session, which costs a round trip: no statement leaves any state in it."""
 
 
 def unreachable(cause: BaseException | None) -> StoreUnavailable:
-    hint = "See whether the server runs and can be reached from here."
-    return StoreUnavailable(f"PostgreSQL cannot be reached: {describe_cause(cause)}.", hint)
+    hint = "Check that the server is running and reachable from this machine."
+    return StoreUnavailable(f"Cannot reach PostgreSQL: {describe_cause(cause)}.", hint)
 
 
 def response_lost(cause: BaseException) -> StoreUnavailable:
-    message = f"The connection to PostgreSQL was lost before it answered: {describe_cause(cause)}."
-    return StoreUnavailable(message, "The write may have been done or not: read it, and try again.", executed=True)
+    message = f"The connection to PostgreSQL was lost before it responded: {describe_cause(cause)}."
+    return StoreUnavailable(
+        message, "The write may have been executed. Read the current state, then try again.", executed=True
+    )
 
 
 def describe_cause(cause: BaseException | None) -> str:
@@ -285,7 +288,7 @@ def describe_cause(cause: BaseException | None) -> str:
 async def migrate(
     connection: asyncpg.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS
 ) -> None:
-    """Each step in a transaction, with a lock that other replicas wait for."""
+    """Runs each migration in a transaction, with a lock that other replicas wait for."""
     step: migrations.Migration | None = steps[0]
     while step:
         async with connection.transaction():

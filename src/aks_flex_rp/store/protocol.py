@@ -1,7 +1,7 @@
 """The Store protocol. Two implementations share one test suite.
 
-A write is durable when it returns. Reads see every completed write, on this replica at once and on others within
-milliseconds; `changes` notifies subscribers.
+A write is durable when it returns. Reads see every completed write, on this replica immediately and on others within
+milliseconds. `changes` notifies subscribers.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
 
     async def healthy(self) -> bool: ...
 
-    # clusters
+    # Clusters
     async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
-        """Create (expected None: only if there is none) or replace (only if its version is `expected`)."""
+        """Creates a cluster (`expected` is None) or replaces it if its version is `expected`.
+
+        Raises Conflict otherwise.
+        """
         ...
 
     async def cluster(self, key: str) -> Cluster | None: ...
@@ -46,10 +49,10 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
     async def clusters(self) -> tuple[Cluster, ...]: ...
 
     async def delete_cluster(self, key: str) -> bool:
-        """False when there is none; Conflict while it has nodes."""
+        """Deletes a cluster. Returns False if it does not exist. Raises Conflict while it has nodes."""
         ...
 
-    # nodes
+    # Nodes
     async def put_node(
         self,
         node: Node,
@@ -59,22 +62,21 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         *,
         retire: bool = False,
     ) -> None:
-        """Create (expected None) or replace (only if its etag is `expected`), with its audit and with what is to be
-        told of it, in one step.
+        """Creates a node (`expected` is None) or replaces it if its etag is `expected`.
 
-        With `retire`, its delivery ends in the same step.
+        Its audit events and messages are written in the same transaction. With `retire`, its delivery is deleted in
+        it as well.
 
-        Conflict when it is not as expected, nor of the revision that was read, and when the version would not grow:
-        a new node's must be above every
-        earlier one of its name, a replaced node's may stay the same. `last_seen` is never written from here, and
-        `status` only when the node is created: a report that came after the node was read must not be undone.
+        Raises Conflict if the etag or the revision differs, and if the version does not increase: a new node's
+        version must be above every earlier one of its name, a replaced node's may stay the same. `last_seen` is never
+        written here, and `status` only when the node is created, so that a concurrent report is not overwritten.
         """
         ...
 
     async def node(self, cluster: str, key: str) -> Node | None: ...
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
-        """The nodes of a cluster in the order of their keys."""
+        """Returns nodes of a cluster, ordered by key."""
         ...
 
     async def count_nodes(self) -> int: ...
@@ -87,18 +89,19 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         events: Sequence[AuditEvent] = (),
         messages: Sequence[OutboxMessage] = (),
     ) -> bool:
-        """With its delivery, its audit and its messages, in one step.
+        """Deletes a node with its delivery, and writes its audit events and messages, in one transaction.
 
-        False when there is none; Conflict when its etag is another. None for `expected` deletes it as it is.
+        Returns False if it does not exist. Raises Conflict if its etag differs. With `expected` None, any
+        version is deleted.
         """
         ...
 
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
-        """What is remembered of a node, also of one that was deleted."""
+        """Returns what is stored about a node, also after its deletion."""
         ...
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
-        """Many (cluster, node, moment) at once: `last_seen` grows, and nothing else changes or wakes anybody."""
+        """Updates `last_seen` of many nodes from (cluster, node, time). Subscribers are not notified."""
         ...
 
     async def report(
@@ -110,15 +113,16 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         messages: Sequence[OutboxMessage] = (),
         before: Document | None = None,
     ) -> bool:
-        """What an agent says of its node; neither etag nor version changes. False when there is no such node.
+        """Stores the reported status of a node. Etag and version do not change. Returns False if it does not exist.
 
-        With `before`, which messages tell the difference from: Conflict when its status is another meanwhile.
+        With `before`, raises Conflict if the stored status differs, because the messages describe the
+        difference to it.
         """
         ...
 
-    # the fleet
+    # Fleet index
     async def cluster_numbers(self) -> dict[str, int]:
-        """The number that each cluster has in the fleet."""
+        """Returns the number of each cluster in the fleet index."""
         ...
 
     async def fleet(self, query: FleetQuery, now: float) -> tuple[FleetEntry, ...]: ...
@@ -126,22 +130,22 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
     async def count_fleet(self, query: FleetQuery, now: float) -> int: ...
 
     async def fleet_counts(self, now: float) -> tuple[FleetCount, ...]:
-        """Of all nodes, how many are alike."""
+        """Returns the number of nodes by state, version and problems."""
         ...
 
     async def refresh_fleet(self) -> int:
-        """Before anything else: make rows anew that an earlier release, or the step to this one, left; how many."""
+        """Rebuilds rows of an older row version at start and returns their number."""
         ...
 
     async def repair_fleet(self) -> int:
-        """Make right what a replica of an earlier release has written without its row; how many rows that were."""
+        """Rebuilds rows that differ from their nodes, written by an earlier release, and returns their number."""
         ...
 
-    # sessions of people
+    # Sessions of dashboard users
     async def put_session(self, session: UserSession) -> None: ...
 
     async def session(self, id: str, now: float) -> UserSession | None:  # noqa: A002
-        """One that has not expired."""
+        """Returns a session that has not expired."""
         ...
 
     async def use_session(self, id: str, used: float) -> None: ...  # noqa: A002
@@ -149,45 +153,44 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
     async def end_session(self, id: str) -> None: ...  # noqa: A002
 
     async def sweep_sessions(self, now: float, idle_since: float) -> int:
-        """Forget those that expired or were not used since then; how many there were."""
+        """Deletes expired and idle sessions and returns their number."""
         ...
 
-    # deliveries
+    # Deliveries
     async def put_delivery(self, delivery: Delivery) -> None:
-        """Every earlier delivery of the same node is gone in the same step."""
+        """Stores a delivery and deletes every earlier one of the node in the same transaction."""
         ...
 
     async def fetch_delivery(self, id: str, now: float) -> Delivery | None:  # noqa: A002
-        """A delivery that has not expired; that it was fetched is counted in the same step."""
+        """Returns a delivery that has not expired, and counts the fetch in the same transaction."""
         ...
 
     async def revoke_deliveries(self, cluster: str, node: str) -> int: ...
 
     async def sweep(self, now: float) -> int:
-        """Forget expired deliveries; how many there were."""
+        """Deletes expired deliveries and returns their number."""
         ...
 
-    # audit
+    # Audit log
     async def record(self, *events: AuditEvent) -> None: ...
 
     async def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", before: int = 0, limit: int = 100
     ) -> tuple[AuditEvent, ...]:
-        """The newest first; `before` is the sequence number where the last page ended.
+        """Returns events, newest first. `before` is the sequence number of the last event of the previous page.
 
-        `resource` is an ARM id in any case, and stands for everything below it, too.
+        `resource` is a case-insensitive ARM ID and includes all resources below it.
         """
         ...
 
     async def forget_audit(self, before: float) -> None:
-        """Lines that are older than this moment."""
+        """Deletes events that are older than this time."""
         ...
 
-    # waiting
+    # Change notifications
     def changes(self) -> AsyncIterator[StoreChange]:
-        """Every node that is written or deleted, here or on another replica.
+        """Yields every node that is written or deleted, on any replica, from this call until the store stops.
 
-        It counts from this call on, and ends when the store stops. A consumer that lags hears of a node's newest
-        change alone, or of a Resync.
+        A slow consumer gets only the newest change of a node, or a Resync.
         """
         ...

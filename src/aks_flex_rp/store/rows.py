@@ -20,10 +20,10 @@ from aks_flex_rp.store.model import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Row = Any  # a tuple of SQLite's, a record of asyncpg's: both are read by place
+Row = Any  # a tuple of sqlite3 or a record of asyncpg, read by index
 Values = tuple[Any, ...]
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII alone, so that no text in it can offend a database
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII only, so that both databases accept any text
 
 
 def to_json(document: Document) -> str:
@@ -36,7 +36,7 @@ def from_json(text: str) -> Document:
 
 
 def storable(values: Sequence[Any]) -> Values:
-    """PostgreSQL knows no NUL in a text, and neither database half a surrogate pair: a stranger may send both."""
+    """Replaces characters that the databases reject: NUL in PostgreSQL, and lone surrogates in both."""
     return tuple(_storable_text(value) if isinstance(value, str) else value for value in values)
 
 
@@ -55,7 +55,7 @@ def cluster_of(row: Row) -> Cluster:
 
 
 def node_values(node: Node) -> Values:
-    """All that whoever writes a node decides; what its agent says comes by other ways."""
+    """Returns the columns that a write of a node sets. The agent's report is written separately."""
     names = (node.cluster, node.key, node.name, node.version, node.etag)
     documents = (
         to_json(node.properties),

@@ -1,9 +1,8 @@
 """SQL statements, shared by both databases.
 
 `$1` is a positional parameter in PostgreSQL and a named one in SQLite. A write is a statement that decides, by
-returning
-a row or none, and others that follow only if it returned one. SQLite runs them one after another in a transaction;
-PostgreSQL gets all of them as one statement.
+returning a row or none, and others that follow only if it returned one. SQLite runs them one after another in a
+transaction; PostgreSQL gets all of them as one statement.
 """
 
 from __future__ import annotations
@@ -15,47 +14,47 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# True as it stands; `single` puts in its place that the deciding statement returned a row.
+# `single_statement` replaces this with the condition that the deciding statement returned a row.
 IF_DECIDED = "/* decided */ TRUE"
 
 
 @dataclass(frozen=True)
 class WriteStatement:
     decide: str
-    follow: tuple[str, ...] = ()  # with the parameters of the deciding statement and, after them, its own
+    follow: tuple[str, ...] = ()  # with the parameters of the deciding statement, followed by their own
 
 
 @cache
 def single_statement(write: WriteStatement, parameters: int) -> str:
-    """All of a write as one statement, as PostgreSQL alone can read it.
+    """Combines a write into one statement, for PostgreSQL only.
 
-    It takes one parameter more, and every row begins with that: among the rows of many writes, each finds its own.
+    It takes one more parameter, which every returned row begins with, to separate the rows of many writes.
     """
     parts = [f"decided AS ({write.decide})"]
     for number, text in enumerate(write.follow):
-        only_then = text.replace(IF_DECIDED, "EXISTS (SELECT 1 FROM decided)")
-        parts.append(f"follow_{number} AS ({only_then})")
+        conditional = text.replace(IF_DECIDED, "EXISTS (SELECT 1 FROM decided)")
+        parts.append(f"follow_{number} AS ({conditional})")
     index = f"CAST(${parameters + 1} AS BIGINT)"
-    return f"WITH {', '.join(parts)} SELECT {index}, decided.* FROM decided"  # noqa: S608 - put together from texts of this module
+    return f"WITH {', '.join(parts)} SELECT {index}, decided.* FROM decided"  # noqa: S608 - built from constants
 
 
 def casts(first: int, types: tuple[str, ...]) -> str:
-    """Parameters from that place on, each said to be of its type: in a SELECT nothing else tells PostgreSQL."""
+    """Returns parameters from this number on with type casts, which PostgreSQL needs in a SELECT."""
     return ", ".join(f"CAST(${first + index} AS {kind})" for index, kind in enumerate(types))
 
 
 @dataclass(frozen=True)
 class FollowStatement:
-    """A statement that follows, and its parameters, which come after all that were there before."""
+    """A statement that follows the deciding one, with additional parameters."""
 
-    text: Callable[[int], str]  # from the place of the first of them
+    text: Callable[[int], str]  # called with the number of the first parameter
     values: tuple[object, ...] = ()
 
 
 def compose_write(
     decide: str, values: tuple[object, ...], *follows: FollowStatement
 ) -> tuple[WriteStatement, tuple[object, ...]]:
-    """A write and what follows it, each with the parameters that it needs, for one step."""
+    """Combines a deciding statement and the statements that follow it, with all parameters."""
     texts = []
     for follow in follows:
         texts.append(follow.text(len(values) + 1))
@@ -85,9 +84,8 @@ DELETE_CLUSTER = WriteStatement(
 )
 
 # Nodes ------------------------------------------------------------------------------------------------------------
-# A node that was deleted stays as an empty row with its last version, so that the next of its name continues from
-# there, and so that one statement decides whether it may be made; and with its identity, whose polls are to hear that
-# the node is gone.
+# A deleted node remains as an empty row with its last version, so that a new node of the same name continues from it,
+# and one statement decides whether it may be created. It also keeps its identity, whose polls must receive 404.
 
 NODE_COLUMNS = (
     "n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
@@ -138,7 +136,7 @@ REPORT_AFTER = (
 )
 
 # Deliveries -------------------------------------------------------------------------------------------------------
-# A node has at most one, which is what "every earlier one is gone in the same step" comes to.
+# The primary key allows one delivery per node, so a new one replaces the earlier one.
 
 PUT_DELIVERY = WriteStatement(
     "INSERT INTO deliveries (cluster, node, id, expires, bundle, fetched) VALUES ($1, $2, $3, $4, $5, $6)"
@@ -164,7 +162,7 @@ INSERT_EVENT = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5,
 
 @cache
 def insert_events(first: int, events: int) -> str:
-    """So many events, whose parameters begin at that place."""
+    """Returns the statement that inserts this number of events, with parameters from `first` on."""
     starts = range(first, first + events * len(EVENT_TYPES), len(EVENT_TYPES))
     rows = [f"({casts(start, EVENT_TYPES)})" for start in starts]
     values = f"SELECT * FROM (VALUES {', '.join(rows)}) AS events WHERE {IF_DECIDED}"  # noqa: S608 - numbers and types
@@ -183,7 +181,7 @@ AUDIT_FILTERS = {
 
 @cache
 def audit(filters: tuple[str, ...]) -> str:
-    """The newest events first; one parameter for each filter in their order, and the limit."""
+    """Returns the query for the newest events, with one parameter per filter in their order, and the limit."""
     conditions = [AUDIT_FILTERS[name].format(number) for number, name in enumerate(filters, start=1)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     columns = "at, who, what, resource, source, request, outcome, detail, sequence"

@@ -29,7 +29,7 @@ NAMES = [str(number) for number in range(1, 1000)]
 
 class SqliteStore(SqlStore):
     def __init__(self, path: Path | str, *, timeout: float = 10.0) -> None:
-        """`patience`: for how many seconds a request waits for another process that holds the file."""
+        """Opens the store. `timeout` is the time in seconds that a request waits for another process's lock."""
         super().__init__()
         self._path = Path(path).absolute()
         self._patience = timeout
@@ -46,16 +46,14 @@ class SqliteStore(SqlStore):
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
 
     async def stop(self) -> None:
-        """Queued writes are finished and answered first."""
+        """Completes the queued writes, then closes the store."""
         if self._writer:
             await self._writer.stop()
         readers, self._readers, self._writer = self._readers, None, None
         if readers:
             await asyncio.get_running_loop().run_in_executor(None, readers.shutdown)
         self._changes.end()
-        while (
-            self._opened
-        ):  # the writer's is the first made and the last closed: it leaves a file alone, without -wal
+        while self._opened:  # the writer's connection is opened first and closed last, which removes the -wal file
             self._opened.pop().close()
         self._own = threading.local()
 
@@ -67,12 +65,12 @@ class SqliteStore(SqlStore):
         return self._writer is not None and self._writer.alive
 
     async def backup(self, target: Path | str) -> None:
-        """A copy as of now, whole and on the disk, while everything goes on; it replaces what is at `target`."""
+        """Copies the database consistently while the store is in use. Replaces the file at `target`."""
         await asyncio.get_running_loop().run_in_executor(None, copy_database, self._path, Path(target).absolute())
 
     async def _read(self, text: str, *values: object) -> Sequence[Row]:
         if self._readers is None:
-            raise StoreUnavailable("The store has not been started.")
+            raise StoreUnavailable("The store is not running.")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._query, text, values)
 
     def _query(self, text: str, values: Values) -> Sequence[Row]:
@@ -82,7 +80,7 @@ class SqliteStore(SqlStore):
             raise store_error(error) from error
 
     def _reading(self) -> sqlite3.Connection:
-        """This thread's own connection."""
+        """Returns the connection of this thread."""
         found: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if found is None:
             found = self._own.connection = connect(f"{self._path.as_uri()}?mode=ro", self._patience)
@@ -111,12 +109,12 @@ class SqliteStore(SqlStore):
 
     def _writing(self) -> SqliteWriter:
         if self._writer is None:
-            raise StoreUnavailable("The store has not been started.")
+            raise StoreUnavailable("The store is not running.")
         return self._writer
 
 
 def named_parameters(values: Values) -> dict[str, object]:
-    """`$1` is a name to SQLite."""
+    """Returns named parameters: SQLite treats `$1` as a name."""
     return dict(zip(NAMES, storable(values)))  # noqa: B905 - there are more names than values
 
 
@@ -125,7 +123,7 @@ def connect(uri: str, timeout: float = 10.0) -> sqlite3.Connection:
 
 
 def open_for_writing(path: Path, timeout: float = 10.0) -> sqlite3.Connection:
-    """The database, made when there is none. SQLite gives the files beside it the mode of the file itself."""
+    """Opens or creates the database. SQLite creates its other files with the mode of the database file."""
     make_private(path)
     connection = connect(path.as_uri(), timeout)
     try:
@@ -143,7 +141,7 @@ def open_for_writing(path: Path, timeout: float = 10.0) -> sqlite3.Connection:
 
 
 def make_private(path: Path) -> None:
-    """The file is there, for its owner alone, and its name on the disk."""
+    """Creates the file with mode 0600 and syncs its directory."""
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(opened, 0o600)
@@ -162,7 +160,7 @@ def sync_directory(path: Path) -> None:
 
 
 def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS) -> None:
-    """Each step in a transaction that another process waits for."""
+    """Runs each migration in a transaction that other processes wait for."""
     while True:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -181,7 +179,7 @@ def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, .
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """By SQLite's online backup, in one go: a reader in WAL mode holds up nobody."""
+    """Copies a database with SQLite's online backup in one step. In WAL mode, this does not block writers."""
     beside = target.with_name(f"{target.name}.{os.getpid()}.part")
     beside.unlink(missing_ok=True)
     make_private(beside)
@@ -189,7 +187,7 @@ def copy_database(source: Path, target: Path) -> None:
         reading, writing = connect(f"{source.as_uri()}?mode=ro"), connect(beside.as_uri())
         try:
             reading.backup(writing)
-            writing.execute("PRAGMA journal_mode = DELETE")  # one file, with nothing beside it
+            writing.execute("PRAGMA journal_mode = DELETE")  # a single file without -wal
         finally:
             writing.close()
             reading.close()

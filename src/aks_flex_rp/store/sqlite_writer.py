@@ -1,4 +1,4 @@
-"""Group commit for SQLite: one thread commits all waiting writes together and completes them after that."""
+"""Group commit for SQLite: one thread commits all waiting writes together, then completes them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     Rows = Sequence[Row]
     Outcome = Rows | Exception
 
-MAX_COMMIT = 1000  # writes in a commit at most
+MAX_COMMIT = 1000  # writes per commit
 
 
 @dataclass(frozen=True)
 class QueuedWrite:
-    act: Callable[[sqlite3.Connection], Rows]  # may be called twice, when a neighbour failed
-    change: NodeChange | None  # to be told when `act` returned a row and it is on the disk
+    act: Callable[[sqlite3.Connection], Rows]  # may be called twice, if another write in the batch fails
+    change: NodeChange | None  # published if `act` returns a row and the commit is durable
     done: asyncio.Future[Rows]
 
 
 class SqliteWriter:
-    """Belongs to the event loop that it was started in, and owns the connection."""
+    """Writer thread that owns the connection. Must be used from the event loop in which it was started."""
 
     def __init__(
         self, connection: sqlite3.Connection, broadcast: ChangeBroadcast, loop: asyncio.AbstractEventLoop
@@ -42,7 +42,7 @@ class SqliteWriter:
         self._loop = loop
         self._queue: SimpleQueue[QueuedWrite | None] = SimpleQueue()
         self._stopping = False
-        self._thread = Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread = Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
     @property
@@ -51,18 +51,18 @@ class SqliteWriter:
 
     async def write(self, act: Callable[[sqlite3.Connection], Rows], change: NodeChange | None = None) -> Rows:
         if not self.alive:
-            raise StoreUnavailable("The store has been stopped.")
+            raise StoreUnavailable("The store is not running.")
         done: asyncio.Future[Rows] = self._loop.create_future()
         self._queue.put(QueuedWrite(act, change, done))
         return await done
 
     async def stop(self) -> None:
-        """Finish what waits, and take nothing more."""
+        """Completes the queued writes and rejects new ones."""
         self._stopping = True
         self._queue.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         more = True
         while more:
             jobs, more = self._gather()
@@ -70,7 +70,7 @@ class SqliteWriter:
                 self._answer(jobs, self._commit(jobs))
 
     def _gather(self) -> tuple[list[QueuedWrite], bool]:
-        """Whatever waits, at least one; and whether there will be more."""
+        """Takes all queued writes, at least one. Also returns whether more can follow."""
         jobs: list[QueuedWrite] = []
         with suppress(Empty):
             while len(jobs) < MAX_COMMIT:
@@ -81,10 +81,10 @@ class SqliteWriter:
         return jobs, True
 
     def _commit(self, jobs: list[QueuedWrite]) -> list[Outcome]:
-        """First without savepoints, which is all it takes nearly always; with them when one of the writes failed."""
+        """Commits without savepoints, which is faster. Repeats with savepoints if one of the writes failed."""
         try:
             return self._transaction(jobs, lambda job: job.act(self._connection))
-        except sqlite3.OperationalError as error:  # the disk, or another process: no write of ours
+        except sqlite3.OperationalError as error:  # caused by the disk or another process, not by a write
             return [store_error(error) for _ in jobs]
         except Exception:
             return self._commit_guarded(jobs)
@@ -92,7 +92,7 @@ class SqliteWriter:
     def _commit_guarded(self, jobs: list[QueuedWrite]) -> list[Outcome]:
         try:
             return self._transaction(jobs, self._guarded)
-        except Exception as error:  # whatever it is, those who wait are to hear of it
+        except Exception as error:  # any error must reach the waiting callers
             return [store_error(error) for _ in jobs]
 
     def _transaction(self, jobs: list[QueuedWrite], act: Callable[[QueuedWrite], Outcome]) -> list[Outcome]:
@@ -107,7 +107,9 @@ class SqliteWriter:
         return outcomes
 
     def _guarded(self, job: QueuedWrite) -> Outcome:
-        """One write alone: its error is its own, unless SQLite gave up the whole transaction for it."""
+        """Executes one write in a savepoint, so that its error affects only itself, unless SQLite ended the
+        transaction.
+        """
         self._connection.execute("SAVEPOINT one")
         try:
             outcome: Outcome = job.act(self._connection)
@@ -120,7 +122,7 @@ class SqliteWriter:
         return outcome
 
     def _answer(self, jobs: list[QueuedWrite], outcomes: list[Outcome]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits
             self._loop.call_soon_threadsafe(self._settle, jobs, outcomes)
 
     def _settle(self, jobs: list[QueuedWrite], outcomes: list[Outcome]) -> None:
@@ -136,7 +138,7 @@ class SqliteWriter:
 
 
 def store_error(error: Exception) -> Exception:
-    """SQLite's operational errors are the disk's and its neighbours' (full, locked, unreadable); others are ours."""
+    """Maps operational errors of SQLite (disk full, locked, unreadable) to StoreUnavailable. Others are bugs."""
     if isinstance(error, sqlite3.OperationalError):
-        return StoreUnavailable(f"SQLite could not do it: {error}.", "See whether the disk is full or failing.")
+        return StoreUnavailable(f"SQLite failed: {error}.", "Check whether the disk is full or failing.")
     return error

@@ -66,5 +66,5 @@ def test_nodes_are_told_of_a_private_cloud(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cloud\.crt, which nodes are to trust, cannot be read"):
+    with pytest.raises(ConfigError, match=r"Cannot read .*cloud\.crt, a certificate that nodes must trust"):
         agent_endpoints(settings(tmp_path, azure={"caFile": tmp_path / "cloud.crt"}))

@@ -56,8 +56,8 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("log: {level: loud}", "log.level: "),
         ("auth: {roles: [{role: king, scope: /, principal: x}]}", "auth.roles.0.role: "),
         ("surprise: 1", "surprise: "),
-        ("[1]", "holds no settings"),
-        ("a: [", "is not YAML"),
+        ("[1]", "is not a YAML mapping"),
+        ("a: [", "is not valid YAML"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:

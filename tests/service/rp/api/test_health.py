@@ -48,7 +48,7 @@ def test_a_service_whose_store_is_away_is_alive_but_not_ready(
         postgres.stop()
         try:
             assert look(service.admin, "/healthz") == (200, "ok\n")
-            assert look(service.admin, "/readyz") == (503, "not ready: the store does not answer\n")
+            assert look(service.admin, "/readyz") == (503, "not ready: the store does not respond\n")
             assert "aks_flex_rp_store_up 0.0" in look(service.admin, "/metrics")[1]
         finally:
             postgres.start()

@@ -66,9 +66,9 @@ def test_a_second_one_says_what_is_in_its_way(tmp_path: Path) -> None:
         other = subprocess.run(words(tmp_path / "b", port), check=False, capture_output=True, text=True, timeout=60)
 
     assert same.returncode == 7
-    assert f"A service runs from {state}, at https://127.0.0.1:{port}" in same.stderr
+    assert f"A service is running from {state}, at https://127.0.0.1:{port}" in same.stderr
     assert other.returncode == 3
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use." in other.stderr
+    assert f"Cannot listen on 127.0.0.1:{port}: Address already in use." in other.stderr
 
 
 def test_on_a_terminal_it_greets_and_logs_plain_text(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_list_says_what_waits_and_why(tmp_path: Path, secret_file: Path) -> No
             "/c", "edge-1", [NodeEvent(NodeEventKind.JOINED), NodeEvent(NodeEventKind.LEFT)], 1777636800.0
         )
         await store.put_node(node(), None, (), [message])
-        await store.message_failed(message, 1777636900.0, "It answered 500.")
+        await store.message_failed(message, 1777636900.0, "The receiver responded with 500.")
         await store.stop()
 
     asyncio.run(fail())
@@ -85,9 +85,9 @@ def test_a_list_says_what_waits_and_why(tmp_path: Path, secret_file: Path) -> No
         "clusters": [],
         "pending": 1,
         "oldest": "2026-05-01T12:00:00Z",
-        "failure": "It answered 500.",
+        "failure": "The receiver responded with 500.",
     }
-    assert "It answered 500." in types(tmp_path, "list").stdout
+    assert "The receiver responded with 500." in types(tmp_path, "list").stdout
 
 
 @pytest.mark.parametrize("command", ["list", "test"])

@@ -131,7 +131,7 @@ def test_no_secret_is_in_what_is_told_nor_an_address_in_the_log(
     for secret in (CLIENT_SECRET, *minted.values(), *minted):
         assert secret not in everything
     end = time.monotonic() + SOON
-    while "gets no messages now" not in service.log:
+    while "Cannot deliver messages to" not in service.log:
         assert time.monotonic() < end
         time.sleep(0.02)
     for log in (service.log, caplog.text):

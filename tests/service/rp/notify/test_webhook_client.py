@@ -55,19 +55,21 @@ def test_a_secret_that_cannot_be_read_sends_nothing_and_says_why(receiver: Recei
     secret_file.chmod(0o644)
     outcome = send(receiver.url, secret_file)
     assert outcome.status == "failed"
-    assert "holds a secret" in outcome.why
+    assert "contains a secret" in outcome.why
     assert receiver.received == []
 
 
 def test_no_redirect_is_followed(receiver: Receiver, secret_file: Path) -> None:
     receiver.answer = lambda _: (307, {"Location": receiver.url})
-    assert send(receiver.url, secret_file) == SendResult(SendStatus.REFUSED, "It answered 307.")
+    assert send(receiver.url, secret_file) == SendResult(SendStatus.REFUSED, "The receiver responded with 307.")
     assert len(receiver.received) == 1
 
 
 def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: Path) -> None:
     receiver.hold.clear()
-    assert send(receiver.url, secret_file, seconds=1.0) == SendResult(SendStatus.FAILED, "It did not answer in time.")
+    assert send(receiver.url, secret_file, seconds=1.0) == SendResult(
+        SendStatus.FAILED, "The receiver did not respond in time."
+    )
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -82,4 +84,4 @@ def test_a_certificate_is_verified(authority: CertificateAuthority, secret_file:
 
 def test_a_failure_says_nothing_of_what_is_in_the_address(secret_file: Path) -> None:
     outcome = send(f"http://127.0.0.1:{free_port()}/services/hidden?token=hidden", secret_file)
-    assert outcome == SendResult(SendStatus.FAILED, "It cannot be reached, or ended the connection.")
+    assert outcome == SendResult(SendStatus.FAILED, "The receiver cannot be reached, or closed the connection.")

@@ -89,7 +89,7 @@ async def test_what_could_not_be_sent_holds_up_its_node_and_what_was_refused_doe
     await store.message_failed(message("first"), NOW + 60, "It was away.")
     assert await due(store, NOW + 59) == []
     assert await due(store, NOW + 60) == ["first"]
-    await store.message_failed(message("first"), NOW + 600, "It answered 400.", refused=True)
+    await store.message_failed(message("first"), NOW + 600, "The receiver responded with 400.", refused=True)
     assert await due(store, NOW + 60) == ["second"]
     assert sorted(await due(store, NOW + 600)) == ["first", "second"]
 
@@ -121,9 +121,9 @@ async def test_what_is_too_old_or_for_nobody_goes(store: Store) -> None:
 async def test_it_can_be_asked_what_waits_and_why(store: Store) -> None:
     assert await store.pending_messages() == ()
     await tell(store, message("a", at=NOW - 5), message("b", "edge-2"))
-    await store.message_failed(message("a"), NOW + 5, "It answered 500.")
+    await store.message_failed(message("a"), NOW + 5, "The receiver responded with 500.")
     (found,) = await store.pending_messages()
-    assert (found.messages, found.oldest, found.failure) == (2, NOW - 5, "It answered 500.")
+    assert (found.messages, found.oldest, found.failure) == (2, NOW - 5, "The receiver responded with 500.")
 
 
 async def test_a_report_tells_the_difference_from_what_it_follows(store: Store) -> None:

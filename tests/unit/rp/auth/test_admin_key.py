@@ -77,7 +77,7 @@ def test_a_key_that_everybody_can_read_opens_nothing(file: Path) -> None:
     key.ensure()
     replace(file, text, 0o644)
     assert not key.matches(text)
-    with pytest.raises(ConfigError, match="holds a secret"):
+    with pytest.raises(ConfigError, match="contains a secret"):
         key.ensure()
     file.chmod(0o640)
     assert key.matches(text)

@@ -37,16 +37,16 @@ def test_a_private_authority_is_named_by_its_metadata() -> None:
 @pytest.mark.parametrize(
     ("value", "where", "words"),
     [
-        ({"tenants": [{"tenantId": "contoso.com"}]}, "tenants.0.tenantId", "must be an id such as"),
+        ({"tenants": [{"tenantId": "contoso.com"}]}, "tenants.0.tenantId", "must be an ID such as"),
         ({"tenants": [{"tenantId": TENANT, "metadataUrl": "http://x"}]}, "tenants.0.metadataUrl", "https://"),
         ({"tenants": [{"tenantId": TENANT, "audiences": []}]}, "tenants.0.audiences", "at least 1"),
         ({"tenants": [{"tenantId": TENANT, "issuer": "x"}]}, "tenants.0.issuer", "not permitted"),
         ({"roles": [{**GRANT, "role": "admin"}]}, "roles.0.role", "'owner', 'contributor' or 'reader'"),
-        ({"roles": [{**GRANT, "scope": "edge"}]}, "roles.0.scope", "must be `/` or the id of"),
-        ({"roles": [{**GRANT, "scope": ""}]}, "roles.0.scope", "must be `/` or the id of"),
-        ({"roles": [{**GRANT, "scope": "/subscriptions"}]}, "roles.0.scope", "must be `/` or the id of"),
-        ({"roles": [{**GRANT, "scope": f"/subscriptions/{TENANT}/x"}]}, "roles.0.scope", "must be `/` or the id of"),
-        ({"roles": [{**GRANT, "principal": "ann@example.com"}]}, "roles.0.principal", "must be an id such as"),
+        ({"roles": [{**GRANT, "scope": "edge"}]}, "roles.0.scope", "must be `/` or the ID of"),
+        ({"roles": [{**GRANT, "scope": ""}]}, "roles.0.scope", "must be `/` or the ID of"),
+        ({"roles": [{**GRANT, "scope": "/subscriptions"}]}, "roles.0.scope", "must be `/` or the ID of"),
+        ({"roles": [{**GRANT, "scope": f"/subscriptions/{TENANT}/x"}]}, "roles.0.scope", "must be `/` or the ID of"),
+        ({"roles": [{**GRANT, "principal": "ann@example.com"}]}, "roles.0.principal", "must be an ID such as"),
         ({"azureRoleAssigments": True}, "azureRoleAssigments", "not permitted"),
     ],
 )

@@ -60,7 +60,7 @@ async def test_a_token_that_expires_unused_is_told_and_then_removed() -> None:
     scene.heard.deaf = False
     await scene.approver.sweep()
     await scene.approver.sweep()
-    assert scene.heard.told == [("failed", "edge-1", "The token expired before it was used.")]
+    assert scene.heard.told == [("failed", "edge-1", "The bootstrap token expired before it was used.")]
     assert not await scene.has_token()
 
 
@@ -77,4 +77,4 @@ async def test_an_expired_token_that_the_cluster_removed_itself_is_told_too() ->
     await scene.approver.sweep()
     await scene.approver.sweep()
 
-    assert scene.heard.told == [("failed", "edge-1", "The token expired before it was used.")]
+    assert scene.heard.told == [("failed", "edge-1", "The bootstrap token expired before it was used.")]

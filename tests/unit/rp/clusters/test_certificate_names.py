@@ -70,21 +70,21 @@ def test_a_node_serves_under_all_its_own_names_and_addresses() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("edge-2", "'edge-2' is not a name of node edge-1, or not one that its Node lists."),
+        ("edge-2", "'edge-2' is not a name of node edge-1, or is not listed on its Node."),
         ("edge-10", "'edge-10' is not a name of node edge-1"),
         ("edge-1.elsewhere", "'edge-1.elsewhere' is not a name of node edge-1"),
         ("edge-1.outside", "'edge-1.outside' is not a name of node edge-1"),
-        ("*.edge-1", "'*.edge-1' is not the plain name of one host."),
-        ("edge-1.*", "'edge-1.*' is not the plain name of one host."),
-        ("edge-1.example.", "'edge-1.example.' is not the plain name of one host."),
+        ("*.edge-1", "'*.edge-1' is not a plain host name."),
+        ("edge-1.*", "'edge-1.*' is not a plain host name."),
+        ("edge-1.example.", "'edge-1.example.' is not a plain host name."),
         (x509.DNSName("192.0.2.1"), "'192.0.2.1' is not a name of node edge-1"),
         ("API.example.com", "'API.example.com' is a name of the API server."),
         ("edge-1.api.example.com", "'edge-1.api.example.com' is a name of the API server."),
         ("kubernetes", "'kubernetes' is a name of the API server."),
-        ("edge-1.default.svc", "'edge-1.default.svc' is under .svc, where"),
-        ("edge-1.cluster.local", "'edge-1.cluster.local' is under .cluster.local, where"),
-        ("192.0.2.9", "Address 192.0.2.9 is not one of node edge-1."),
-        ("127.0.0.1", "127.0.0.1 is loopback, which is no node's own."),
+        ("edge-1.default.svc", "'edge-1.default.svc' is in the cluster's service domain .svc"),
+        ("edge-1.cluster.local", "'edge-1.cluster.local' is in the cluster's service domain .cluster.local"),
+        ("192.0.2.9", "Address 192.0.2.9 is not an address of node edge-1."),
+        ("127.0.0.1", "127.0.0.1 is loopback and cannot belong to a node."),
         ("::1", "::1 is loopback"),
         ("::ffff:127.0.0.1", "is loopback"),
         ("169.254.1.1", "169.254.1.1 is link-local"),
@@ -96,8 +96,8 @@ def test_a_node_serves_under_all_its_own_names_and_addresses() -> None:
         ("::ffff:192.0.2.2", "belongs to node edge-2."),
         ("10.0.0.1", "Address 10.0.0.1 belongs to the API server."),
         ("10.0.0.10", "Address 10.0.0.10 belongs to the cluster's DNS service."),
-        (x509.RFC822Name("a@example.com"), "It asks for a RFC822Name"),
-        (x509.UniformResourceIdentifier("spiffe://x"), "It asks for a UniformResourceIdentifier"),
+        (x509.RFC822Name("a@example.com"), "It requests a RFC822Name"),
+        (x509.UniformResourceIdentifier("spiffe://x"), "It requests a UniformResourceIdentifier"),
     ],
 )
 def test_a_node_does_not_serve_under_anything_else(name: str | x509.GeneralName, words: str) -> None:
@@ -108,11 +108,11 @@ def test_a_node_does_not_serve_under_anything_else(name: str | x509.GeneralName,
 
 
 def test_a_serving_certificate_is_for_the_node_that_asks_and_for_serving() -> None:
-    assert "no name and no address" in serving().why
-    assert "not from node edge-1" in serving("edge-1", user="system:node:edge-2").why
+    assert "no DNS name and no IP address" in serving().why
+    assert "not node edge-1" in serving("edge-1", user="system:node:edge-2").why
     assert "usages" in serving("edge-1", usages=("digital signature", "client auth")).why
     assert "signer" in serving("edge-1", signer="example.com/other").why
-    assert "may only be system:node:edge-1" in serving("edge-1", as_user="system:node:edge-2").why
+    assert "only system:node:edge-1 is allowed" in serving("edge-1", as_user="system:node:edge-2").why
 
 
 def test_the_name_of_a_node_is_no_way_to_the_name_of_the_api_server() -> None:

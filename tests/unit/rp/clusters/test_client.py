@@ -103,7 +103,7 @@ async def test_azure_without_local_accounts_is_told() -> None:
         def post(self, path: str, api_version: str) -> dict[str, Any]:  # noqa: ARG002
             return {"kubeconfigs": []}
 
-    with pytest.raises(ClusterError, match="must allow local accounts"):
+    with pytest.raises(ClusterError, match="Enable local accounts"):
         await ManagedConnection(ID, Closed()).connection()
 
 

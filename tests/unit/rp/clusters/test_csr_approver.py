@@ -54,7 +54,7 @@ async def test_a_token_ends_with_its_first_request_also_when_that_is_wrong() -> 
     scene = Scene()
     await scene.mint()
     await scene.approver.changed("ADDED", scene.ask(as_user="system:node:edge-2"))
-    why = "It asks to be 'system:node:edge-2', and may only be system:node:edge-1."
+    why = "It requests the name 'system:node:edge-2'; only system:node:edge-1 is allowed."
     assert scene.heard.told == [("refused", "edge-1", "csr-1", why), ("failed", "edge-1", why)]
     assert not await scene.has_token()
 
@@ -70,7 +70,7 @@ async def test_a_wrong_request_does_not_end_the_token_that_an_earlier_one_holds(
     await scene.approver.changed("ADDED", scene.ask("csr-2", as_user="system:node:edge-2"))
 
     assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
-    assert "already used by request csr-1" in scene.heard.told[-1][3]
+    assert "already used for request csr-1" in scene.heard.told[-1][3]
     assert scene.heard.about("edge-1") == ["attempted", "refused"]
     assert await scene.has_token()
 
@@ -86,7 +86,9 @@ async def test_a_node_that_is_deleted_between_claim_and_approval_gets_nothing() 
     await scene.approver.changed("ADDED", scene.ask())
 
     assert scene.decisions() == [("Denied", "FlexNodeDenied")]
-    assert scene.heard.told == [("refused", "edge-1", "csr-1", "Node edge-1 has another token now, or is gone.")]
+    assert scene.heard.told == [
+        ("refused", "edge-1", "csr-1", "Node edge-1 has another bootstrap token or was deleted.")
+    ]
     assert not await scene.has_token()
 
 
@@ -110,7 +112,7 @@ async def test_a_node_takes_no_other_nodes_name_and_may_come_back(metadata: dict
     assert [one for one, _ in scene.decisions()] == [decision]
     assert await scene.has_token() == (decision == "Approved")
     if decision == "Denied":
-        why = "The cluster has a Node edge-1 that is not a flex node."
+        why = "The cluster already has a Node edge-1 that is not a flex node."
         assert scene.heard.told == [("refused", "edge-1", "csr-1", why), ("failed", "edge-1", why)]
 
 
@@ -132,7 +134,7 @@ async def test_a_signer_that_gives_up_ends_the_token_at_once() -> None:
     await scene.approver.changed("ADDED", scene.ask())
     await scene.approver.changed("MODIFIED", scene.has("csr-1", "Failed", message="no key"))
 
-    assert scene.heard.told[-1] == ("failed", "edge-1", "The cluster's signer refused it: no key")
+    assert scene.heard.told[-1] == ("failed", "edge-1", "The cluster's signer rejected the request: no key")
     assert not await scene.has_token()
 
 
@@ -162,7 +164,7 @@ async def test_a_request_cannot_be_sent_with_the_mark_of_an_accepted_one() -> No
 
     assert f"{REQUESTS}/csr-1" not in scene.api.objects
     assert not await scene.has_token()
-    assert "Its certificate was issued already" in scene.heard.told[0][3]
+    assert "Its certificate was already issued" in scene.heard.told[0][3]
 
 
 @in_loop

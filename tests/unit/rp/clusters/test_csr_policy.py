@@ -50,26 +50,26 @@ EXTRA = (x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "more"),)
 @pytest.mark.parametrize(
     ("odd", "words"),
     [
-        ({"as_user": "system:node:edge-2"}, "It asks to be 'system:node:edge-2'"),
-        ({"as_user": "system:node:edge-1 "}, "may only be system:node:edge-1."),
-        ({"as_user": "system:node:EDGE-1"}, "may only be system:node:edge-1."),
-        ({"groups": ()}, "It asks for group nothing"),
-        ({"groups": ("system:masters",)}, "It asks for group 'system:masters'"),
-        ({"groups": ("system:nodes", "system:masters")}, "may only have system:nodes"),
-        ({"groups": ("system:nodes", "system:nodes")}, "may only have system:nodes"),
+        ({"as_user": "system:node:edge-2"}, "It requests the name 'system:node:edge-2'"),
+        ({"as_user": "system:node:edge-1 "}, "only system:node:edge-1 is allowed."),
+        ({"as_user": "system:node:EDGE-1"}, "only system:node:edge-1 is allowed."),
+        ({"groups": ()}, "It requests the group nothing"),
+        ({"groups": ("system:masters",)}, "It requests the group 'system:masters'"),
+        ({"groups": ("system:nodes", "system:masters")}, "only system:nodes is allowed"),
+        ({"groups": ("system:nodes", "system:nodes")}, "only system:nodes is allowed"),
         ({"more": EXTRA}, "more than a name and a group"),
-        ({"names": (x509.DNSName("edge-1"),)}, "has none"),
-        ({"names": (x509.UniformResourceIdentifier("spiffe://x"),)}, "has none"),
-        ({"extensions": (x509.BasicConstraints(True, None),)}, "an extension (2.5.29.19)"),
+        ({"names": (x509.DNSName("edge-1"),)}, "alternative names"),
+        ({"names": (x509.UniformResourceIdentifier("spiffe://x"),)}, "alternative names"),
+        ({"extensions": (x509.BasicConstraints(True, None),)}, "the extension 2.5.29.19"),
         ({"usages": ("digital signature",)}, "Its usages are 'digital signature'"),
         (
             {"usages": ("digital signature", "client auth", "cert sign")},
-            "should be digital signature and client auth",
+            "must be digital signature and client auth",
         ),
-        ({"signer": "kubernetes.io/kube-apiserver-client"}, "It is meant for signer"),
+        ({"signer": "kubernetes.io/kube-apiserver-client"}, "It requests signer"),
         ({"key": rsa.generate_private_key(65537, 1024)}, "RSA key has 1024 bits"),  # noqa: S505
-        ({"key": ec.generate_private_key(ec.SECP256K1())}, "on the curve secp256k1"),
-        ({"key": dsa.generate_private_key(2048)}, "of a kind that nodes do not use"),
+        ({"key": ec.generate_private_key(ec.SECP256K1())}, "the curve secp256k1"),
+        ({"key": dsa.generate_private_key(2048)}, "key type is not allowed for nodes"),
     ],
 )
 def test_what_a_token_was_not_made_for_is_refused_with_the_reason(odd: dict[str, Any], words: str) -> None:
@@ -83,7 +83,7 @@ def test_what_a_token_was_not_made_for_is_refused_with_the_reason(odd: dict[str,
 
 @pytest.mark.parametrize("user", ["system:bootstrap:abc124", "system:node:edge-1", "admin", ""])
 def test_only_the_token_of_the_node_may_ask(user: str) -> None:
-    assert "not from the token that was made for node edge-1" in joining(user=user).why
+    assert "not the bootstrap token of node edge-1" in joining(user=user).why
 
 
 def test_a_user_outside_our_group_is_refused() -> None:
@@ -97,7 +97,9 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
     document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", TOKEN_GROUP)
     document["spec"]["request"] = text
 
-    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith("It cannot be read")
+    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith(
+        "It is not a valid request"
+    )
 
 
 def test_a_request_signed_with_another_key_is_refused() -> None:
@@ -111,4 +113,6 @@ def test_a_request_signed_with_another_key_is_refused() -> None:
     text = b"-----BEGIN CERTIFICATE REQUEST-----\n%s-----END CERTIFICATE REQUEST-----\n" % base64.encodebytes(forged)
     document["spec"]["request"] = base64.b64encode(text).decode()
 
-    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith("It cannot be read")
+    assert check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why.startswith(
+        "It is not a valid request"
+    )

@@ -76,13 +76,13 @@ async def test_the_service_knows_of_it_before_it_is_approved() -> None:
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"groups": ("system:masters",)}, "asks for group 'system:masters'"),
+        ({"groups": ("system:masters",)}, "requests the group 'system:masters'"),
         ({"usages": ("digital signature", "client auth", "server auth")}, "usages"),
-        ({"names": (x509.DNSName("api.example.com"),)}, "names and addresses"),
+        ({"names": (x509.DNSName("api.example.com"),)}, "alternative names"),
         ({"signer": "kubernetes.io/kube-apiserver-client"}, "signer"),
         ({"signer": SERVING_SIGNER}, "signer"),
-        ({"as_user": "system:node:edge-2"}, "identity of node edge-1, and asks for something else"),
-        ({"as_user": "kubernetes-admin"}, "identity of node edge-1, and asks for something else"),
+        ({"as_user": "system:node:edge-2"}, "identity of node edge-1 requested another certificate"),
+        ({"as_user": "kubernetes-admin"}, "identity of node edge-1 requested another certificate"),
     ],
 )
 @in_loop

@@ -114,7 +114,7 @@ async def test_what_fails_is_tried_until_it_works_and_stops_when_told(caplog: py
     await asyncio.gather(task, return_exceptions=True)
 
     assert tries == 4
-    assert [record.message for record in caplog.records] == ["lab: nodes: tried again until it works: away"]
+    assert [record.message for record in caplog.records] == ["lab: nodes: failed, retrying: away"]
 
 
 def node(name: str, ready: str = "True", version: str = "v1.34.4", **metadata: Any) -> dict[str, Any]:

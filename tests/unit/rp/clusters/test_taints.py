@@ -228,4 +228,4 @@ async def test_what_the_cluster_does_not_allow_is_said_and_not_tried_for_ever(
         await scene.tainting.reconcile_due()
 
     assert scene.patches == 1
-    assert "taints of edge-1 cannot be changed: may not patch nodes" in caplog.text
+    assert "cannot change the taints of node edge-1: may not patch nodes" in caplog.text

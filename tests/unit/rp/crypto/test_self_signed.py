@@ -78,7 +78,7 @@ def test_a_damaged_certificate_is_made_anew(own: PrivateCa) -> None:
 def test_a_damaged_authority_is_an_error_because_machines_trust_it(own: PrivateCa) -> None:
     own.current(NOW)
     own.authority_file.write_bytes(b"half of a")
-    with pytest.raises(ConfigError, match=r"ca\.pem holds no"):
+    with pytest.raises(ConfigError, match=r"ca\.pem contains no"):
         own.current(NOW)
 
 
@@ -90,5 +90,5 @@ def test_an_authoritys_key_that_others_can_read_is_refused(own: PrivateCa) -> No
 
 
 def test_what_is_no_name_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="neither a host name nor an address"):
+    with pytest.raises(ConfigError, match="neither a host name nor an IP address"):
         PrivateCa(tmp_path, ("bücher.example",)).current(NOW)

@@ -81,12 +81,12 @@ def test_an_expired_certificate_and_one_of_the_future_are_told(files: Files) -> 
 
 def test_what_is_no_certificate_or_no_key_or_not_there_is_told_with_its_name(files: Files) -> None:
     files.given.certificate.write_text("nothing")
-    assert "tls.crt holds no certificate" in refused(files).message
+    assert "tls.crt contains no PEM certificate" in refused(files).message
     files.put(files.server())
     files.given.key.write_text("nothing")
-    assert "tls.key holds no private key" in refused(files).message
+    assert "tls.key contains no PEM private key" in refused(files).message
     files.given.certificate.unlink()
-    assert "tls.crt cannot be read" in refused(files).message
+    assert "tls.crt: No such file" in refused(files).message
 
 
 def test_a_key_with_a_password_is_told(files: Files) -> None:
@@ -128,7 +128,7 @@ def test_a_running_service_takes_up_new_files_and_tells_of_bad_ones_once(
     async def run() -> None:
         keeping = asyncio.create_task(serving.run(0.01))
         files.given.key.write_text("half of a")
-        await until(lambda: "stays" in caplog.text)
+        await until(lambda: "remains in use" in caplog.text)
         await asyncio.sleep(0.05)  # some more rounds, in which nothing new is to be told
         files.put(files.server(now), whole=False)
         await until(lambda: serving.pin == "")
@@ -136,8 +136,8 @@ def test_a_running_service_takes_up_new_files_and_tells_of_bad_ones_once(
 
     with caplog.at_level(logging.INFO):
         asyncio.run(run())
-    assert caplog.text.count("stays") == 1
-    assert "renewed." in caplog.text
+    assert caplog.text.count("remains in use") == 1
+    assert "Renewed the TLS certificate." in caplog.text
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -23,7 +23,7 @@ def test_what_a_receiver_answers_says_what_becomes_of_the_message(status: int, v
     ("header", "wait"), [("", 0), ("120", 120), ("999999", 3600), ("-5", 0), ("Fri, 01 May 2026 12:00:00 GMT", 0)]
 )
 def test_a_receiver_that_is_busy_may_say_for_how_long(header: str, wait: float) -> None:
-    assert classify_response(503, header) == SendResult(SendStatus.FAILED, "It answered 503.", wait)
+    assert classify_response(503, header) == SendResult(SendStatus.FAILED, "The receiver responded with 503.", wait)
 
 
 def test_tries_come_less_and_less_often_and_never_in_step() -> None:

@@ -57,5 +57,5 @@ def test_what_is_no_secret_is_refused_without_being_quoted(tmp_path: Path, conte
 
 
 def test_a_file_that_others_can_read_holds_no_secret(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="others than its owner"):
+    with pytest.raises(ConfigError, match="users other than its owner"):
         read_secrets(secret_file(tmp_path, encoded(b"x" * 32), 0o644))

@@ -57,18 +57,20 @@ def test_of_a_cluster_whose_ranges_nobody_knows_its_dns_service_counts() -> None
 def test_the_usual_pool_is_that_of_the_agent_and_is_judged_as_one_that_was_said() -> None:
     assert Vpn().p2s_gateway_cidr == network_rules.DEFAULT_VPN_POOL
     [message] = wrong(vpn={"enabled": True, "gatewaySubnetCIDR": "192.168.100.128/27"})
-    assert message.startswith("'192.168.100.0/24', the usual pool, overlaps 192.168.100.128/27 (gatewaySubnetCIDR).")
+    assert message.startswith(
+        "'192.168.100.0/24', the default pool, overlaps 192.168.100.128/27 (gatewaySubnetCIDR)."
+    )
 
 
 @pytest.mark.parametrize(
     ("pool", "words"),
     [
-        ("192.168.100.1/24", "Use 192.168.100.0/24."),
-        ("192.168.100.0/30", "is too small: the length of its prefix is from 8 to 29."),
+        ("192.168.100.1/24", "you may mean 192.168.100.0/24."),
+        ("192.168.100.0/30", "is too small. The prefix length must be from 8 to 29."),
         ("64.0.0.0/7", "is too large"),
-        ("fd00::/64", "is of IPv6, which the VPN does not carry."),
-        ("239.0.0.0/24", "holds addresses that are of use on no network"),
-        ("plant", "is not a network, for example 192.168.100.0/24."),
+        ("fd00::/64", "is an IPv6 network, which the VPN does not support."),
+        ("239.0.0.0/24", "contains unusable addresses"),
+        ("plant", "is not a network, like 192.168.100.0/24."),
     ],
 )
 def test_what_is_wrong_with_a_network_is_said_once(pool: str, words: str) -> None:
@@ -81,8 +83,8 @@ def test_what_is_wrong_with_a_network_is_said_once(pool: str, words: str) -> Non
     ("url", "words"),
     [
         ("http://10.1.0.4", "is not encrypted"),
-        ("https://me:hush@10.1.0.4", "user name, a password"),
-        ("https://10.1.0.4/hush", "no user, path, query or fragment"),
+        ("https://me:hush@10.1.0.4", "name or password"),
+        ("https://10.1.0.4/hush", "without user, path, query or fragment"),
     ],
 )
 def test_the_address_of_an_api_server_is_nothing_but_that_and_is_not_repeated(url: str, words: str) -> None:
