@@ -1,6 +1,6 @@
 """Starts one lab, reports its state and removes it.
 
-A lab has no process of its own: every command observes the state and does what is missing. `up` therefore repairs a
+A lab has no central process: every command observes the state and does what is missing. `up` therefore repairs a
 lab that lost a component, and `down` removes a lab whose `up` was killed.
 """
 

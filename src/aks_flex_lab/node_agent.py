@@ -55,12 +55,12 @@ def install(machine: EdgeMachine) -> None:
 
 def agent_tree(machine: EdgeMachine) -> Path:
     """Returns the directory of the agent and its dependencies, compiled for the machine's Python."""
-    shelf = machine.layout.cache / "agents"
+    trees = machine.layout.cache / "agents"
     key = f"{machine.record.system.value}-{_key()}"
-    with file_lock(shelf / ".lock", "the agent's tree", wait=True):
-        if not (shelf / key).exists():
-            _build_tree(machine, shelf / key)
-    return shelf / key
+    with file_lock(trees / ".lock", "the agent's tree", wait=True):
+        if not (trees / key).exists():
+            _build_tree(machine, trees / key)
+    return trees / key
 
 
 def _key() -> str:

@@ -1,4 +1,4 @@
-"""The managed clusters of the lab's subscription, kept in a file that the server rereads."""
+"""The managed clusters of the lab's subscription, stored in a file that the server rereads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks, addresses and VPN gateways of the lab's subscription, kept in a file, with provisioning delays."""
+"""Networks, addresses and VPN gateways of the lab's subscription, stored in a file, with provisioning delays."""
 
 from __future__ import annotations
 

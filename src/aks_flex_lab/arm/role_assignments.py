@@ -1,4 +1,4 @@
-"""Role assignments, kept in a file, and the built-in role definitions they refer to."""
+"""Role assignments, stored in a file, and the built-in role definitions they refer to."""
 
 from __future__ import annotations
 

@@ -196,8 +196,8 @@ def mirror_client(ctx: typer.Context) -> MirrorClient:
     return MirrorClient(selected_layout(ctx).components / "mirror" / "control.sock")
 
 
-def add_fault(ctx: typer.Context, glob: str, switch: MirrorFault, times: int | None) -> None:
-    added = mirror_client(ctx).add(glob, switch, times)
+def add_fault(ctx: typer.Context, glob: str, fault: MirrorFault, times: int | None) -> None:
+    added = mirror_client(ctx).add(glob, fault, times)
     console.message(
         f"Fault rule {added.rule.id} is active: {describe_rule(added.rule)} for {count_files(added.files)}."
     )

@@ -1,4 +1,4 @@
-"""The principals of the lab's tenant and the identities of its machines, kept in files that the server rereads."""
+"""The principals of the lab's tenant and the identities of its machines, stored in files that the server rereads."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ class MirrorClient:
     control: Path
     timeout: float = 10.0
 
-    def add(self, glob: str, switch: MirrorFault, times: int | None = None) -> AddedRule:
+    def add(self, glob: str, fault: MirrorFault, times: int | None = None) -> AddedRule:
         """Adds a fault rule for the paths that match a pattern."""
-        wire = self.call("POST", "/rules", {"glob": glob, **fault_to_json(switch), "times": times})
+        wire = self.call("POST", "/rules", {"glob": glob, **fault_to_json(fault), "times": times})
         return AddedRule(FaultRule.from_json(wire), int(wire["files"]))
 
     def rules(self) -> tuple[FaultRule, ...]:

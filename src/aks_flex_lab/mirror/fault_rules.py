@@ -137,11 +137,11 @@ def require_valid(holds: bool, sentence: str) -> None:
         raise UsageError("mirror-fault-invalid", sentence)
 
 
-def fault_to_json(switch: MirrorFault) -> dict[str, Any]:
+def fault_to_json(fault: MirrorFault) -> dict[str, Any]:
     """Returns a fault as a JSON object."""
-    values = {field.name: getattr(switch, field.name) for field in fields(switch)}
+    values = {field.name: getattr(fault, field.name) for field in fields(fault)}
     shown = {name: str(value) if isinstance(value, ByteAmount) else value for name, value in values.items()}
-    return {"kind": switch.kind, **shown}
+    return {"kind": fault.kind, **shown}
 
 
 def fault_from_json(wire: Mapping[str, Any]) -> MirrorFault:
@@ -183,8 +183,8 @@ class FaultRule:
         return fits and fnmatchcase(request.path, self.glob)
 
     def to_json(self) -> dict[str, Any]:
-        switch = fault_to_json(self.fault)
-        return {"id": self.id, "glob": self.glob, **switch, "times": self.times, "hits": self.hits}
+        fault = fault_to_json(self.fault)
+        return {"id": self.id, "glob": self.glob, **fault, "times": self.times, "hits": self.hits}
 
     @classmethod
     def from_json(cls, wire: Mapping[str, Any]) -> FaultRule:
@@ -216,7 +216,7 @@ class FaultRuleTable:
         self._fetched: dict[str, RequestCount] = {}
         self._last_id = 0
 
-    def add(self, glob: str, switch: MirrorFault, times: int | None = None) -> FaultRule:
+    def add(self, glob: str, fault: MirrorFault, times: int | None = None) -> FaultRule:
         glob = glob.removeprefix("https://").removeprefix("http://")
         if not glob or (times is not None and times < 1):
             raise UsageError(
@@ -226,7 +226,7 @@ class FaultRuleTable:
             )
         with self._lock:
             self._last_id += 1
-            rule = self._rules[self._last_id] = FaultRule(self._last_id, glob, switch, times)
+            rule = self._rules[self._last_id] = FaultRule(self._last_id, glob, fault, times)
             return rule
 
     def remove(self, rule_id: int) -> bool:

@@ -172,13 +172,13 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             self.buffer = memoryview(bytearray(CHUNK_BYTES))
         start, end = reply.start, reply.start + reply.length
         delivery = BodySender(self.connection, self._body(file, reply, rule, record), self.buffer, note)
-        switch = rule.fault if rule else None
-        if rule and isinstance(switch, SlowFault):
-            delivery.send_throttled(start, end, switch.rate, lambda: self.site.rules.is_active(rule))
-        elif rule and isinstance(switch, CutFault | StallFault):
-            delivery.send(start, start + switch.after.of(reply.length))
-            if isinstance(switch, StallFault):
-                hold_connection(self.connection, switch.hold, lambda: self.site.rules.is_active(rule))
+        fault = rule.fault if rule else None
+        if rule and isinstance(fault, SlowFault):
+            delivery.send_throttled(start, end, fault.rate, lambda: self.site.rules.is_active(rule))
+        elif rule and isinstance(fault, CutFault | StallFault):
+            delivery.send(start, start + fault.after.of(reply.length))
+            if isinstance(fault, StallFault):
+                hold_connection(self.connection, fault.hold, lambda: self.site.rules.is_active(rule))
             self.close_connection = True
             reset_connection(self.connection)
         else:
@@ -193,10 +193,10 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             return TextBody(served_files.falsify_checksums(record.path, read_content(file), rule.glob))
         return FileBody(file)
 
-    def _refuse(self, switch: StatusFault, record: AccessLogEntry) -> None:
-        headers = {} if switch.retry_after is None else {"Retry-After": str(switch.retry_after)}
+    def _refuse(self, fault: StatusFault, record: AccessLogEntry) -> None:
+        headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
         self._send_text(
-            record, switch.code, f"{reason_phrase(switch.code)}, because of a fault rule of the lab.", headers
+            record, fault.code, f"{reason_phrase(fault.code)}, because of a fault rule of the lab.", headers
         )
 
     def _send_text(

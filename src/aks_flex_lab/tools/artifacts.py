@@ -107,9 +107,9 @@ def artifact_tree(
     toolbox: Toolbox, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
 ) -> Path:
     """Returns the tree of all release files; builds it if it does not exist."""
-    shelves = published_tools(toolbox)
+    directories = published_tools(toolbox)
     root = toolbox.cache / "artifacts"
-    target = root / tree_key(shelves)
+    target = root / tree_key(directories)
     if target.exists():
         return target
     tree = ArtifactTree(root / f".{target.name}.partial", compress or best_compress())
@@ -120,7 +120,7 @@ def artifact_tree(
     ):
         if not target.exists():
             shutil.rmtree(tree.root, ignore_errors=True)
-            fill_tree(tree, shelves)
+            fill_tree(tree, directories)
             os.sync()
             tree.root.rename(target)
     progress.finished("artifacts", "packed", time.monotonic() - start)
@@ -132,15 +132,15 @@ def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:
     return [toolbox.tool_directory(tool) for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
 
 
-def tree_key(shelves: list[ToolDirectory]) -> str:
+def tree_key(directories: list[ToolDirectory]) -> str:
     digest = hashlib.sha256(f"{LAYOUT_VERSION}\n".encode())
-    for shelf in shelves:
-        manifest = shelf.manifest()
+    for directory in directories:
+        manifest = directory.manifest()
         if manifest is None:
             raise ToolError(
-                "tool-missing", f"{shelf.tool.title} is not installed.", "Run `aks-flex-lab tools install`."
+                "tool-missing", f"{directory.tool.title} is not installed.", "Run `aks-flex-lab tools install`."
             )
-        digest.update(f"{shelf.path.name}\n".encode())
+        digest.update(f"{directory.path.name}\n".encode())
         digest.update("".join(f"{file.sha256} {file.path}\n" for file in manifest.files).encode())
     return digest.hexdigest()[:12]
 
@@ -180,15 +180,15 @@ class ArtifactTree:
         self.write(checksum.url, f"{value}  {path.name}\n" if checksum.named else value)
 
 
-def fill_tree(tree: ArtifactTree, shelves: list[ToolDirectory]) -> None:
-    for shelf in shelves:
-        for file in shelf.tool.release_for(shelf.arch):
-            publish_file(tree, shelf, file)
-    kubernetes = [shelf for shelf in shelves if shelf.tool.name == "kubernetes"]
-    for shelf in kubernetes:
-        publish_node_tarball(tree, shelf)
-        link_below_release(tree, shelf.tool.version)
-    write_stable_files(tree, [shelf.tool.version for shelf in kubernetes])
+def fill_tree(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
+    for directory in directories:
+        for file in directory.tool.release_for(directory.arch):
+            publish_file(tree, directory, file)
+    kubernetes = [directory for directory in directories if directory.tool.name == "kubernetes"]
+    for directory in kubernetes:
+        publish_node_tarball(tree, directory)
+        link_below_release(tree, directory.tool.version)
+    write_stable_files(tree, [directory.tool.version for directory in kubernetes])
 
 
 def publish_file(tree: ArtifactTree, directory: ToolDirectory, file: ReleaseFile) -> None:
@@ -243,8 +243,8 @@ def write_stable_files(tree: ArtifactTree, versions: list[str]) -> None:
 def clean_artifacts(toolbox: Toolbox) -> int:
     """Removes all trees except the one of the current tools; returns the freed bytes."""
     root = toolbox.cache / "artifacts"
-    shelves = published_tools(toolbox)
-    keep = root / tree_key(shelves) if all(shelf.manifest() for shelf in shelves) else None
+    directories = published_tools(toolbox)
+    keep = root / tree_key(directories) if all(directory.manifest() for directory in directories) else None
     freed = 0
     with file_lock(root / ".lock", "the artifacts"):
         for folder in sorted(path for path in root.iterdir() if path.is_dir() and path != keep):

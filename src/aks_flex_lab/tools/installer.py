@@ -54,18 +54,20 @@ class ToolInstaller:
     progress: ProgressReporter
     version_output: Callable[..., str] = field(default=program_version_output)
 
-    def install(self, shelves: Sequence[ToolDirectory], source: str = "auto") -> None:
+    def install(self, directories: Sequence[ToolDirectory], source: str = "auto") -> None:
         if source not in SOURCES:
             raise UsageError("source-unknown", f"Unknown source {source!r}.", f"Use one of {', '.join(SOURCES)}.")
-        empty = [shelf for shelf in shelves if shelf.manifest() is None]
+        empty = [directory for directory in directories if directory.manifest() is None]
         if not empty:
             return
         with self.exclusive():
             # The previous holder of the lock may have installed them.
-            plan = [(shelf, self.choose(shelf, source)) for shelf in empty if shelf.manifest() is None]
-            self.builder.prepare([shelf.tool for shelf, chosen in plan if chosen == "build"])
-            for shelf, chosen in plan:
-                self.install_tool(shelf, chosen)
+            plan = [
+                (directory, self.choose(directory, source)) for directory in empty if directory.manifest() is None
+            ]
+            self.builder.prepare([directory.tool for directory, chosen in plan if chosen == "build"])
+            for directory, chosen in plan:
+                self.install_tool(directory, chosen)
 
     def choose(self, directory: ToolDirectory, source: str) -> str:
         if source == "build" or not directory.tool.release:

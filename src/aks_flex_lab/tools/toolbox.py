@@ -84,12 +84,12 @@ class Toolbox:
             raise UsageError(
                 "tool-directory-missing", f"{tool} is a Debian package and has no directory.", f"Use `path {tool} …`."
             )
-        shelf = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
-        if not shelf.ready:
+        directory = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
+        if not directory.ready:
             raise ToolError(
                 "tool-missing", f"{entry.title} is not in the cache.", "Run `aks-flex-lab tools install`."
             )
-        return shelf.path
+        return directory.path
 
     def install(
         self, names: Sequence[str] = (), progress: ProgressReporter = NO_PROGRESS, source: str = "auto"

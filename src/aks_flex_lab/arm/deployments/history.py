@@ -1,4 +1,4 @@
-"""The history of deployments, kept in a file as ARM documents without secure values."""
+"""The history of deployments, stored in a file as ARM documents without secure values."""
 
 from __future__ import annotations
 
