@@ -1,4 +1,4 @@
-"""Brings up a lab to measure in."""
+"""Starts a lab for a benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def running_lab(name: str) -> Iterator[Lab]:
-    """The lab of this name; it is taken away afterwards unless it was up before."""
+    """Yields the lab of this name; removes it afterwards unless it was running before."""
     lab = Lab(lab_layout(name))
     was_up = lab.exists
     try:

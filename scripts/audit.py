@@ -1,8 +1,7 @@
-"""Looks for what should not be in the tree: secrets, rules switched off wholesale, dependencies nobody has reviewed.
+"""Checks the tree for secrets, for checks that are disabled entirely, and for dependencies without a review.
 
-It needs no network, and nothing but Python and git. What was found and is meant to be there (a made-up token of a
-test) stands in scripts/audit-allowed by its fingerprint, with a reason; `scripts/audit.py --fingerprints` prints
-lines for it.
+It needs only Python and git, and no network. scripts/audit-allowed lists the fingerprints of intended findings, for
+example a fictitious token of a test, with a reason; `scripts/audit.py --fingerprints` prints lines for it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LARGEST = 2 << 20
 NOT_OURS = re.compile(
     r"(^|/)(go\.sum|package-lock\.json|requirements[^/]*\.txt)$|^requirements/|\.(png|woff2|gz|xz)$"
 )
-# Licences that let us ship a package as it is. Another one is a question for a person.
+# Licences that allow redistribution of a package. Any other needs a review.
 LICENCES = {
     *("MIT", "MIT-0", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "MPL-2.0", "PSF-2.0"),
     *("Apache-2.0 OR BSD-3-Clause", "Apache-2.0 AND BSD-2-Clause"),
@@ -45,10 +44,10 @@ SECRETS = {
     ),
 }
 BLANKETS = {
-    "every rule is switched off in a line": re.compile(r"#\s*noqa(?!:)", re.IGNORECASE),
-    "every rule is switched off in a file": re.compile(r"#\s*(?:ruff|flake8):\s*noqa(?!:)", re.IGNORECASE),
-    "every type is believed in a line": re.compile(r"#\s*type:\s*ignore(?!\[)"),
-    "bandit is switched off": re.compile(r"#\s*nosec"),
+    "all rules are disabled for a line": re.compile(r"#\s*noqa(?!:)", re.IGNORECASE),
+    "all rules are disabled for a file": re.compile(r"#\s*(?:ruff|flake8):\s*noqa(?!:)", re.IGNORECASE),
+    "all type checks are disabled for a line": re.compile(r"#\s*type:\s*ignore(?!\[)"),
+    "bandit is disabled": re.compile(r"#\s*nosec"),
 }
 
 
@@ -61,7 +60,7 @@ class SecretFinding:
 
     @property
     def fingerprint(self) -> str:
-        """Of the value and the place, so that the allow list holds no secret and allows it nowhere else."""
+        """Returns a hash of the value and its file, so that the list contains no secret and applies to one file."""
         return hashlib.sha256(f"{self.path}\0{self.what}\0{self.value}".encode()).hexdigest()[:16]
 
 
@@ -84,7 +83,7 @@ def main(arguments: list[str]) -> int:
 
 
 def sources() -> list[tuple[str, str]]:
-    """Every text that is in the repository, or is about to be."""
+    """Returns all text files of the repository, also new ones."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -113,19 +112,19 @@ def secrets_in(path: str, text: str) -> list[SecretFinding]:
 
 
 def looks_random(value: str) -> bool:
-    """Names and words repeat their letters and have few digits; keys do neither."""
+    """Returns whether a value looks random: words repeat letters and have few digits, keys do not."""
     counts = Counter(value)
     entropy = -sum(count / len(value) * math.log2(count / len(value)) for count in counts.values())
     return entropy > 3.7 and any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
 
 def unexpected_findings(found: list[SecretFinding], allow_list: str) -> list[str]:
-    """What is found and not allowed, and what is allowed and not found any more."""
+    """Returns findings that are not allowed, and allowed ones that no longer exist."""
     lines = [line.split(maxsplit=1) for line in allow_list.splitlines() if line.strip() and not line.startswith("#")]
     allowed = {line[0] for line in lines}
     known = {each.fingerprint for each in found}
     new = [
-        f"{each.path}:{each.line}: looks like a {each.what}; if it is made up, allow {each.fingerprint}"
+        f"{each.path}:{each.line}: looks like a {each.what}; if it is not a real secret, allow {each.fingerprint}"
         for each in found
         if each.fingerprint not in allowed
     ]
@@ -133,7 +132,7 @@ def unexpected_findings(found: list[SecretFinding], allow_list: str) -> list[str
     return [
         *new,
         *bare,
-        *(f"scripts/audit-allowed: {each} is not found any more" for each in sorted(allowed - known)),
+        *(f"scripts/audit-allowed: {each} is no longer found" for each in sorted(allowed - known)),
     ]
 
 
@@ -150,7 +149,7 @@ def blankets_in(path: str, text: str) -> list[str]:
 
 
 def dependency_problems(page: str, pins: list[str]) -> list[str]:
-    """Every pinned package is on the page, in just these versions, with a licence that we know; and no other is."""
+    """Checks that the page lists exactly the pinned packages, in these versions, with known licences."""
     reviewed = {row[0]: row for row in rows(page)}
     pinned: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([a-z0-9][\w.-]*)==([^\s;\\]+)", "\n".join(pins), re.MULTILINE):
@@ -159,7 +158,7 @@ def dependency_problems(page: str, pins: list[str]) -> list[str]:
         f"docs/reference/dependencies.md: {name} is not reviewed" for name in sorted(set(pinned) - set(reviewed))
     ]
     problems += [
-        f"docs/reference/dependencies.md: {name} is no dependency" for name in sorted(set(reviewed) - set(pinned))
+        f"docs/reference/dependencies.md: {name} is not a dependency" for name in sorted(set(reviewed) - set(pinned))
     ]
     for name, (_, versions, licence, *others) in sorted(reviewed.items()):
         if name in pinned and set(versions.split(", ")) != pinned[name]:
@@ -168,13 +167,13 @@ def dependency_problems(page: str, pins: list[str]) -> list[str]:
             )
         if licence not in LICENCES or not all(others):
             problems.append(
-                f"docs/reference/dependencies.md: {name} has no licence that we know, or no reason or maintainer"
+                f"docs/reference/dependencies.md: {name} has no known licence, no reason or no maintainer"
             )
     return problems
 
 
 def rows(page: str) -> list[list[str]]:
-    """Package, versions, licence, part, why, maintained by."""
+    """Returns the rows of the table: package, versions, licence, component, reason, maintainer."""
     cells = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in page.splitlines()]
     return [row for row in cells if len(row) == 6 and re.fullmatch(r"[a-z0-9][\w.-]*", row[0])]
 

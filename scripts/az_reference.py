@@ -1,6 +1,6 @@
-"""Writes docs/reference/az.md: every command and option of `az aks flex-node`, as the real az has loaded them.
+"""Writes docs/reference/az.md: all commands and options of `az aks flex-node`, as the real az loads them.
 
-usage: PYTHONPATH=. python scripts/az_reference.py (the tests know how to get at az)
+usage: PYTHONPATH=. python scripts/az_reference.py (uses the az of the tests)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def written() -> str:
 
 
 def described(folder: Path) -> dict[str, Any]:
-    """What az says of the extension, which lies unpacked where az looks for it."""
+    """Returns az's description of the extension, which is unpacked in az's extension directory."""
     az = Az(program(), folder, "")
     with zipfile.ZipFile(build_extension(folder)) as wheel:
         wheel.extractall(folder / "cliextensions/az-aks-flex-node")
@@ -57,7 +57,7 @@ def page(commands: dict[str, Any]) -> str:
 
 
 def order(option: dict[str, Any]) -> tuple[bool, str, str]:
-    """What must be said comes first, and then what belongs together."""
+    """Sorts options: required ones first, then by group."""
     return not option["required"], option["group"] or "", longest(option)
 
 

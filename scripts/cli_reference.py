@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md: every command and option of the three programs, as the programs themselves know them.
+"""Writes docs/reference/cli.md: all commands and options of the three programs, from their definitions.
 
 usage: python scripts/cli_reference.py
 """
@@ -44,7 +44,7 @@ def written() -> str:
 
 
 def described(command: Any, name: str, depth: int) -> list[str]:
-    """A command, and all below it."""
+    """Returns the section of a command and of its subcommands."""
     if command.hidden:
         return []
     parts = [f"{'#' * depth} {name}", prose(command.help or "")]
@@ -75,7 +75,7 @@ def option(parameter: Any) -> bool:
 
 
 def table(command: Any, context: Any) -> str:
-    """What `--help` says of each argument and option."""
+    """Returns a table of arguments and options with their help texts."""
     parameters = [each for each in command.params if each.param_type_name == "argument" or option(each)]
     records = [each.get_help_record(context) for each in parameters]
     rows = [f"| `{name(record[0])}` | {cell(record[1])} |" for record in records if record and record[1]]
@@ -83,12 +83,12 @@ def table(command: Any, context: Any) -> str:
 
 
 def name(option: str) -> str:
-    """A bar would end the cell, on some readers even within code."""
+    """Escapes bars, which end a table cell in some renderers even within code."""
     return re.sub(r"[\[\]*]", "", option).strip().replace("|", " or ")
 
 
 def prose(text: str) -> str:
-    """A command's words, without what a terminal makes of them."""
+    """Returns the help text of a command without terminal markup."""
     text = MARKUP.sub("", text.replace("\b", "").replace("\f", ""))
     return re.sub(r"(?<!`)<(?=\w)", r"\\<", text.strip())
 

@@ -1,8 +1,7 @@
-"""Gathers the pages of the documentation, and all they link to, into a folder from which the site is built.
+"""Copies the pages of the documentation, and all files they link to, into the directory from which the site is built.
 
-The site has the repository's own layout, so that a link is right on both, and nothing is written twice. What a
-site cannot show is mended on the way: a link to a folder leads to that folder's page. One that has none gets a list
-of its files.
+The site has the layout of the repository, so that links are valid in both. A link to a directory is changed to the
+page of the directory; a directory without a page gets a list of its files.
 usage: docs_pages.py ROOT FOLDER
 """
 
@@ -17,7 +16,7 @@ from pathlib import Path
 LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)]*)?\))")
 CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 PAGES = ("*.md", "docs/**/*.md", "api/README.md", "templates/README.md")
-OURS = "docs/site"  # what makes the site is no part of it
+OURS = "docs/site"  # the configuration of the site is not part of it
 
 
 def pages(root: Path) -> list[Path]:
@@ -26,12 +25,12 @@ def pages(root: Path) -> list[Path]:
 
 
 def outside_code(text: str) -> str:
-    """The text without its blocks of code, in which nothing is a link."""
+    """Returns the text without code blocks, which contain no links."""
     return CODE.sub("", text)
 
 
 def targets(page: Path) -> set[Path]:
-    """The files and folders that a page leads to."""
+    """Returns the files and directories that a page links to."""
     found = {match[2] for match in LINK.finditer(outside_code(page.read_text()))}
     return {
         Path(os.path.normpath(page.parent / each)) for each in found if "://" not in each and "mailto:" not in each
@@ -39,7 +38,7 @@ def targets(page: Path) -> set[Path]:
 
 
 def with_folder_links(page: Path) -> str:
-    """The page's text, with links to folders leading to the pages of these."""
+    """Returns the text of a page, with links to directories changed to their pages."""
 
     def mended(match: re.Match[str]) -> str:
         folder = page.parent / match[2]

@@ -41,7 +41,7 @@ TITLES = {
 
 @dataclass
 class RaisedError:
-    """What the code says of one error name."""
+    """Exit codes, messages and retryability of one error name, from the code."""
 
     exits: set[int] = field(default_factory=set)
     messages: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ def parsed(source: Path) -> ast.Module:
 
 @functools.cache
 def raised_errors(package: str) -> dict[str, RaisedError]:
-    """Every error that a package raises, by name."""
+    """Returns all errors that a package raises, by name."""
     exits = exit_codes()
     found: dict[str, RaisedError] = {}
     for source in sorted((ROOT / "src" / package).rglob("*.py")):
@@ -67,7 +67,7 @@ def raised_errors(package: str) -> dict[str, RaisedError]:
 
 @functools.cache
 def exit_codes() -> dict[str, int]:
-    """The exit code of every error class, found through its bases."""
+    """Returns the exit code of every error class, from the class or its bases."""
     bases: dict[str, str] = {}
     codes: dict[str, int] = {"FlexError": 1}
     for package in PACKAGES:
@@ -77,7 +77,7 @@ def exit_codes() -> dict[str, int]:
                     bases[node.name] = node.bases[0].id
                     for code in own_code(node):
                         codes[node.name] = code
-    for _ in range(5):  # a class of errors is never deeper
+    for _ in range(5):  # deeper than any hierarchy of error classes
         codes |= {name: codes[base] for name, base in bases.items() if base in codes and name not in codes}
     return codes
 
@@ -95,7 +95,7 @@ def own_code(node: ast.ClassDef) -> list[int]:
 
 
 def error_name(node: ast.Call, exits: dict[str, int]) -> str:
-    """The name that a call gives to an error; nothing when the call makes none."""
+    """Returns the error name in a call; empty when the call creates no error."""
     first = node.args[0] if node.args else None
     if not isinstance(first, ast.Constant) or not isinstance(first.value, str) or not KEBAB.fullmatch(first.value):
         return ""
@@ -126,7 +126,7 @@ def class_around(node: ast.Call, source: Path) -> str:
 
 
 def message_text(node: ast.expr) -> str:
-    """A message with its values as `<name>`; nothing when it is made elsewhere."""
+    """Returns a message with its values as `<name>`; empty when it is not a literal."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
@@ -151,7 +151,7 @@ def value_name(node: ast.FormattedValue) -> str:
 
 
 def completed(package: str) -> dict[str, ErrorEntry]:
-    """The catalogue of a package, with what the code says."""
+    """Returns the catalogue of a package, completed from the code."""
     catalog, raised = load_catalog(package), raised_errors(package)
     shared = {} if package == "aks_flex_node" else load_catalog("aks_flex_node")
     missing = sorted(set(raised) - set(catalog) - set(shared))
@@ -177,7 +177,7 @@ def completed(package: str) -> dict[str, ErrorEntry]:
 
 
 def catalog_text(entries: dict[str, ErrorEntry]) -> str:
-    """A catalogue as its YAML file has it."""
+    """Returns the YAML text of a catalogue."""
     return "\n".join(entry_text(entry) for entry in entries.values())
 
 
@@ -235,7 +235,7 @@ PROVIDER_METRIC = re.compile(
 
 
 def names_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
-    """The page with all names."""
+    """Returns the page with all names."""
     document = yaml.safe_load((ROOT / "src/aks_flex_node" / CONDITIONS_FILE).read_text())
     reasons = {name: StatusName(name, "reason", **fields) for name, fields in document["reasons"].items()}
     parts = [
@@ -275,7 +275,7 @@ def status_section(entry: StatusName) -> str:
 
 
 def metric_rows() -> list[tuple[str, str]]:
-    """Name and help text of every metric, as the code defines it."""
+    """Returns the name and help text of every metric, from the code."""
     agent = (ROOT / "src/aks_flex_node/agent/daemon/conditions.py").read_text()
     provider = "".join((ROOT / "src/aks_flex_rp" / name).read_text() for name in ("api/metrics.py", "service.py"))
     rows = [(f"`aks_flex_node_{name}`", text) for name, text in AGENT_METRIC.findall(agent)]

@@ -1,6 +1,6 @@
-# Sourced by scripts/contract, scripts/azurite and scripts/axe: Node and npm packages, pinned, in a cache outside the checkout.
-# Whoever sources it defines `say`. What is installed appears under its final name only when it is complete, so that a
-# cut-off run leaves nothing half-made.
+# Sourced by scripts/contract, scripts/azurite, scripts/axe and scripts/docs: installs pinned versions of Node and npm
+# packages into a cache outside the checkout. The script that sources it must define `say`. An installation is renamed
+# to its final name when it is complete, so that an interrupted run leaves no incomplete one.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/aks-flex-contract
 
 fingerprint() { cat "$@" | sha256sum | cut -c1-16; }
@@ -20,7 +20,7 @@ install_node() {
     PATH=$node_home/bin:$PATH
 }
 
-# The packages of a directory's lock file; $tools is where they are.
+# Installs the packages of a directory's lock file, and sets $tools to their directory.
 install_packages() {
     tools=$cache/tools-$(fingerprint "$1/package-lock.json")
     [ -d "$tools" ] || {

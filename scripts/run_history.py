@@ -1,6 +1,6 @@
-"""The last runs of the suite, in the user's cache: which tests were unsteady in each.
+"""Records the last runs of the suite in the user's cache, with the unsteady tests of each.
 
-A test is unsteady when it fails beside other tests and passes alone. One such failure is noise on a loaded machine;
+A test is unsteady when it fails in parallel with other tests and passes alone. One such failure is noise under load;
 two within the last ten runs are a defect of the test or of the code, and fail the suite.
 """
 
@@ -13,8 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 KEPT_RUNS = 10
-MAX_UNSTEADY_RUNS = 1  # of those kept; with more, the suite fails
-LOCATION = "AKS_FLEX_RUN_HISTORY"  # the environment variable that names another file
+MAX_UNSTEADY_RUNS = 1  # allowed number of runs in the history; with more, the suite fails
+LOCATION = "AKS_FLEX_RUN_HISTORY"  # environment variable with the path of another file
 
 
 def history_file() -> Path:
@@ -26,7 +26,7 @@ def history_file() -> Path:
 
 
 def load_runs(path: Path) -> list[list[str]]:
-    """The unsteady tests of each run, oldest first. A file that cannot be read counts as empty."""
+    """Returns the unsteady tests of each run, oldest first. An unreadable file counts as empty."""
     try:
         runs = json.loads(path.read_text())["runs"]
         return [[str(test) for test in run["unsteady"]] for run in runs][-KEPT_RUNS:]

@@ -1,4 +1,4 @@
-"""The suite, and one clear result at its end: `suite.py [all|unit|long]`. Nothing is left running in any case."""
+"""Runs the tests and prints one result at the end: `suite.py [all|unit|long]`. Always stops everything it started."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from types import FrameType
 
 BIN = Path(".venv/bin")
-LANES = 3  # on two cores, because most tests wait more than they work; with four, labs miss their time limits
+LANES = 3  # on two cores: most tests mainly wait, but with four lanes labs exceed their time limits
 PROGRESS_SECONDS = 60.0  # seconds between two lines of progress
-DEFAULT_SIGINT = ("env", "--default-signal=INT")  # what runs in a shell's background was told to ignore a Ctrl-C
-INTERRUPT_SECONDS = 120.0  # seconds that an interrupted stage has for taking its lab away
-SOME_FAILED = 1  # what pytest ends with then
-MAX_RERUNS = 5  # as many failures as may be no fault of the code: they are tried once more, alone
+DEFAULT_SIGINT = ("env", "--default-signal=INT")  # background processes of a shell ignore Ctrl-C by default
+INTERRUPT_SECONDS = 120.0  # seconds for an interrupted stage to remove its lab
+SOME_FAILED = 1  # exit code of pytest when it is interrupted
+MAX_RERUNS = 5  # with at most this many failures, which may be caused by load, the failed tests are rerun alone
 
 
 @dataclass
 class Stage:
-    """One command of the suite, the labs that are its own (the first by name), and what became of it."""
+    """One command of the suite with its labs and its result."""
 
     name: str
     command: list[str]
@@ -42,11 +42,11 @@ class Stage:
     process: subprocess.Popen[bytes] | None = None
     began: float = 0.0
     ended: float = 0.0
-    failed: bool = True  # until it has ended well
-    unsteady: list[str] = field(default_factory=list)  # tests that passed only when they were run again
+    failed: bool = True  # until it has passed
+    unsteady: list[str] = field(default_factory=list)  # tests that passed only in the rerun
 
     def start(self, output: Path | None) -> None:
-        """Begin, in a group of its own, so that a Ctrl-C reaches it once, through us."""
+        """Starts the stage in its own process group, so that it receives Ctrl-C only once, from this program."""
         self.began, self.output = time.monotonic(), output
         environment = {**os.environ, **({"AKS_FLEX_TEST_LAB": self.labs[0]} if self.labs else {})}
         stream = output.open("wb") if output else None
@@ -72,7 +72,7 @@ class Stage:
             self.process.send_signal(signal.SIGINT)
 
     def end(self) -> None:
-        """Wait for it to end, and take it away when it does not."""
+        """Waits for the end of the stage, and kills it after a time limit."""
         if not self.process:
             return
         try:
@@ -82,7 +82,7 @@ class Stage:
 
     @property
     def tests_failed(self) -> bool:
-        """Some of its tests, and not all of it."""
+        """Whether tests failed, and not the stage as a whole."""
         ended = self.process.returncode if self.process else None
         return self.failed and ended == SOME_FAILED and bool(_failures(self))
 
@@ -92,7 +92,7 @@ class Stage:
 
     @property
     def progress(self) -> str:
-        """How far it is: pytest writes a letter for each test that is over."""
+        """Returns the progress: pytest prints a letter for each finished test."""
         text = self.output.read_text(errors="replace") if self.output and self.output.exists() else ""
         over = sum(map(len, re.findall(r"^[.FEsxX]+(?= *(?:\[|$))", text, re.MULTILINE)))
         return f"{self.name} ({over})" if over else self.name
@@ -100,7 +100,7 @@ class Stage:
 
 @dataclass
 class SuiteRun:
-    """Stages that run one after another or beside one another, and what they came to."""
+    """Runs stages sequentially or in parallel, and reports their results."""
 
     title: str
     reports: Path
@@ -111,7 +111,7 @@ class SuiteRun:
     lanes: list[threading.Thread] = field(default_factory=list)
     labs: set[str] = field(default_factory=set)
     stopped: bool = False
-    recorded: bool = False  # whether the run counts in the history of unsteady tests
+    recorded: bool = False  # whether the run is recorded in the history of unsteady tests
 
     def tests(self, name: str, *arguments: str, marked: str = "not long", labs: tuple[str, ...] = ()) -> Stage:
         report = self.reports / f"{name}.xml"
@@ -120,12 +120,12 @@ class SuiteRun:
         return Stage(f"{name} tests", command, labs, report)
 
     def run_alone(self, stage: Stage) -> None:
-        """Run one stage, and show what it says as it says it."""
+        """Runs one stage and shows its output immediately."""
         self._show(stage)
         self.done.append(stage)
 
     def run_parallel(self, stages: list[Stage]) -> None:
-        """Run stages in lanes that take one after another, so the longest belong first. Each is shown at its end."""
+        """Runs stages in parallel lanes; put the longest first. The output of a stage is shown at its end."""
         queue = deque(stages)
         self.lanes = [threading.Thread(target=self._lane, args=(queue,)) for _ in range(LANES)]
         for lane in self.lanes:
@@ -138,10 +138,10 @@ class SuiteRun:
                 self._tell_progress()
 
     def rerun_failed(self) -> None:
-        """Run the tests that failed once more, with nothing beside them, when they are few.
+        """Reruns failed tests alone, if they are few.
 
-        The lanes are a heavy load, and a test that fails under it alone says more of the machine than of the code. It
-        is named at the end all the same, because it is something to mend.
+        The lanes are a heavy load, and a failure that occurs only under this load may not be a defect of the code.
+        The test is reported at the end, because it must be fixed.
         """
         failed = [stage for stage in self.done if stage.tests_failed]
         if sum(len(_failures(stage)) for stage in failed) > MAX_RERUNS:
@@ -164,7 +164,7 @@ class SuiteRun:
         while not self.stopped:
             try:
                 stage = queue.popleft()
-            except IndexError:  # another lane took the last one
+            except IndexError:  # another lane took the last stage
                 return
             output = self.reports / f"{stage.name}.log"
             self._run(stage, output)
@@ -174,7 +174,7 @@ class SuiteRun:
 
     def _run(self, stage: Stage, output: Path | None) -> None:
         self.labs.update(stage.labs)
-        self.running.append(stage)  # before it begins, so that an interruption finds it
+        self.running.append(stage)  # before it starts, so that an interruption stops it
         try:
             stage.start(output)
         except OSError as error:
@@ -187,10 +187,10 @@ class SuiteRun:
     def _tell_progress(self) -> None:
         now = ", ".join(stage.progress for stage in list(self.running))
         with self.output_lock:
-            print(f"   {(time.monotonic() - self.began) / 60:.0f} min: under way {now}", flush=True)
+            print(f"   {(time.monotonic() - self.began) / 60:.0f} min: running {now}", flush=True)
 
     def interrupt(self) -> None:
-        """End what runs, and what a lane may have begun just now."""
+        """Stops all running stages, also those that a lane has just started."""
         self.stopped = True
         while True:
             stages = list(self.running)
@@ -203,7 +203,7 @@ class SuiteRun:
             time.sleep(0.2)
 
     def finish(self) -> int:
-        """Take the labs away, and say what became of it all."""
+        """Removes the labs and prints the result."""
         for lab in sorted(self.labs):
             subprocess.run([BIN / "aks-flex-lab", "--lab", lab, "down"], capture_output=True, check=False)
         total = sum((_counts(stage) for stage in self.done), Counter[str]())
@@ -246,7 +246,7 @@ def _counts(stage: Stage) -> Counter[str]:
 
 
 def _failures(stage: Stage) -> list[str]:
-    """The names of its tests that failed."""
+    """Returns the names of the failed tests."""
     if not stage.report or not stage.report.exists():
         return []
     cases = Xml.parse(stage.report).getroot().iter("testcase")  # noqa: S314 - pytest wrote it just now
@@ -255,14 +255,14 @@ def _failures(stage: Stage) -> list[str]:
 
 
 def run_all(suite: SuiteRun) -> None:
-    """All of `make test`: checks and unit tests first, then the rest, the longest first."""
-    # Tools first, in a stage of their own: cold, they are most of the time, and they show their progress.
+    """Runs all stages of `make test`: checks and unit tests first, then the rest, the longest first."""
+    # Tools first, in a separate stage: with an empty cache they take most of the time, and their progress is shown.
     suite.run_alone(TOOLS)
     suite.run_parallel(
         [
             suite.tests("unit", "tests/unit"),
             *CHECKS,
-            # Labs are heavy: stages without one stand between those that have their own.
+            # Stages without a lab are between those with one, because labs need much CPU time.
             suite.tests("managed nodes", *MANAGED_NODES, labs=("test-managed",)),
             suite.tests("provider", "tests/service/rp"),
             suite.tests("azure", "tests/azure", labs=("test-azure",)),
@@ -284,7 +284,7 @@ def run_unit(suite: SuiteRun) -> None:
 
 
 def run_long(suite: SuiteRun) -> None:
-    """What is too long for every change: the sweeps, and what is marked `long` elsewhere."""
+    """Runs the tests that are too long for every change: the sweeps, and all tests marked `long`."""
     suite.run_alone(TOOLS)
     suite.run_alone(suite.tests("long", "tests/long", labs=("test", "test-b")))
     suite.run_alone(suite.tests("marked", "tests", "--ignore=tests/long", marked="long", labs=("test", "test-b")))
@@ -306,7 +306,7 @@ def main() -> int:
     os.chdir(Path(__file__).parents[1])
     kind = sys.argv[1] if len(sys.argv) > 1 else "all"
     if kind not in KINDS:
-        print(f"suite.py: there is no kind {kind!r}; there are {', '.join(KINDS)}.", file=sys.stderr)
+        print(f"suite.py: unknown kind {kind!r}; use one of {', '.join(KINDS)}.", file=sys.stderr)
         return 2
     title, work = KINDS[kind]
     with tempfile.TemporaryDirectory() as reports:

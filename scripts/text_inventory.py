@@ -3,8 +3,8 @@
 usage: python scripts/text_inventory.py [PATTERN]   (PATTERN: a regular expression; only texts that match are listed)
 
 Texts come from Python (string constants with words, docstrings, comments, test names), templates, unit files, the API
-contract, shell scripts and Markdown, so that a check of words cannot miss one. tests/docs/test_plain_language.py uses
-this list.
+contract, shell scripts and Markdown, so that a check of texts includes all of them. tests/docs/test_plain_language.py
+uses this list.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Text:
 
 
 def all_texts() -> Iterator[Text]:
-    """Every text of the files that git knows."""
+    """Returns all texts of the files in the repository."""
     names = subprocess.run(("git", "ls-files"), cwd=ROOT, check=True, capture_output=True, text=True).stdout.split(
         "\n"
     )

@@ -1,8 +1,8 @@
-"""What the agent that stays costs a machine; the last line is one JSON object.
+"""Measures memory and CPU time of the daemon; the last line is one JSON object.
 
-A machine joins by its URL, and its agent stays as its service. First it is left in peace: counted are the memory of
-its process, and its processor time, that of its children included. Then the same follower asks the lab's resource
-provider 10,000 times, as often as that lets one caller: its memory must not grow, and what a poll costs is told.
+A machine joins with its URL, and the daemon runs as a service. First the daemon is idle: memory and CPU time of the
+process, including its children, are measured. Then the same poller polls the lab's resource provider 10,000 times, at
+the highest rate that the provider allows one caller: the memory must not grow, and the cost of a poll is reported.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 UNIT = "aks-flex-node"
 INSIDE = Path(__file__).with_name("inside.py")
-SETTLED = 20.0  # seconds after which all that a start needs is done
+SETTLED = 20.0  # seconds after which the start is complete
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.agent", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=120.0, help="for which it is left in peace")
+    parser.add_argument("--seconds", type=float, default=120.0, help="duration of the idle measurement")
     parser.add_argument("--polls", type=int, default=10_000)
     parser.add_argument(
-        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
     )
     parser.add_argument(
         "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
@@ -46,7 +46,7 @@ def shown(machine: EdgeMachine, name: str) -> str:
 
 
 def processor(pid: str, machine: EdgeMachine) -> float:
-    """Seconds of processor time of a process and of the children that it has waited for."""
+    """Returns the CPU seconds of a process and of the children that it has waited for."""
     fields = machine.run("cat", f"/proc/{pid}/stat").out.rpartition(")")[2].split()
     return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
@@ -69,7 +69,7 @@ def measure_idle(machine: EdgeMachine, seconds: float) -> dict[str, float]:
 
 
 def measure_polls(machine: EdgeMachine, polls: int) -> dict[str, Any]:
-    """The follower of the machine's own agent, in its place, in a hurry."""
+    """Runs the poller of the installed agent in place of the daemon, at a high rate."""
     machine.run("systemctl", "stop", UNIT)
     machine.run("sh", "-c", "cat >/root/inside.py", input=INSIDE.read_text())
     output = machine.run("python3", "-I", "/root/inside.py", str(polls), str(polls // 10), timeout=1800).out

@@ -1,6 +1,6 @@
-"""Runs in a machine, in place of its agent: the same follower, asking as often as the provider lets one caller.
+"""Runs in a machine in place of the daemon: the same poller, at the highest rate that the provider allows.
 
-The last line is one JSON object: memory and processor time after each of so many polls.
+The last line is one JSON object: memory and CPU time at intervals of a number of polls.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
     from aks_flex_node.agent.provider.poll_result import PollResult
 
-PAUSE = 0.04  # seconds between two polls, give or take a third: the provider takes 25 a second of one caller
+PAUSE = 0.04  # seconds between two polls, plus or minus a third: the provider allows 25 per second for one caller
 
 
 def memory() -> int:
-    """Kilobytes that are in memory now."""
+    """Returns the current resident memory in kilobytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 class CountedPolls:
-    """A provider whose answers are counted."""
+    """A provider client that counts responses."""
 
     def __init__(self, total: int, every: int) -> None:
         self.total, self.every = total, every
@@ -48,7 +48,7 @@ class CountedPolls:
     def open(self, on_event: Callable[[ControllerEvent], None]) -> Session:
         node = open_managed_node()
         hurried = replace(node.config.provider, poll_seconds=PAUSE, wait_seconds=0)
-        # The machine's own service rests meanwhile, and is not to be brought back.
+        # The service of the machine is stopped meanwhile and must not be started again.
         node.engine.config = replace(node.config, provider=hurried, drift_policy="log")
         ask = node.provider.poll
 

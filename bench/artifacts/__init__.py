@@ -1,1 +1,1 @@
-"""Fetching and unpacking against `curl --parallel` and `tar`, in one run: `python -m bench.artifacts`."""
+"""Compares downloads and unpacking with `curl --parallel` and `tar`, in one run: `python -m bench.artifacts`."""

@@ -1,6 +1,6 @@
-"""Fetches and unpacks a node's programs from a local mirror, with our Store and with curl and tar, in turns.
+"""Downloads and unpacks a node's programs from a local mirror, alternately with the agent's store and curl and tar.
 
-The last line is one JSON object; `ratio` is our median over theirs.
+The last line is one JSON object; `ratio` is the median of the store divided by that of curl and tar.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KUBERNETES, CONTAINERD, RUNC, CNI, NPD = "1.34.4", "2.4.2", "1.5.2", "1.9.1", "1
 
 
 def trees(staging: Path, tarball: bool) -> tuple[ArtifactTree, ...]:
-    """The five components, as a node gets them."""
+    """Returns the five components of a node."""
     release = "releases/download"
     containerd = f"{GITHUB}/containerd/containerd/{release}/v{CONTAINERD}/containerd-{CONTAINERD}-linux-amd64.tar.gz"
     runc = f"{GITHUB}/opencontainers/runc/{release}/v{RUNC}/runc.amd64"
@@ -80,7 +80,7 @@ def checksum(path: str, suffix: str) -> str:
 
 @contextmanager
 def mirror(directory: Path) -> Iterator[tuple[str, Path]]:
-    """The lab's mirror on loopback, as `base_url`, and the certificate of its authority."""
+    """Yields the URL of the lab's mirror on loopback, and the certificate of its CA."""
     published = next(iter(sorted(PUBLISHED.iterdir(), key=lambda each: each.stat().st_mtime, reverse=True)))
     shutil.copytree(published, directory / "tree" / HOST, copy_function=os.link)
     authority = CertificateAuthority(directory / "pki")
@@ -108,13 +108,13 @@ def ours(directory: Path, base_url: str, authority: Path, tarball: bool) -> None
 
 
 def theirs(directory: Path, base_url: str, authority: Path, tarball: bool) -> None:
-    """What a person would type: no checksums, nothing resumed, nothing verified."""
+    """Downloads and unpacks with curl and tar, without checksums, resumption or verification."""
     artifacts = [artifact for each in trees(directory / "staged", tarball) for artifact in each.artifacts]
     urls = [f"{base_url}/{artifact.url.removeprefix('https://')}" for artifact in artifacts]
     options = [word for url in urls for word in ("-O", url)]
     (directory / "staged").mkdir(parents=True)
     run("curl", "-sS", "--fail", "--parallel", "--cacert", authority, *options, cwd=directory / "staged")
-    with ThreadPoolExecutor() as pool:  # one tar a core
+    with ThreadPoolExecutor() as pool:  # one tar per core
         list(pool.map(lambda artifact: untar(directory, artifact), artifacts))
 
 
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--tarball", action="store_true", help="kubernetes as one tarball instead of three programs")
     options = parser.parse_args()
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-    # On the cache's own file system, so that the mirror's tree is made of hard links.
+    # On the file system of the cache, so that the mirror's tree can use hard links.
     with (
         tempfile.TemporaryDirectory(dir=PUBLISHED.parent) as directory,
         mirror(Path(directory)) as (base_url, authority),

@@ -1,8 +1,8 @@
-"""What `az aks flex-node list` adds to az's own start, with a thousand nodes; the last line is JSON.
+"""Measures what `az aks flex-node list` adds to the start of az, with a thousand nodes; the last line is JSON.
 
-Each command is the real az in a process of its own, against the lab's Azure on loopback; they take turns, so that
-what else the machine does is the same for all. `az aks show --help` is the start: what az reads for any command below
-`az aks`, whether or not there is an extension, and nobody is asked. `az account show` reads least of all.
+Each command is the real az in a new process, with the lab's Azure on loopback. They alternate, so that other load of
+the machine affects all equally. `az aks show --help` is the start: az loads it for every command below `az aks`, with
+or without an extension, and sends no request. `az account show` loads the least.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def fill(site: Site, nodes: int) -> None:
 
 
 def taken(az: Az, command: tuple[str, ...]) -> tuple[float, float]:
-    """Seconds, and seconds of processor time."""
+    """Returns the elapsed seconds and the CPU seconds of a command."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     az.run(*command)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -54,7 +54,7 @@ def taken(az: Az, command: tuple[str, ...]) -> tuple[float, float]:
 
 
 def measured(az: Az, rounds: int) -> dict[str, float]:
-    for command in COMMANDS.values():  # what az keeps for its next start is there then
+    for command in COMMANDS.values():  # fills the cache that az keeps for its next start
         az.run(*command)
     found: dict[str, list[float]] = {}
     for _ in range(rounds):

@@ -1,1 +1,1 @@
-"""The baseline of a join, phase by phase, on fresh machines: `python -m bench.baseline`."""
+"""Measures the phases of the baseline join on new machines: `python -m bench.baseline`."""

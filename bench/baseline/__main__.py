@@ -1,4 +1,4 @@
-"""Joins fresh machines by hand and says how long each phase took; the last line is one JSON object."""
+"""Joins new machines with the baseline script and prints the time of each phase; the last line is one JSON object."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.baseline", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="how many machines, one after another")
+    parser.add_argument("--rounds", type=int, default=5, help="number of machines, one after another")
     parser.add_argument(
-        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
     )
     parser.add_argument(
         "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
     )
     parser.add_argument("--containerd", default=NodeVersions.containerd)
     parser.add_argument("--kubernetes", default=NodeVersions.kubernetes)
-    parser.add_argument("--no-node-ip", action="store_true", help="let the kubelet look its own name up")
+    parser.add_argument("--no-node-ip", action="store_true", help="let the kubelet resolve its own name")
     parser.add_argument("--cgroupfs", action="store_true", help="the cgroupfs driver instead of systemd's")
     return parser.parse_args()
 
@@ -49,7 +49,7 @@ def measure(lab: Lab, system: DebianRelease, settings: BaselineSettings, number:
 
 
 def summary(rounds: Sequence[JoinTimings]) -> dict[str, dict[str, float]]:
-    """Median and spread of every phase, and of the way to Ready as a whole."""
+    """Returns median and spread of every phase, and of the total time to Ready."""
     series = {phase: [joined.phases[phase] for joined in rounds] for phase in rounds[0].phases}
     series["to_ready"] = [joined.ready for joined in rounds]
     return {

@@ -1,1 +1,1 @@
-"""The pages with a large fleet."""
+"""Measures the dashboard with a large fleet."""

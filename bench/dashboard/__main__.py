@@ -1,8 +1,8 @@
-"""Asks for the fleet's page in every way that people do, with few nodes and with many; the last line is one JSON.
+"""Requests the fleet page with all filters and sort orders, with few and many nodes; the last line is one JSON.
 
-One browser at a time, over TLS and one connection: what is measured, from the request's first byte to the answer's
-last, is more than the server's own time. Ways and sizes take turns, so that whatever else the machine does is spread
-over all of them. `weight` is all that a first visit loads: the page, its style, script and icon, not packed.
+One browser at a time, over TLS and one connection. The time is from the first byte of the request to the last byte of
+the response, which is more than the server's own time. Views and sizes alternate, so that other load of the machine
+affects all equally. `weight` is the uncompressed size of a first visit: page, style sheet, script and icon.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ VIEWS = {
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.dashboard", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20, help="of every way, at every size")
+    parser.add_argument("--rounds", type=int, default=20, help="number of requests for every view and size")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     return parser.parse_args()
 
 
 def member(number: int) -> Node:
-    """Nodes of a plant: most are well, some are not, some are old, some are on their way."""
+    """Returns a node of a fleet: most are ready, some are not, some are outdated, some are joining."""
     made = node(number)
     labels = {"site": f"hall-{number % 300}", "line": str(number % 7), "kind": "press"}
     properties = {**made.properties, "nodeConfig": {"labels": labels}}
@@ -87,7 +87,7 @@ async def fill(store: Store, size: int) -> None:
 
 @dataclass
 class Browser:
-    """As much of one as it takes to be signed in."""
+    """A minimal browser that can sign in."""
 
     pool: urllib3.HTTPSConnectionPool
     cookie: str = ""
@@ -99,7 +99,7 @@ class Browser:
         form = browser.get("/ui/sign-in")
         token = re.search(r'name="token" value="([^"]+)"', form.data.decode())
         if token is None:
-            raise SystemExit("There is no form to sign in with.")
+            raise SystemExit("The page has no sign-in form.")
         browser.cookie = form.headers["set-cookie"].partition(";")[0]
         fields = urlencode({"token": token[1], "next": "/", "key": service.admin})
         done = browser.request("POST", "/ui/sign-in/key", fields)
@@ -116,7 +116,7 @@ class Browser:
         return self.pool.request(method, path, body=body or None, headers=headers, redirect=False, retries=False)
 
     def weight(self) -> dict[str, int]:
-        """The first page and all that it names."""
+        """Returns the size of the first page and of its resources."""
         page = self.get("/")
         named = sorted(set(re.findall(r'(?:href|src)="(/ui/assets/[^"]+)"', page.data.decode())))
         sizes = {path.rpartition("/")[2]: len(self.get(path).data) for path in named}
@@ -128,7 +128,7 @@ def response_seconds(browser: Browser, view: str) -> float:
     answer = browser.get(f"/?{VIEWS[view]}")
     took = time.perf_counter() - began
     if answer.status != 200 or b"Readiness of" not in answer.data:
-        raise SystemExit(f"The page was answered with {answer.status}.")
+        raise SystemExit(f"The page returned HTTP {answer.status}.")
     return 1000 * took
 
 

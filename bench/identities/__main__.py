@@ -1,7 +1,7 @@
-"""What an agent that stays costs with each identity, and what the kubelet's token costs; the last line is JSON.
+"""Measures the daemon with each kind of identity, and the kubelet's token; the last line is JSON.
 
-Four machines join, one in each way; each agent is left in peace while its memory and processor time are counted. Then
-the kubelet's token is asked for again and again, as kept and as got anew, and processor time is counted.
+Four machines join, one with each identity. Memory and CPU time of each idle daemon are measured. Then the CPU time of
+repeated requests for the kubelet's token is measured, with a cached and with a new token.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ INSIDE = Path(__file__).with_name("inside.py")
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.identities", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for which each is left in peace")
-    parser.add_argument("--tokens", type=int, default=20, help="asked for of each kind")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of each idle measurement")
+    parser.add_argument("--tokens", type=int, default=20, help="number of tokens of each kind")
     parser.add_argument(
-        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
     )
     return parser.parse_args()
 
 
 def token_cost(machine: EdgeMachine, times: int) -> dict[str, float]:
-    """Milliseconds of processor time of one call of the script: with what is kept, and with a new one each time."""
+    """Returns the CPU milliseconds of one call of the script, with a cached token and with a new one each time."""
     found = {}
     for how in ("anew", "kept"):
         output = machine.run("python3", "-", KUBELET, str(times), how, input=INSIDE.read_text(), timeout=300).out

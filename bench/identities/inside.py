@@ -1,4 +1,4 @@
-"""Runs in a machine: asks for the kubelet's token so many times, and says what processor time one call took."""
+"""Runs in a machine: requests the kubelet's token repeatedly, and prints the CPU time of one call."""
 
 from __future__ import annotations
 

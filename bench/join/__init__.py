@@ -1,1 +1,1 @@
-"""How fast the agent makes a node, beside the baseline: `python -m bench.join`."""
+"""Compares the agent's join with the baseline: `python -m bench.join`."""

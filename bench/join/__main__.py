@@ -1,6 +1,6 @@
-"""Joins fresh machines through the agent and by hand, in turn, and compares; the last line is one JSON object.
+"""Joins new machines alternately with the agent and the baseline script; the last line is one JSON object.
 
-Also measured on the same machines: a second bootstrap, a reset, and the most memory that the agent took.
+Also measures a second bootstrap, an unbootstrap, and the peak memory of the agent on the same machines.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PHASE = "phase: "
 TIMED = ("/usr/bin/python3", "-c")
-# Runs a command and says how much memory it took at its highest, and how much processor time.
+# Runs a command and prints its peak memory and CPU time.
 MEASURE = """
 import resource, subprocess, sys
 code = subprocess.run(sys.argv[1:]).returncode
@@ -39,9 +39,9 @@ sys.exit(code)
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.join", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="how many machines of each kind, one after another")
+    parser.add_argument("--rounds", type=int, default=5, help="number of machines of each kind, one after another")
     parser.add_argument(
-        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
     )
     parser.add_argument(
         "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
@@ -69,7 +69,7 @@ def baseline(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> dict
 
 
 def agent(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> dict[str, float]:
-    """A join as a person types it, then what comes after."""
+    """Measures a join with the agent, a second bootstrap and an unbootstrap."""
     node_agent.install(machine)
     node_agent.write_configuration(machine, node_agent.configuration(lab, settings.versions))
     watch = ReadinessWatch(lab, machine.name)
@@ -87,14 +87,14 @@ def agent(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> dict[st
 
 
 def timed(machine: EdgeMachine, *command: str) -> tuple[float, str]:
-    """The most memory that a command of the agent took, and what it said."""
+    """Runs a command of the agent; returns its peak memory and its output."""
     done = machine.run(*TIMED, MEASURE, "aks-flex-node", *command, timeout=240)
     found = re.search(r"peak (\d+) KiB", done.out)
     return (int(found[1]) / 1024 if found else 0.0), done.out + done.err
 
 
 def phases(output: str, over: float) -> dict[str, float]:
-    """How long each step of a join waited and worked, as the agent tells it; the rest is its start and its checks."""
+    """Returns the duration of each step of a join from the agent's output; the rest is start and checks."""
     steps = {
         name: float(seconds) for name, seconds in re.findall(r"^  ✓ (\S.*?)  .*?([\d.]+) s$", output, re.MULTILINE)
     }

@@ -1,1 +1,1 @@
-"""All benchmarks in one go, and the page that is made from them."""
+"""Runs all benchmarks and writes a page from their results."""

@@ -1,9 +1,9 @@
-"""Runs all benchmarks, one after another, and writes the page `docs/proof.md` with its pictures.
+"""Runs all benchmarks, one after another, and writes the page `docs/proof.md` with its charts.
 
-Every bench's last line is one JSON object; all of them are kept beside the page, so that it can be made again without
-measuring (`--render`). A bench that fails is said so, and the page is not written; what was measured before it is
-kept, and `--only` measures the rest. `--quick` is to see that all of them work: its figures mean nothing, and go
-elsewhere.
+The last line of every benchmark is one JSON object. All of them are stored next to the page, so that `--render` can
+write it again without measuring. If a benchmark fails, the page is not written; the earlier results are kept, and
+`--only` measures the rest. `--quick` checks that all benchmarks work: its figures are not valid and are written to
+another directory.
 """
 
 from __future__ import annotations
@@ -29,10 +29,18 @@ RESULTS = "proof.json"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.proof", description=__doc__)
     parser.add_argument(
-        "--only", nargs="+", choices=[part.name for part in BENCHMARKS], help="some of them; others stay"
+        "--only",
+        nargs="+",
+        choices=[part.name for part in BENCHMARKS],
+        help="run only these benchmarks; keep the results of the others",
     )
-    parser.add_argument("--quick", type=Path, metavar="DIR", help="see that all work, and write the page there")
-    parser.add_argument("--render", action="store_true", help="make the page from what was measured before")
+    parser.add_argument(
+        "--quick",
+        type=Path,
+        metavar="DIR",
+        help="check that all benchmarks work, and write the page into this directory",
+    )
+    parser.add_argument("--render", action="store_true", help="write the page from stored results")
     return parser.parse_args()
 
 
@@ -55,7 +63,7 @@ def _git(*arguments: str) -> str:
 
 
 def measured(part: Benchmark, *, quick: bool) -> dict[str, Any]:
-    """What the bench shows is shown, too: some take many minutes."""
+    """Runs a benchmark, shows its output, and returns its result."""
     command = part.command(quick=quick).split()[2:]
     print(f"\n== {part.title}: {part.command(quick=quick)}", flush=True)
     began, last = time.monotonic(), ""
@@ -64,7 +72,7 @@ def measured(part: Benchmark, *, quick: bool) -> dict[str, Any]:
             last = line
             print(f"   {line.rstrip()[:200]}", flush=True)
     if process.returncode:
-        raise SystemExit(f"bench.{part.name} ended with exit code {process.returncode}. The page was not written.")
+        raise SystemExit(f"bench.{part.name} failed with exit code {process.returncode}. The page was not written.")
     seconds = round(time.monotonic() - began)
     return {
         "command": part.command(quick=quick),

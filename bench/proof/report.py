@@ -1,4 +1,4 @@
-"""The benchmarks of `make bench`: commands, tables and pictures, and the pages written from their results."""
+"""The benchmarks of `make bench`: their commands, tables and charts, and the pages written from their results."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class MarkdownTable:
 
 @dataclass(frozen=True)
 class Benchmark:
-    name: str  # of the bench, and of its picture
+    name: str  # name of the benchmark and of its chart
     title: str
-    tells: str  # what is measured, in a sentence or two
-    options: tuple[str, ...]  # besides `python -m bench.NAME`
-    quick: tuple[str, ...]  # the same, to see that it works
+    tells: str  # description of the measurement
+    options: tuple[str, ...]  # arguments after `python -m bench.NAME`
+    quick: tuple[str, ...]  # arguments of `--quick`
     table: Callable[[BenchmarkResult], MarkdownTable]
     picture: Callable[[BenchmarkResult], str] | None = None  # SVG
     targets: tuple[str, ...] = field(default=())
@@ -53,16 +53,16 @@ def _baseline(found: BenchmarkResult) -> MarkdownTable:
 
 def _baseline_picture(found: BenchmarkResult) -> str:
     return bar_chart(
-        "A join by hand, phase by phase", {name: one["median"] for name, one in found["seconds"].items()}, "s"
+        "Phases of a baseline join", {name: one["median"] for name, one in found["seconds"].items()}, "s"
     )
 
 
 PHASE = "phase: "
 VISIBLE = 0.03  # seconds
 JOINED = {
-    "join": "join through the agent, to Node Ready",
-    "join_returns": "the same, until the command returns",
-    "baseline": "join by hand (the baseline)",
+    "join": "join with the agent, until Node Ready",
+    "join_returns": "join with the agent, until the command returns",
+    "baseline": "baseline join",
     "again": "bootstrap again",
     "verify": "verify",
     "reset": "unbootstrap",
@@ -71,13 +71,13 @@ JOINED = {
 
 def _join(found: BenchmarkResult) -> MarkdownTable:
     times = [(word, *median_and_range(found["spread"][key])) for key, word in JOINED.items()]
-    ratio = ("agent over baseline", *median_and_range(found["spread"]["ratio"], "times"))
+    ratio = ("agent divided by baseline", *median_and_range(found["spread"]["ratio"], "times"))
     phases = [(key, *median_and_range(one)) for key, one in found["spread"].items() if key.startswith(PHASE)]
     return MarkdownTable(("what", "median", "spread"), (*times, ratio, *phases))
 
 
 def _join_picture(found: BenchmarkResult) -> str:
-    """The whole beside the baseline, and the phases that can be seen at all."""
+    """Draws the total time, the baseline, and the phases that are long enough to be visible."""
     medians = found["median"]
     whole = {JOINED[key]: medians[key] for key in ("baseline", "join", "join_returns")}
     phases = {key: value for key, value in medians.items() if key.startswith(PHASE) and value >= VISIBLE}
@@ -91,7 +91,7 @@ def _upgrade(found: BenchmarkResult) -> MarkdownTable:
             (step, *(" ".join((value, f"({spread})")) for value, spread in map(median_and_range, _steps(one))))
         )
     return MarkdownTable(
-        ("upgrade of", "applied and proven", "longest gap of a pod's answers", "node not Ready"), tuple(rows)
+        ("upgrade of", "applied and verified", "longest gap between a pod's responses", "node not Ready"), tuple(rows)
     )
 
 
@@ -102,7 +102,7 @@ def _steps(one: BenchmarkResult) -> tuple[BenchmarkResult, ...]:
 REQUESTS = {
     "ours": "a poll of the provider",
     "api_server": "a GET of kube-apiserver and etcd",
-    "from_cache": "the same GET out of its memory",
+    "from_cache": "the same GET from its cache",
 }
 
 
@@ -113,8 +113,10 @@ def _polls(found: BenchmarkResult) -> MarkdownTable:
         (what, *(format(medians[f"{name}{key}"], form) for key, form in kinds)) for name, what in REQUESTS.items()
     ]
     ratios = " ".join(f"{each:g}" for each in found["ratios"])
-    rows.append(("provider over kube-apiserver", f"{medians['ratio']:g} times", f"round by round: {ratios}", ""))
-    return MarkdownTable(("median of the rounds", "a processor second", "a second", "p99, ms"), tuple(rows))
+    rows.append(
+        ("provider divided by kube-apiserver", f"{medians['ratio']:g} times", f"round by round: {ratios}", "")
+    )
+    return MarkdownTable(("median of the rounds", "per CPU second", "per second", "p99, ms"), tuple(rows))
 
 
 def _scale(found: BenchmarkResult) -> MarkdownTable:
@@ -127,20 +129,26 @@ def _scale(found: BenchmarkResult) -> MarkdownTable:
         for size in sizes
     ]
     rows.append(
-        ("most over least", f"{found['flat']['cpu_us']:g} times", f"{found['flat']['p99_ms']:g} times", "", "")
+        (
+            "largest divided by smallest",
+            f"{found['flat']['cpu_us']:g} times",
+            f"{found['flat']['p99_ms']:g} times",
+            "",
+            "",
+        )
     )
     steady = found["steady"]
     rows.append(
-        (f"{steady['a_second']:,.0f} polls a second", f"{steady['cpu_us']:g}", f"{steady['p99_ms']:g}", "", "")
+        (f"{steady['a_second']:,.0f} polls per second", f"{steady['cpu_us']:g}", f"{steady['p99_ms']:g}", "", "")
     )
-    head = ("nodes", "processor time of a poll, us", "p99, ms", "after a start: us", "after a start: p99, ms")
+    head = ("nodes", "CPU time of a poll, us", "p99, ms", "after a start: us", "after a start: p99, ms")
     return MarkdownTable(head, tuple(rows))
 
 
 def _scale_picture(found: BenchmarkResult) -> str:
     sizes = [key for key in found if key.isdigit()]
     return bar_chart(
-        "Processor time of a poll", {f"{int(size):,} nodes": found[size]["warm"]["cpu_us"] for size in sizes}, "us"
+        "CPU time of a poll", {f"{int(size):,} nodes": found[size]["warm"]["cpu_us"] for size in sizes}, "us"
     )
 
 
@@ -150,7 +158,7 @@ def _held(found: BenchmarkResult) -> MarkdownTable:
         for kind in found
         if isinstance(found[kind], dict)
     ]
-    return MarkdownTable(("store", "one change: p50, ms", "p99, ms", "all at once: p50, ms", "p99, ms"), tuple(rows))
+    return MarkdownTable(("store", "one change: p50, ms", "p99, ms", "all nodes: p50, ms", "p99, ms"), tuple(rows))
 
 
 def _writes(found: BenchmarkResult) -> MarkdownTable:
@@ -158,7 +166,14 @@ def _writes(found: BenchmarkResult) -> MarkdownTable:
     rows = [
         (store, *(format(one[key], form) for key, form in forms.items())) for store, one in found["median"].items()
     ]
-    head = ("store, medians", "PUTs a second", "p99, ms", "processor time of one, ms", "rows a second, bare", "ratio")
+    head = (
+        "store, medians",
+        "PUTs per second",
+        "p99, ms",
+        "CPU time of a PUT, ms",
+        "rows per second with the driver",
+        "ratio",
+    )
     return MarkdownTable(head, tuple(rows))
 
 
@@ -167,19 +182,19 @@ def _agent(found: BenchmarkResult) -> MarkdownTable:
     return MarkdownTable(
         ("what", "measured"),
         (
-            ("memory in peace", f"{peace['rss_mib']:g} MiB"),
-            ("processor in peace", f"{peace['cpu_percent']:g} % of a core"),
+            ("memory when idle", f"{peace['rss_mib']:g} MiB"),
+            ("CPU when idle", f"{peace['cpu_percent']:g} % of a core"),
             (
                 f"memory over {hurried['polls']:,} polls",
                 " ".join(f"{each:g}" for each in hurried["rss_mib"]) + " MiB",
             ),
-            ("processor time of a poll", f"{hurried['cpu_ms_per_poll']:g} ms"),
+            ("CPU time of a poll", f"{hurried['cpu_ms_per_poll']:g} ms"),
         ),
     )
 
 
 def _agent_picture(found: BenchmarkResult) -> str:
-    return line_chart("The agent's memory over its polls", found["hurried"]["rss_mib"], "MiB")
+    return line_chart("Memory of the daemon over its polls", found["hurried"]["rss_mib"], "MiB")
 
 
 def _dashboard(found: BenchmarkResult) -> MarkdownTable:
@@ -187,17 +202,17 @@ def _dashboard(found: BenchmarkResult) -> MarkdownTable:
         (f"{int(size):,}", view, f"{one['p50_ms']:g}", f"{one['p95_ms']:g}")
         for size in found
         if size.isdigit()
-        for view, one in {**found[size]["ways"], "every way": found[size]["every way"]}.items()
+        for view, one in {**found[size]["ways"], "all views": found[size]["every way"]}.items()
     ]
-    return MarkdownTable(("nodes", "how it is asked for", "p50, ms", "p95, ms"), tuple(rows))
+    return MarkdownTable(("nodes", "view", "p50, ms", "p95, ms"), tuple(rows))
 
 
 def _extension(found: BenchmarkResult) -> MarkdownTable:
     rows = (
         ("az, below `az aks`", f"{found['start']:g} s"),
         (f"list of {found['nodes']:,} nodes", f"{found['list']:g} s"),
-        ("what the list adds", f"{found['added']:g} s"),
-        ("the same in processor time", f"{found['added_cpu']:g} s"),
+        ("added by the list", f"{found['added']:g} s"),
+        ("added CPU time", f"{found['added_cpu']:g} s"),
     )
     return MarkdownTable(("what", "median"), rows)
 
@@ -206,7 +221,7 @@ BENCHMARKS = (
     Benchmark(
         "baseline",
         "The baseline",
-        "How fast a machine can become a node at all: programs from a local mirror, a bare kubelet, nothing of ours.",
+        "The fastest possible join: programs from a local mirror, a kubelet with minimal configuration, no agent.",
         ("--rounds", "5"),
         ("--rounds", "1"),
         _baseline,
@@ -214,8 +229,8 @@ BENCHMARKS = (
     ),
     Benchmark(
         "join",
-        "A join through the agent, beside the baseline",
-        "Fresh machines join through the agent and by hand, in turn.",
+        "A join with the agent, compared with the baseline",
+        "New machines join alternately with the agent and with the baseline script.",
         ("--rounds", "5"),
         ("--rounds", "1"),
         _join,
@@ -224,25 +239,25 @@ BENCHMARKS = (
     ),
     Benchmark(
         "upgrade",
-        "What an upgrade costs those who use the node",
-        "A followed node is upgraded while a pod on it is asked twenty times a second.",
+        "Interruption by an upgrade",
+        "A managed node is upgraded during twenty requests per second to a pod on it.",
         ("--rounds", "3"),
         ("--rounds", "1"),
         _upgrade,
     ),
     Benchmark(
         "rp_polls",
-        "The provider's polls beside a real API server",
-        "Polls that find nothing new, and GETs of a small object from kube-apiserver, in turn, over TLS.",
+        "Polls of the provider, compared with a real API server",
+        "Polls without a change alternate with GETs of a small object from kube-apiserver, over TLS.",
         ("--rounds", "5"),
         ("--rounds", "1", "--seconds", "1"),
         _polls,
-        targets=("at least 8 times a GET of kube-apiserver, a processor second",),
+        targets=("at least 8 times the GETs of kube-apiserver per CPU second",),
     ),
     Benchmark(
         "rp_scale",
         "From a hundred nodes to a hundred thousand",
-        "Every node polls as itself; with the most nodes, 3,333 polls a second are offered, whatever happens.",
+        "Every node polls with its own token. With the most nodes, 3,333 polls per second are sent.",
         ("--rounds", "3"),
         ("--rounds", "1", "--sizes", "100", "1000", "--seconds", "3"),
         _scale,
@@ -251,25 +266,25 @@ BENCHMARKS = (
     ),
     Benchmark(
         "rp_held",
-        "Held polls",
-        "From when a change was sent to when the poll of that node was answered.",
+        "Long polls",
+        "The time from the request of a change to the response of the node's long poll.",
         ("--polls", "5000"),
         ("--polls", "200", "--singles", "20"),
         _held,
-        targets=("p99 under 1 s with 5,000 held polls",),
+        targets=("p99 under 1 s with 5,000 long polls",),
     ),
     Benchmark(
         "rp_writes",
         "Durable writes",
-        "PUTs to the service, and rows by the bare driver, in turn; a write is on the disk when it is answered.",
+        "PUTs to the service alternate with rows written with the driver. A write is durable before its response.",
         ("--rounds", "3"),
         ("--rounds", "1", "--seconds", "1"),
         _writes,
     ),
     Benchmark(
         "agent",
-        "The agent that stays",
-        "A followed node left in peace, and its follower in a hurry.",
+        "The daemon",
+        "The daemon of a managed node when idle, and with polls at a high rate.",
         ("--seconds", "60", "--polls", "10000"),
         ("--seconds", "10", "--polls", "100"),
         _agent,
@@ -279,7 +294,7 @@ BENCHMARKS = (
     Benchmark(
         "dashboard",
         "The dashboard",
-        "The fleet's page asked for in ten ways, by one browser over TLS.",
+        "The fleet page in ten views, requested by one browser over TLS.",
         ("--rounds", "20"),
         ("--rounds", "2", "--sizes", "100"),
         _dashboard,
@@ -288,26 +303,26 @@ BENCHMARKS = (
     Benchmark(
         "az_extension",
         "az aks flex-node list",
-        "A list of a thousand nodes, and az's own start.",
+        "A list of a thousand nodes, compared with the start of az.",
         (),
         ("--rounds", "2"),
         _extension,
-        targets=("adds under 0.3 s to az's own start",),
+        targets=("adds under 0.3 s to the start of az",),
     ),
 )
 
 
 PAGE_HEAD = """# Proof
 
-Made by `{command}` on one machine; nothing here is written by hand. What the figures mean, how they were got to,
-and what was tried in between is on the page of [benchmarks](benchmarks.md).
+Generated by `{command}` on one machine; do not edit this page by hand. The page on [benchmarks](benchmarks.md)
+explains the figures.
 
 {machine}
 """
 
 
 def write_pages(folder: Path, found: dict[str, Any]) -> None:
-    """`proof.md` in that folder, and its pictures beside it."""
+    """Writes `proof.md` and its charts into a directory."""
     pictures = folder / "images" / "proof"
     pictures.mkdir(parents=True, exist_ok=True)
     machine = " · ".join(f"{name} {value}" for name, value in found["machine"].items())

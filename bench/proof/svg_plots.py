@@ -1,4 +1,4 @@
-"""Pictures of a few numbers, as SVG that is readable in light and in dark."""
+"""Draws simple charts as SVG that is readable in light and dark mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLE = (
 
 
 def bar_chart(title: str, values: Mapping[str, float], unit: str) -> str:
-    """One bar a value, the longest as long as there is room."""
+    """Draws one bar for each value; the longest has the full width."""
     most = max(values.values()) or 1.0
     parts = []
     for number, (name, value) in enumerate(values.items()):
@@ -30,7 +30,7 @@ def bar_chart(title: str, values: Mapping[str, float], unit: str) -> str:
 
 
 def line_chart(title: str, values: Sequence[float], unit: str) -> str:
-    """How a value went, from the first to the last; the axis begins at nothing."""
+    """Draws a series of values; the axis starts at zero."""
     most, height = max(values) * 1.1 or 1.0, 200
     step = (WIDTH - LEFT - RIGHT) / max(1, len(values) - 1)
     points = [(LEFT + step * number, TOP + height * (1 - value / most)) for number, value in enumerate(values)]

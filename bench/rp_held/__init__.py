@@ -1,1 +1,1 @@
-"""How soon thousands of held polls of the resource provider hear of a change."""
+"""Measures how soon thousands of long polls of the resource provider receive a change."""

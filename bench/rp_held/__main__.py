@@ -1,9 +1,9 @@
-"""Holds many polls and changes their nodes; the last line is one JSON object.
+"""Opens many long polls and changes their nodes; the last line is one JSON object.
 
-Every poll is a connection of its own, asks with `Prefer: wait=55`, and asks again when it is answered. A change is a
-PUT over HTTP. Measured is the time from when a PUT was sent, and from when it was answered, to when the poll of that
-node was: `single` with one PUT after another, `burst` with all nodes changed as fast as it goes. Once on SQLite, once
-with two replicas on PostgreSQL: one is written to, the other holds the polls.
+Every poll has its own connection, uses `Prefer: wait=55`, and is repeated after each response. A change is a PUT over
+HTTP. The time is measured from the request and from the response of a PUT to the response of the node's poll:
+`single` with one PUT after another, `burst` with changes of all nodes as fast as possible. Runs once with SQLite, and
+once with two replicas on PostgreSQL, of which one receives the PUTs and the other the polls.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
 
 
 class LongPolls:
-    """Polls that are under way at a service, and what became of them."""
+    """Open long polls of a service, and their results."""
 
     def __init__(self, service: RunningService, directory: Path, tenant: Tenant, count: int) -> None:
         self._service, self._directory = service, directory
@@ -59,7 +59,7 @@ class LongPolls:
         self.kibibytes = (service.mebibytes - before) * 1024 / count
 
     def end(self) -> list[tuple[int, float, float, int]]:
-        time.sleep(8.0)  # the last ones may still be on their way
+        time.sleep(8.0)  # the last ones may still be connecting
         self._client.kill()
         self._wait(self._result.exists, self._client)
         found: list[tuple[int, float, float, int]] = json.loads(self._result.read_text())["times"]
@@ -76,7 +76,7 @@ class LongPolls:
         end = time.monotonic() + 120
         while not ready():
             if time.monotonic() > end or not (client.alive or self._result.exists()):
-                raise SystemExit(f"The client of held polls: {(self._directory / 'client.log').read_text()}")
+                raise SystemExit(f"The client of long polls failed: {(self._directory / 'client.log').read_text()}")
             time.sleep(0.2)
 
 
@@ -86,12 +86,12 @@ def change(service: RunningService, directory: Path, numbers: range, label: str,
     task = LoadTask(service.server, str(requests), connections=writers, count=len(numbers), times=True)
     found = measure(task, directory)
     if set(found["statuses"]) != {"200"}:
-        raise SystemExit(f"A PUT was answered {found['statuses']}.")
+        raise SystemExit(f"PUTs returned {found['statuses']}.")
     return found
 
 
 def delays(changes: dict[str, Any], heard: list[tuple[int, float, float, int]]) -> dict[str, float]:
-    """From each change to the first answer of that node's poll that came after it was sent."""
+    """Returns the time from each change to the first later response of the node's poll."""
     answers: dict[int, list[float]] = {}
     for number, _, answered, status in heard:
         if status == 200:
@@ -100,7 +100,7 @@ def delays(changes: dict[str, Any], heard: list[tuple[int, float, float, int]]) 
     for number, sent, answered, _ in changes["times"]:
         answer_time = next((moment for moment in answers.get(number, ()) if moment > sent), None)
         if answer_time is None:
-            raise SystemExit(f"The poll of node {number} never heard of its change.")
+            raise SystemExit(f"The poll of node {number} did not receive its change.")
         since_sent.append(1000 * (answer_time - sent))
         since_answer.append(1000 * (answer_time - answered))
     found = {f"sent_{name}_ms": value for name, value in spread(since_sent).items()}

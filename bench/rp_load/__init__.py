@@ -1,1 +1,1 @@
-"""What the benches of the resource provider share: a cheap client, the service as a process, nodes in bulk."""
+"""Shared by the benchmarks of the resource provider: a fast client, the service process, and many nodes."""

@@ -1,12 +1,12 @@
-"""The client as a program: a task in a JSON file, its figures as JSON in another: `python -m bench.rp_load.client`.
+"""The load client: reads a task from a JSON file and writes results to another: `python -m bench.rp_load.client`.
 
-closed: every connection sends its next request when it has the answer to the last, for so many seconds or requests.
-paced:  requests are due at a steady rate whatever the server does, and their time counts from when they were due.
-held:   every connection asks once and waits; an answer is noted and asked again with the etag it brought, until
-        somebody ends it with SIGTERM.
+closed: every connection sends its next request after the response to the last, for a number of seconds or requests.
+paced:  requests are due at a constant rate, independent of the server, and their time is measured from then.
+held:   every connection sends a long poll; a response is recorded, and the poll repeated with the new etag, until
+        SIGTERM.
 
-A process of its own, so that it can run in the network namespace of a lab. It reads the processor time of the
-server's processes itself, when it has connected and when it has done, so that neither start nor handshakes count.
+It is a separate process, so that it can run in the network namespace of a lab. It reads the CPU time of the server's
+processes after connecting and at the end, so that start and handshakes are not included.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from bench.rp_load.connections import Connection, Exchanges, Server, cpu_seconds
 @dataclass(frozen=True)
 class LoadTask:
     server: Server
-    requests: str  # a JSON list of texts, sent in turn, from the first again after the last
+    requests: str  # path of a JSON list of requests, sent in a cycle
     mode: Literal["closed", "paced", "held"] = "closed"
     connections: int = 64
     seconds: float = 5.0
-    warm: float = 0.5  # seconds before anything counts
-    count: int = 0  # requests in all, in place of seconds
-    rate: float = 0.0  # of `paced`, a second
-    pids: tuple[int, ...] = ()  # the server's
-    times: bool = False  # whether every single exchange is told
+    warm: float = 0.5  # warm-up seconds that are not counted
+    count: int = 0  # total number of requests, instead of seconds
+    rate: float = 0.0  # for `paced`, per second
+    pids: tuple[int, ...] = ()  # process IDs of the server
+    times: bool = False  # whether the result contains every exchange
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
@@ -114,7 +114,7 @@ class ClosedLoop:
 
 
 class PacedLoop(ClosedLoop):
-    """Due requests wait here for a connection that is free, as they would in a machine's own queue."""
+    """Queues due requests until a connection is free."""
 
     async def work(self, connections: list[Connection], seconds: float, _: int) -> None:
         self.free = deque(connections)

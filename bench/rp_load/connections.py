@@ -18,7 +18,7 @@ WITHOUT_BODY = {b"304", b"204"}
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time. `answered` is told the number that `send` was given, the status and the whole answer."""
+    """Sends one request at a time; calls `answered` with the number passed to `send`, the status and the response."""
 
     def __init__(self, answered: Callable[[Connection, bytes, bytes], None]) -> None:
         self._answered = answered
@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.number >= 0:
-            raise SystemExit(f"The server closed a connection in the middle of request {self.number}: {exc}.")
+            raise SystemExit(f"The server closed a connection during request {self.number}: {exc}.")
 
     def send(self, number: int, request: bytes) -> None:
         self.number = number
@@ -56,12 +56,12 @@ class Connection(asyncio.Protocol):
 def length_of(head: bytes) -> int:
     found = header(head, b"content-length")
     if not found:
-        raise SystemExit(f"An answer does not say how long it is: {head!r}")
+        raise SystemExit(f"A response has no Content-Length: {head!r}")
     return int(found)
 
 
 def header(head: bytes, name: bytes) -> bytes:
-    """Empty when there is none."""
+    """Returns the value of a header; empty when it is missing."""
     start = head.lower().find(b"\r\n" + name + b":")
     if start < 0:
         return b""
@@ -73,8 +73,8 @@ class Server:
     host: str
     port: int
     ca: str
-    name: str  # that its certificate is for
-    certificate: str = ""  # the client's own, if it shows one
+    name: str  # host name of the server's certificate
+    certificate: str = ""  # client certificate, if any
     key: str = ""
 
     def trust(self) -> ssl.SSLContext:
@@ -85,7 +85,7 @@ class Server:
         return context
 
     async def connect(self, count: int, answered: Callable[[Connection, bytes, bytes], None]) -> list[Connection]:
-        """A few at a time, so that the server's queue of new connections never is full."""
+        """Opens connections in small groups, so that the server's backlog does not overflow."""
         loop, context, gate = asyncio.get_running_loop(), self.trust(), asyncio.Semaphore(50)
 
         async def one() -> Connection:
@@ -100,7 +100,7 @@ class Server:
 
 @dataclass
 class Exchanges:
-    """When each request was sent and answered, by the clock that all processes of a machine share."""
+    """The times of each request and response, by the monotonic clock that all processes share."""
 
     numbers: array[int] = field(default_factory=lambda: array("l"))
     sent: array[float] = field(default_factory=lambda: array("d"))
@@ -118,7 +118,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Of all threads of these processes together, in their own code and in the kernel for them."""
+    """Returns the CPU seconds of these processes, user and system."""
     total = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""A cluster and any number of its nodes, put into a store directly, and the polls that these nodes send."""
+"""Writes a cluster and many nodes directly into a store, and creates the polls of these nodes."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def body(number: int, label: str = "first") -> dict[str, object]:
 
 
 def node(number: int) -> Node:
-    """As a PUT would have written it."""
+    """Returns a node as a PUT creates it."""
     name = name_of(number)
     desired = validation.validate_body(body(number), name, ValidationContext(FACTS.version, FACTS.aad))
     if isinstance(desired, list):
-        raise SystemExit(f"The body of a node is not accepted: {desired}")
+        raise SystemExit(f"The node is invalid: {desired}")
     chosen = config_generator.effective_versions(desired.properties, FACTS.version)
     config = config_generator.generate_config(desired.properties, CLUSTER, FACTS, name, chosen)
     return Node(
@@ -68,7 +68,7 @@ def node(number: int) -> Node:
 
 
 async def fill(store: Store, nodes: range) -> None:
-    """The cluster has no connection that could be opened: the service says so in its log, and serves its nodes."""
+    """Fills a store. The cluster is not reachable; the service logs this and serves the nodes."""
     await store.start()
     try:
         if await store.cluster(CLUSTER.key) is None:
@@ -81,7 +81,7 @@ async def fill(store: Store, nodes: range) -> None:
 
 
 def token(tenant: Tenant, number: int) -> str:
-    """About as long as those that Entra ID makes for the identity of an Arc machine."""
+    """Returns a token of about the size of Entra ID's tokens for Arc machines."""
     principal = principal_of(number)
     machine = f"/subscriptions/{CLUSTER.subscription}/resourcegroups/edge/providers/Microsoft.HybridCompute/machines"
     more = {"xms_mirid": f"{machine}/{name_of(number)}", "rh": "1.AAAA" + "x" * 120, "uti": "y" * 22, "aio": "z" * 80}

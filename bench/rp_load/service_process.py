@@ -1,4 +1,4 @@
-"""The service as `aks-flex-rp serve` runs it, in a process of its own, with a tenant that it trusts."""
+"""Runs `aks-flex-rp serve` in a process, with a trusted tenant."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tests.service.rp.api.tenants import Tenant
 
 ROOT = Path(__file__).parents[2]
-CHECKOUT_ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this very checkout, whichever is installed
-# Operators write much faster here than the service lets one of them; nodes poll within their usual limits.
+CHECKOUT_ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}  # this checkout, not an installed package
+# One operator writes faster than the default rate limit allows; nodes poll within their limits.
 LIMITS = {"writesPerSecond": 1_000_000, "writeBurst": 1_000_000}
 OPERATOR_LIMITS = {
     **LIMITS,
     "readsPerSecond": 1_000_000,
     "readBurst": 1_000_000,
-}  # one person reads as fast as it goes
+}  # no limit for the reads of one user
 
 
 @dataclass(frozen=True)
@@ -88,19 +88,19 @@ def _wait(process: ProcessHandle, port: int, log: Path) -> None:
 
 
 def sqlite(state: Path) -> SqliteStore:
-    """The store of a service that is not running."""
+    """Opens the store of a service that is not running."""
     state.mkdir(mode=0o700, exist_ok=True)
     return SqliteStore(state / "flex.db")
 
 
 def fast_signing(tenant: Tenant) -> Tenant:
-    """On a curve, so that a hundred thousand tokens are signed in seconds."""
+    """Returns an elliptic curve key, which signs a hundred thousand tokens in seconds."""
     tenant.issuer.keys["curve"] = curve_key("P-256")
     return tenant
 
 
 def measure(task: LoadTask, directory: Path, before: Sequence[str] = ()) -> dict[str, Any]:
-    """Run the client to its end; `before` are words before its command, such as those that enter a namespace."""
+    """Runs the client and returns its results; `before` is a command prefix, for example to enter a namespace."""
     argv, result = command(task, directory, before)
     run(*argv, env=CHECKOUT_ENVIRONMENT, timeout=900)
     found: dict[str, Any] = json.loads(result.read_text())

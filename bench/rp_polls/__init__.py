@@ -1,1 +1,1 @@
-"""Polls of the resource provider for a second of processor time, beside GETs of a real API server."""
+"""Compares polls of the resource provider per CPU second with GETs of a real API server."""

@@ -1,9 +1,9 @@
-"""Polls the service and gets a small object from the lab's API server, in turn; the last line is one JSON object.
+"""Alternates polls of the provider and GETs of a small object from the lab's API server; the last line is JSON.
 
-Both over TLS on kept connections, by the same client, with one request at a time on each connection. Counted is the
-processor time of the server's side: the service with its database in it, and the API server with etcd. The nodes poll
-as themselves, each with its own token, and nothing has changed; the object is a Lease, which the API server's audit
-leaves out, read by an administrator's certificate. `from_cache` is the same GET answered from its memory.
+Both use TLS, persistent connections and the same client, with one request at a time on each connection. The CPU time
+of the server is measured: the service with its embedded database, and the API server with etcd. Each node polls with
+its own token, and nothing has changed. The object is a Lease, which the audit policy excludes, read with an
+administrator's certificate. `from_cache` is the same GET from the API server's cache.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ DOCUMENT = {
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.rp_polls", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement in a round")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each measurement in a round")
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument(
-        "--lab", default="bench", help="in which lab; it is brought up and taken away unless it is up"
+        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
     )
     return parser.parse_args()
 
@@ -79,9 +79,9 @@ def one_round(lab: Lab, service: RunningService, directory: Path, options: argpa
 
 
 def rates(name: str, found: dict[str, Any], status: str) -> dict[str, float]:
-    """By its own name, those for a second of the server's processor time."""
+    """Returns the rates of a measurement by name, per CPU second of the server."""
     if set(found["statuses"]) != {status}:
-        raise SystemExit(f"{name} answered {found['statuses']}.")
+        raise SystemExit(f"{name} returned {found['statuses']}.")
     return {
         name: found["requests"] / found["cpu"],
         f"{name}_a_second": found["requests"] / found["seconds"],

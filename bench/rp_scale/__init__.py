@@ -1,1 +1,1 @@
-"""Polls of the resource provider while its store grows from a hundred nodes to a hundred thousand."""
+"""Measures polls of the resource provider with a hundred to a hundred thousand nodes."""

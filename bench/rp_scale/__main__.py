@@ -1,10 +1,10 @@
-"""Polls a service that holds more and more nodes, each node in its turn; the last line is one JSON object.
+"""Polls a service with an increasing number of nodes, one node after another; the last line is one JSON object.
 
-Every node polls as itself, with its own token. `cold` is the first pass after a start: every token is verified and
-every node read from the store. After it, `warm`: p99 and processor time of a poll when one connection after another
-has a poll under way, the same number of polls at each size. With the most nodes, polls are offered at the rate that a
-hundred thousand nodes have at the usual interval (3,333 a second), whether earlier ones are answered or not, over so
-many connections that none waits for another; their time counts from when each was due.
+Every node polls with its own token. `cold` is the first pass after a start: every token is verified, and every node
+is read from the store. Then `warm` measures p99 and CPU time of a poll with one poll at a time, and the same number
+of polls at each size. With the most nodes, polls are sent at the rate of a hundred thousand nodes with the default
+interval (3,333 per second), independent of responses and over enough connections that no poll waits for another.
+Their time is measured from when each was due.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ RATE = 100_000 / 30
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.rp_scale", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=20_000, help="polls of a size in a round")
+    parser.add_argument("--requests", type=int, default=20_000, help="number of polls for each size in a round")
     parser.add_argument("--connections", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=20.0, help="for which polls are offered at the steady rate")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the polls at a constant rate")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     return parser.parse_args()
 
 
 def start(stack: ExitStack, directory: Path, tenant: Tenant, size: int) -> RunningService:
-    """A service with so many nodes in its store; none of them has polled yet."""
+    """Starts a service with a number of nodes in its store, none of which has polled."""
     asyncio.run(fill(sqlite(directory / f"state-{size}"), range(size)))
     (directory / f"polls-{size}.json").write_text(json.dumps(polls(tenant, range(size))))
     return stack.enter_context(running_service(directory / f"state-{size}", tenant))
@@ -52,7 +52,7 @@ def response_times(service: RunningService, directory: Path, size: int, **more: 
     task = LoadTask(service.server, str(directory / f"polls-{size}.json"), pids=(service.process.pid,), **more)
     found = measure(task, directory)
     if set(found["statuses"]) != {"304"}:
-        raise SystemExit(f"With {size} nodes it answered {found['statuses']}.")
+        raise SystemExit(f"With {size} nodes, polls returned {found['statuses']}.")
     return {
         "cpu_us": 1e6 * found["cpu"] / found["requests"],
         "p50_ms": found["milliseconds"]["p50"],

@@ -1,1 +1,1 @@
-"""Durable writes through the store, beside those of the bare drivers: `python -m bench.rp_store`."""
+"""Compares durable writes of the store with those of the database drivers: `python -m bench.rp_store`."""

@@ -1,9 +1,9 @@
-"""Writes nodes through the store and rows through the bare driver, in turn; the last line is one JSON object.
+"""Alternates writes of nodes with the store and of rows with the driver; the last line is one JSON object.
 
-Every write counted is on the disk. `bare` commits each by itself, as whoever uses a driver does; `together` is the
-ceiling, a loop that has all writes at hand and puts as many into each commit as there are writers. The store's side
-also takes them from so many callers, encodes documents, checks the etag and wakes those who wait; `audited` writes a
-line of the audit in the same step.
+Every counted write is durable. `bare` commits each row separately, as is usual with a driver; `together` is the upper
+bound, a loop that has all writes available and puts as many into each commit as there are writers. The store also
+accepts writes from many callers, encodes documents, checks the etag and wakes waiting polls; `audited` also writes a
+line of the audit log in the same transaction.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ SECRET = bytes(200)
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.rp_store", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement in a round")
-    parser.add_argument("--writers", type=int, default=64, help="how many write at once")
+    parser.add_argument("--seconds", type=float, default=3.0, help="duration of each measurement in a round")
+    parser.add_argument("--writers", type=int, default=64, help="number of concurrent writers")
     return parser.parse_args()
 
 
 async def store_rate(store: Store, writers: int, seconds: float, *, audited: bool = False) -> float:
-    """Nodes written a second, by so many at once, each its own."""
+    """Returns the nodes written per second by concurrent writers, each with its own node."""
     done, start = 0, time.perf_counter()
 
     async def write(key: str) -> None:

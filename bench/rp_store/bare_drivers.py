@@ -1,4 +1,4 @@
-"""The same row written with nothing but the driver: what the store's own work is measured against."""
+"""Writes the same row with only the driver, as a reference for the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def values(document: str, secret: bytes, number: int, key: str) -> tuple[object,
 
 
 def sqlite_rate(path: Path, document: str, secret: bytes, together: int, seconds: float) -> float:
-    """Writes a second, with so many in each commit, WAL and full synchronisation."""
+    """Returns the writes per second for a number of writes in each commit, with WAL and synchronous=FULL."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -49,7 +49,7 @@ def sqlite_rate(path: Path, document: str, secret: bytes, together: int, seconds
 async def postgres_rate(
     dsn: str, document: str, secret: bytes, connections: int, seconds: float, together: int = 1
 ) -> float:
-    """Writes a second, on so many connections at once, with so many in each commit, as one pipeline."""
+    """Returns the writes per second for numbers of connections and of writes in each commit, as one pipeline."""
     opened = [await asyncpg.connect(dsn) for _ in range(connections)]
     await opened[0].execute(TABLE.format(bytes="BYTEA"))
     await opened[0].executemany(INSERT.format("$1"), [(str(number),) for number in range(connections * together)])

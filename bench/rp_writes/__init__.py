@@ -1,1 +1,1 @@
-"""Durable writes over HTTP: PUTs of the whole resource provider, beside the bare drivers."""
+"""Compares durable PUTs of the resource provider over HTTP with writes of the database drivers."""

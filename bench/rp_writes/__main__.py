@@ -1,8 +1,8 @@
-"""PUTs to the service and rows through the bare driver, in turn; the last line is one JSON object.
+"""Alternates PUTs to the service and writes of rows with the driver; the last line is one JSON object.
 
-A PUT is all that an operator's is, but for the config URL: over TLS, known by a key, read and checked, with its line
-of the audit, and on the disk when it is answered. `bare` is a row of that size, each committed by itself, as
-`bench.rp_store` has it; that bench has the store alone. `cpu_ms` is the processor time of the service for one PUT.
+A PUT is complete except for the config URL: over TLS, authenticated with a key, validated, with its line of the audit
+log, and durable before the response. `bare` is a row of this size in its own commit, as in `bench.rp_store`, which
+measures only the store. `cpu_ms` is the CPU time of the service for one PUT.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ NODES = 1000
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.rp_writes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement in a round")
-    parser.add_argument("--writers", type=int, default=64, help="how many write at once")
+    parser.add_argument("--seconds", type=float, default=4.0, help="duration of each measurement in a round")
+    parser.add_argument("--writers", type=int, default=64, help="number of concurrent writers")
     return parser.parse_args()
 
 
@@ -50,7 +50,7 @@ def puts(service: RunningService, directory: Path, options: argparse.Namespace, 
         LoadTask(service.server, str(requests), "closed", options.writers, options.seconds, pids=pids), directory
     )
     if set(found["statuses"]) != {"200"}:
-        raise SystemExit(f"PUTs were answered {found['statuses']}.")
+        raise SystemExit(f"PUTs returned {found['statuses']}.")
     return {
         "ours": found["requests"] / found["seconds"],
         "p99_ms": found["milliseconds"]["p99"],

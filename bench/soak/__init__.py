@@ -1,1 +1,1 @@
-"""The soak: for a bounded time everything happens to three machines and to what they depend on; then it is judged."""
+"""The soak test: random operations and faults on three machines for a limited time, then a check of the result."""

@@ -1,8 +1,8 @@
-"""Three machines, the provider, and chance for a bounded time; then quiet, and a judgement. The last line is JSON.
+"""Runs random operations and faults on three machines, then checks the result. The last line is JSON.
 
-Operations (other labels, taints, versions, secrets; changes by hand; power cuts; pauses; deletion and re-creation)
-and faults (the provider killed, the API server away or slow, the mirror slow, cutting or refusing) come as a printed
-seed has them. Exit code 1 says that something was not as it had been asked for.
+A seed, which is printed, determines the operations (changes of labels, taints, versions and secrets; changes by hand;
+power cuts; pauses; deletion and re-creation) and faults (provider killed, API server unreachable or slow, mirror slow
+or failing). Exit code 1 means that the observed state differs from the desired state at the end.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ if TYPE_CHECKING:
     from bench.soak.operations import SoakFault
     from tests.chaos.attempts import Tried
 
-LONGEST_PAUSE = 6.0  # seconds between two operations; on average half of it
-LONGEST_PEACE = 30.0  # and between two faults
-QUIET_SECONDS = 420.0  # a work that failed is tried again after one minute, two, and four
+LONGEST_PAUSE = 6.0  # maximum seconds between two operations; on average half of it
+LONGEST_PEACE = 30.0  # maximum seconds between two faults
+QUIET_SECONDS = 420.0  # a failed job is retried after one, two and four minutes
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="for which things happen, before it gets quiet")
-    parser.add_argument("--seed", type=int, help="the same again: the one that was printed")
+    parser.add_argument("--minutes", type=float, default=60.0, help="duration of operations and faults")
+    parser.add_argument("--seed", type=int, help="the printed seed of an earlier run, to repeat it")
     parser.add_argument("--machines", type=int, default=3)
-    parser.add_argument("--lab", default="soak", help="in which lab; it is brought up and taken away unless it is up")
-    parser.add_argument("--json", type=Path, help="where the result is written as well")
+    parser.add_argument(
+        "--lab", default="soak", help="name of the lab; started, and removed at the end, unless it is running"
+    )
+    parser.add_argument("--json", type=Path, help="file for the result")
     return parser.parse_args()
 
 
@@ -65,7 +67,7 @@ class Soak:
             finally:
                 self._over.set()
         if error := weather.exception():
-            self.troubles.append(f"a fault could not be made or lifted: {error!r}")
+            self.troubles.append(f"a fault could not be injected or removed: {error!r}")
         for each in running:
             if error := each.exception():
                 self.troubles.append(f"an operation failed: {error}")
@@ -76,7 +78,9 @@ class Soak:
         running: list[Future[object]] = []
         while time.monotonic() - self._began < seconds:
             node, operation = chance.choice(self.nodes), any_operation(chance)
-            if sum(not each.done() for each in running) < 3 * len(self.nodes):  # what piles up says nothing new
+            if sum(not each.done() for each in running) < 3 * len(
+                self.nodes
+            ):  # waiting operations would add no information
                 self._say(f"{node.name}: {operation.sentence}")
                 self.counted[_kind(operation.sentence)] += 1
                 running.append(node.lane.submit(operation.do, node))
@@ -84,11 +88,11 @@ class Soak:
         return running
 
     def _weather(self) -> None:
-        """One fault at a time: what survives each of them is learnt better than what survives all."""
+        """Injects one fault at a time, so that a failure can be attributed to it."""
         chance = random.Random(self.seed + 1)  # noqa: S311 - not for secrecy
         waiting: list[SoakFault] = []
         while not self._over.wait(chance.uniform(0, LONGEST_PEACE)):
-            waiting = waiting or chance.sample(FAULTS, len(FAULTS))  # each has its turn before one comes again
+            waiting = waiting or chance.sample(FAULTS, len(FAULTS))  # every fault occurs once before one is repeated
             fault, lasting = waiting.pop(), chance.uniform(1, LONGEST_FAULT)
             self._say(f"for {lasting:.0f} s, {fault.sentence}")
             self.counted[fault.sentence] += 1
@@ -96,19 +100,23 @@ class Soak:
                 self._over.wait(lasting)
 
     def _quiesce(self) -> None:
-        """All go on, and each wants one thing more: what was given up is tried anew with the next change."""
-        self._say("everything is done; now it is to get quiet")
+        """Resumes updates and changes each node once more, because a new change retries failed ones."""
+        self._say("operations are finished; waiting until all nodes are reconciled")
         last = {"chaos.example/last": f"seed-{self.seed}"}
         for each in [node.lane.submit(node.want, labels=last, paused=False) for node in self.nodes]:
             if error := each.exception():
-                self.troubles.append(f"the last wish was not heard: {error}")
+                self.troubles.append(f"the last change was not accepted: {error}")
         try:
             settle(self.nodes, QUIET_SECONDS)
         except AssertionError as error:
             self._say(str(error))
         self.troubles += [f"{node.name}: {each}" for node in self.nodes for each in wrong(node)]
         self.troubles += [each for node in self.nodes for each in leftovers(node)]
-        self._say("all is as it was asked for" if not self.troubles else "not all is as it was asked for")
+        self._say(
+            "the observed state matches the desired state"
+            if not self.troubles
+            else "the observed state differs from the desired state"
+        )
 
     def result(self, memory: MemorySampler) -> dict[str, Any]:
         return {
@@ -126,7 +134,7 @@ class Soak:
 
 
 def _kind(sentence: str) -> str:
-    """Sentences of one kind differ in their names and numbers only."""
+    """Returns a text without its names and numbers, to count texts of one kind."""
     return " ".join(word for word in sentence.split() if not any(mark.isdigit() or mark == "/" for mark in word))
 
 
@@ -146,9 +154,7 @@ def print_result(result: dict[str, Any]) -> None:
 def main() -> int:
     options = arguments()
     seed = options.seed if options.seed is not None else secrets.randbelow(10**6)
-    print(
-        f"seed {seed}; the same again: python -m bench.soak --minutes {options.minutes:g} --seed {seed}", flush=True
-    )
+    print(f"seed {seed}; repeat with: python -m bench.soak --minutes {options.minutes:g} --seed {seed}", flush=True)
     with running_lab(options.lab) as lab:
         with lab.exclusive():
             names = [f"soak-{number}" for number in range(1, options.machines + 1)]

@@ -21,7 +21,7 @@ INTERVAL_SECONDS = 5.0  # seconds
 
 @dataclass
 class MemorySampler:
-    """Of each process by name: when, which process, and how many MiB."""
+    """Samples of each process by name: time, process ID and MiB."""
 
     lab: Lab
     nodes: Sequence[Tried]
@@ -47,7 +47,7 @@ class MemorySampler:
                     self.seen.setdefault(name, []).append((round(time.monotonic() - began, 1), pid, rss))
 
     def _looks(self) -> list[tuple[str, int, str]]:
-        """What runs at the moment; a machine without power, or a provider that was killed, has nothing to look at."""
+        """Returns the processes that run now; a machine without power or a killed provider has none."""
         found = []
         if provider := self.lab.supervisor.process("provider"):
             found.append(("provider", *_child(provider.pid)))
@@ -62,12 +62,12 @@ class MemorySampler:
         return found
 
     def summary(self) -> dict[str, Any]:
-        """At first, at most and at last, and how much the process that is there last has grown in its second half."""
+        """Returns first, maximum and last memory, and the growth of the last process in its second half."""
         return {name: _summed(samples) for name, samples in sorted(self.seen.items())}
 
 
 def _child(pid: int) -> tuple[int, str]:
-    """The largest of a process and its children: what was started may only be the wrapper of what runs."""
+    """Returns the largest of a process and its children, because the process may be only a wrapper."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:

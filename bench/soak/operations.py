@@ -38,7 +38,7 @@ JOIN_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class SoakNodeSpec(Wanted):
-    """What is wanted of a node, and whether it is to wait with it."""
+    """The desired state of a node, and whether its updates are paused."""
 
     paused: bool = False
 
@@ -63,9 +63,9 @@ def _joined(lab: Lab, machine: EdgeMachine) -> Tried:
 
 
 def leave_and_return(it: Tried) -> None:
-    """Its resource is deleted, the machine stops being a node by itself, and joins under a new one of that name."""
-    _retry(it.followed.delete, "the provider takes the deletion")
-    until(lambda: has_left(it), f"{it.name} leaves", LEAVE_SECONDS)
+    """Deletes the resource, waits until the machine is unbootstrapped, and joins it with a new resource."""
+    _retry(it.followed.delete, "the provider accepts the deletion")
+    until(lambda: has_left(it), f"{it.name} is unbootstrapped", LEAVE_SECONDS)
     it.followed.properties = dict(it.wanted.properties)
     _retry(it.followed.join, f"{it.name} joins again")
 
@@ -76,7 +76,7 @@ def has_left(it: Tried) -> bool:
 
 
 def _retry(doing: Callable[[], object], what: str) -> None:
-    """As a person does it while services come and go: once more, for a while."""
+    """Retries an operation for a limited time, while services are unavailable."""
     end = time.monotonic() + JOIN_SECONDS
     while True:
         try:
@@ -90,34 +90,35 @@ def _retry(doing: Callable[[], object], what: str) -> None:
 
 
 def leftovers(it: Tried) -> list[str]:
-    """What is not to be there once it is quiet: work that goes on, failed units, marks of ours, partial downloads."""
+    """Returns what must not exist at the end: running jobs, failed units, our cordon, partial downloads."""
     failed = it.shell("systemctl --failed --no-legend --plain | cut -d' ' -f1 | grep -v '^systemd-'", check=False)
     partial = it.shell("find /var/cache/aks-flex-node /opt/aks-flex-node -name '*.partial' 2>/dev/null", check=False)
     found = {
         f"failed units: {failed.split()}": bool(failed),
         f"partial files: {partial.split()}": bool(partial),
-        "its work still goes on": it.machine.run("systemctl", "is-active", WORK, check=False).ok,
-        "our cordon is still marked": CORDONED_ANNOTATION in it.followed.node()["metadata"].get("annotations", {}),
-        "`aks-flex-node health` says no": not flex(it.machine, "health", check=False).ok,
+        "its job still runs": it.machine.run("systemctl", "is-active", WORK, check=False).ok,
+        "the agent's cordon still exists": CORDONED_ANNOTATION
+        in it.followed.node()["metadata"].get("annotations", {}),
+        "`aks-flex-node health` fails": not flex(it.machine, "health", check=False).ok,
     }
     return [f"{it.name}: {sentence}" for sentence, true in found.items() if true]
 
 
 LONGEST_FAULT = 20.0  # seconds
-SLOW = 2 << 20  # bytes a second: an edge on a bad line
+SLOW = 2 << 20  # bytes per second: a slow connection
 
 
 def pause(chance: random.Random) -> Operation:
     paused = chance.random() < 0.5
-    sentence = "its updates are paused" if paused else "its updates go on"
+    sentence = "its updates are paused" if paused else "its updates are resumed"
     return Operation(sentence, lambda it: it.want(paused=paused))
 
 
 def recreation(_: random.Random) -> Operation:
-    return Operation("its resource is deleted, and made again", leave_and_return)
+    return Operation("its resource is deleted and created again", leave_and_return)
 
 
-# How often each comes, against the others. The provider is a matter of faults here.
+# Relative frequencies. Failures of the provider are faults, not operations.
 OPERATIONS: dict[Callable[[random.Random], Operation], float] = {
     **{kind: float(weight) for kind, weight in KINDS.items() if kind is not provider_restart},
     pause: 2,
@@ -132,7 +133,7 @@ def any_operation(chance: random.Random) -> Operation:
 
 @dataclass(frozen=True)
 class SoakFault:
-    """Something that all nodes depend on is not as it should be, from the first moment of the context to its last."""
+    """A fault of a service that all nodes use, active for the duration of the context."""
 
     sentence: str
     lasts: Callable[[Lab], AbstractContextManager[None]]
@@ -185,8 +186,8 @@ def slow_line(lab: Lab) -> Iterator[None]:
 FAULTS = (
     SoakFault("the provider is killed", provider_killed),
     SoakFault("the API server cannot be reached", api_server_away),
-    SoakFault("the way to the API server is slow", slow_line),
+    SoakFault("the connection to the API server is slow", slow_line),
     SoakFault("the mirror is slow", mirror_spoiled(SlowFault(SLOW))),
     SoakFault("the mirror cuts every download", mirror_spoiled(CutFault())),
-    SoakFault("the mirror refuses", mirror_spoiled(StatusFault(503))),
+    SoakFault("the mirror rejects requests", mirror_spoiled(StatusFault(503))),
 )

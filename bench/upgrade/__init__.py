@@ -1,1 +1,1 @@
-"""What an upgrade costs those who use the node."""
+"""Measures the interruption of pods by an upgrade."""

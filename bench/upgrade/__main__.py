@@ -1,9 +1,9 @@
-"""Upgrades followed nodes while something asks a pod on them; the last line is one JSON object.
+"""Upgrades managed nodes during requests to a pod on them; the last line is one JSON object.
 
-A machine joins with older versions and is told of newer ones: kubelet alone, and kubelet with containerd and runc.
-The pod is not drained away (`updatePolicy.drain: false`): what is measured is the upgrade itself. `gap` is the
-longest time between two answers of the pod, which is asked twenty times a second from its own machine; `not_ready` is
-how long the cluster did not call the node Ready; `applied` is from the PUT until the node has proven itself.
+A machine joins with older versions and is upgraded: only the kubelet, and kubelet with containerd and runc. The pod
+is not drained (`updatePolicy.drain: false`), so that only the upgrade is measured. `gap` is the longest time between
+two responses of the pod, which is requested twenty times per second from its machine; `not_ready` is the time in
+which the node was not Ready; `applied` is the time from the PUT until the health check succeeded.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def arguments() -> argparse.Namespace:
 
 
 class Readiness(threading.Thread):
-    """How long a node is not Ready, as the cluster says it."""
+    """Measures how long a node is not Ready in the cluster."""
 
     def __init__(self, ready: Callable[[], bool]) -> None:
         super().__init__(daemon=True)
@@ -56,7 +56,7 @@ class Readiness(threading.Thread):
     def run(self) -> None:
         try:
             self._count()
-        except Exception as error:  # told by `stop`: what was not looked at is not zero
+        except Exception as error:  # raised by `stop`: a failed watch must not count as zero
             self._error = error
 
     def _count(self) -> None:
@@ -82,7 +82,7 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
     try:
         node.join()
         lab.cluster.apply(web_pod(name))
-        until(lambda: answers(lab, machine), "the pod answers")
+        until(lambda: answers(lab, machine), "the pod responds")
         machine.run("systemd-run", "--unit=probe", "sh", "-c", PROBE.format(pod(lab, name)["podIP"]))
         readiness = Readiness(lambda: lab.cluster.node_ready(name))
         readiness.start()
@@ -90,7 +90,7 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
         version = node.update(versions=versions)
         node.follows(version)
         applied = time.time() - began
-        time.sleep(2)  # what comes after the last proof would be seen, too
+        time.sleep(2)  # to include interruptions after the health check
         ended = time.time()
         moments = [float(line) for line in machine.run("cat", "/run/answers").out.split()]
         return {"applied": applied, "gap": longest(moments, began, ended), "not_ready": readiness.stop()}
@@ -104,7 +104,7 @@ def upgraded(lab: Lab, name: str, versions: dict[str, str]) -> dict[str, float]:
 
 
 def longest(moments: list[float], began: float, ended: float) -> float:
-    """The longest time without an answer; a pod that never answered again was away until the end."""
+    """Returns the longest time without a response; without a later response, until the end."""
     during = [*(each for each in moments if began - 1 <= each < ended), ended]
     return max((after - before for before, after in itertools.pairwise(during)), default=ended - began)
 

@@ -1,5 +1,5 @@
 """The lab: a real Kubernetes cloud and real systemd edge machines on one Linux machine.
 
-Nothing of the product imports this package. It starts processes, creates namespaces and mounts, and removes every
-one of them by its own id.
+The product does not import this package. The lab starts processes, creates namespaces and mounts, and removes each
+of them by its ID.
 """

@@ -33,7 +33,7 @@ def _binding(name: str, role: str, group: str) -> dict[str, Any]:
 
 
 CSR_API = "system:certificates.k8s.io:certificatesigningrequests"
-# What kubeadm grants too: a token may ask for a node's certificate and gets it; a node may renew its own.
+# The same roles as kubeadm: a token can request a node certificate, which is approved, and a node can renew its own.
 BINDINGS = (
     _binding("ask-for-certificate", "system:node-bootstrapper", BOOTSTRAP_GROUP),
     _binding("grant-certificate", f"{CSR_API}:nodeclient", BOOTSTRAP_GROUP),
@@ -58,7 +58,7 @@ class LabCluster:
         )
 
     def get(self, *arguments: str) -> Any:
-        """What `kubectl get` answers, as data; None when there is no such thing."""
+        """Returns the parsed JSON output of `kubectl get`, or None when the object does not exist."""
         done = self.run("get", *arguments, "--ignore-not-found", "-o", "json")
         return json.loads(done.out) if done.out.strip() else None
 
@@ -67,20 +67,20 @@ class LabCluster:
         self.run("apply", "--server-side", "-f", "-", input=json.dumps(bundle))
 
     def prepare(self, seconds: float = 30) -> None:
-        """Grant the roles, and wait until pods can be made: the controller manager makes their account first."""
+        """Grants the bootstrap roles and waits for the default service account, which pods need."""
         self.apply(*BINDINGS)
         end = time.monotonic() + seconds
         while not self.get("serviceaccount", "default"):
             if time.monotonic() > end:
                 raise ComponentError(
                     "cluster-not-ready",
-                    f"The controller manager made no service account within {seconds:.0f} s.",
-                    "Look at `aks-flex-lab logs kube-controller-manager`.",
+                    f"The controller manager did not create the default service account within {seconds:.0f} s.",
+                    "Run `aks-flex-lab logs kube-controller-manager`.",
                 )
             time.sleep(0.1)
 
     def bootstrap_token(self, seconds: int = TOKEN_SECONDS) -> str:
-        """A fresh token by which a kubelet may join."""
+        """Creates a bootstrap token, with which a kubelet can join, and returns it."""
         token_id = "".join(secrets.choice(ALPHABET) for _ in range(6))
         token_secret = "".join(secrets.choice(ALPHABET) for _ in range(16))
         expires = format_utc(time.time() + seconds)

@@ -1,4 +1,4 @@
-"""The demo that `make try` runs: one node joins, is updated, drifts, is repaired and leaves."""
+"""The demo that `make try` runs: a machine joins, is updated and upgraded, drifts, is repaired and unbootstrapped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MACHINE = "demo-1"
 POD_SECONDS = 60
 WAIT_SECONDS = 120
-# systemd's own words about the unit, and what the lines of progress say better.
+# Journal lines that the demo omits: systemd's messages about the unit, and summaries that repeat the progress lines.
 SYSTEMD_MESSAGES = re.compile(r"(?:Start|Stopp|Deactivat|Finish)\w* |\S+\.service: |.*: \d+ changes?$")
 DRIFT = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kubelet; sysctl -qw net.ipv4.ip_forward=0"
 
@@ -37,32 +37,32 @@ DRIFT = "echo '# was here' >>/etc/containerd/config.toml; rm /usr/local/bin/kube
 class Demo:
     lab: Lab
     progress: ProgressReporter
-    show: Callable[[str], None]  # prints what a command answered
+    show: Callable[[str], None]  # prints the output of a command
     times: dict[str, float] = field(default_factory=dict)
     before: Snapshot | None = None
-    since: float = 0.0  # when the phase began
+    since: float = 0.0  # start of the current step, as Unix time
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
-        """Tell the story; whatever happens, everything goes away again unless it is to be kept."""
+        """Runs all steps and returns the seconds of each. Without `keep`, removes the lab, also after a failure."""
         if others := [machine.name for machine in self.lab.inventory.all() if machine.name != MACHINE]:
             raise UsageError(
                 "lab-in-use",
-                f"Lab {self.lab.layout.name} has machines ({', '.join(others)}), and a demo takes its lab away.",
-                "Show it in a lab of its own: `aks-flex-lab --lab try demo`.",
+                f"Lab {self.lab.layout.name} has machines ({', '.join(others)}), and the demo removes its lab.",
+                "Run the demo in a separate lab: `aks-flex-lab --lab try demo`.",
             )
         try:
-            self.phase("The cloud comes up", self.cloud)
-            self.phase("An edge machine boots, and gets the agent", self.boot)
-            self.phase("A flex node is described, and one command makes the machine that node", self.join)
-            self.phase("A pod on it answers", self.pod)
-            self.phase("Its labels change; from now on nobody types anything on the machine", self.label)
-            self.phase("It is upgraded: kubelet, containerd and runc", self.upgrade)
-            self.phase("Somebody breaks it by hand, and it repairs itself", self.drift)
+            self.phase("Start the cloud: a Kubernetes control plane, a registry, the provider", self.cloud)
+            self.phase("Boot an edge machine and install the agent", self.boot)
+            self.phase("Create a flex node resource and join the machine with one command", self.join)
+            self.phase("Run a pod on the node and request its page", self.pod)
+            self.phase("Change the node's labels; the daemon applies them", self.label)
+            self.phase("Upgrade kubelet, containerd and runc", self.upgrade)
+            self.phase("Damage the node by hand; the daemon repairs it", self.drift)
             if not keep:
-                self.phase("Its resource is deleted, and the machine is what it was before", self.leave)
+                self.phase("Delete the resource; the machine returns to its original state", self.leave)
         finally:
             if not keep:
-                self.phase("Everything goes away again", self.tear_down)
+                self.phase("Remove the lab", self.tear_down)
         return self.times
 
     def phase(self, title: str, act: Callable[[], None]) -> None:
@@ -76,18 +76,20 @@ class Demo:
         return self.lab.inventory.find(MACHINE)
 
     def agent(self, *arguments: str) -> None:
-        """Run the agent in the machine, before everybody's eyes."""
+        """Runs the agent in the machine and shows the command and its output."""
         line = f"aks-flex-node {' '.join(arguments)}"
         self.progress.message(f"   {MACHINE}# {line}")
         if code := processes.run_attached(
             *self.machine.command_inside("aks-flex-node", *arguments, tty=sys.stderr.isatty())
         ):
             raise LabError(
-                "agent-failed", f"`{line}` ended with exit code {code}.", "Run `make try KEEP=1`, and look around."
+                "agent-failed",
+                f"`{line}` failed in {MACHINE} with exit code {code}.",
+                f"Run `make try KEEP=1`, then `aks-flex-lab --lab try machine shell {MACHINE}`.",
             )
 
     def provider(self, *arguments: str) -> str:
-        """Run `aks-flex-rp` as an operator does."""
+        """Runs `aks-flex-rp` as the administrator, shows the command and its output, and returns the output."""
         self.progress.message(f"   $ aks-flex-rp {' '.join(arguments)}")
         output = self.lab.provider.run_cli(*arguments).out.rstrip()
         self.show(output)
@@ -103,7 +105,7 @@ class Demo:
     def boot(self) -> None:
         with self.lab.exclusive():
             if before := next((one for one in self.lab.inventory.all() if one.name == MACHINE), None):
-                self.progress.message(f"   {MACHINE} of an earlier try goes first")
+                self.progress.message(f"   {MACHINE} of an earlier demo is removed first")
                 self.lab.inventory.remove(before)
                 self.lab.provider.run_cli("node", "delete", "--name", MACHINE, "--yes")
                 self.lab.cluster.run("delete", "node", MACHINE, "--ignore-not-found", "--wait=false")
@@ -130,7 +132,7 @@ class Demo:
         self.wait_for_pod()
 
     def wait_for_pod(self) -> None:
-        """The pod is there, and answers."""
+        """Waits until the pod runs, and checks its page."""
         which = ("deployment", "web", f"--timeout={POD_SECONDS}s")
         self.lab.cluster.run("rollout", "status", *which, timeout=POD_SECONDS + 30)
         self.kubectl("get", "pods", "-o", "wide")
@@ -139,7 +141,9 @@ class Demo:
         self.show(answer)
         if "It works" not in answer:
             raise LabError(
-                "pod-not-responding", f"The pod answered {json.dumps(answer)}.", "Run `make try KEEP=1`, look."
+                "pod-not-responding",
+                f"The pod returned an unexpected page: {json.dumps(answer)}.",
+                "Run `make try KEEP=1`.",
             )
 
     def label(self) -> None:
@@ -150,7 +154,7 @@ class Demo:
     def upgrade(self) -> None:
         newer = ("--kubernetes-version", "1.34.4", "--containerd-version", "2.4.2", "--runc-version", "1.5.2")
         self.provider("node", "update", "--name", MACHINE, *newer)
-        self.wait_for("the node is upgraded, proven and open for pods again", self.is_upgraded)
+        self.wait_for("the node is upgraded, verified and uncordoned", self.is_upgraded)
         self.show_journal("aks-flex-node-job")
         self.kubectl("get", "nodes", "-o", "wide")
         self.wait_for_pod()
@@ -168,9 +172,7 @@ class Demo:
         self.progress.message(f"   {MACHINE}# {DRIFT}")
         self.machine.run("sh", "-c", DRIFT)
         clean = ("aks-flex-node", "verify")
-        self.wait_for(
-            "the machine is as its configuration wants it", lambda: self.machine.run(*clean, check=False).ok
-        )
+        self.wait_for("the machine matches its configuration", lambda: self.machine.run(*clean, check=False).ok)
         self.show_journal("aks-flex-node")
         self.agent("status")
 
@@ -178,34 +180,36 @@ class Demo:
         self.provider("node", "delete", "--name", MACHINE, "--yes")
         gone = ("test", "-e", "/var/lib/aks-flex-node")
         left = lambda: not self.machine.run(*gone, check=False).ok and not self.is_job_running()  # noqa: E731
-        self.wait_for("the agent has seen it twice, and has taken the node apart", left)
+        self.wait_for("the agent confirmed the deletion and unbootstrapped the machine", left)
         self.lab.cluster.run("wait", "--for=delete", f"node/{MACHINE}", "--timeout=30s")
-        self.progress.message("   the provider has taken the node out of the cluster")
+        self.progress.message("   the provider removed the node from the cluster")
         assert self.before  # noqa: S101 - an earlier phase took it
         changed = [one for one in snapshots.diff(self.before, self.machine.snapshot()) if not one.shared]
         if changed:
-            raise LabError("machine-not-restored", f"{MACHINE} is not as it was: {'; '.join(map(str, changed))}.")
-        self.progress.message("   compared file by file with before: nothing differs")
+            raise LabError(
+                "machine-not-restored", f"{MACHINE} differs from its first snapshot: {'; '.join(map(str, changed))}."
+            )
+        self.progress.message("   the machine is identical to its first snapshot")
 
     def node(self) -> dict[str, Any]:
         found: dict[str, Any] = self.lab.cluster.get("node", MACHINE)
         return found
 
     def wait_for(self, what: str, true: Callable[[], bool]) -> None:
-        """Wait for something that happens by itself, and say how long it took."""
+        """Waits for a change that happens automatically, and prints how long it took."""
         start = time.monotonic()
         while not true():
             if time.monotonic() - start > WAIT_SECONDS:
                 raise LabError(
                     "demo-timeout",
-                    f"Not within {WAIT_SECONDS} s: {what}.",
-                    "Run `make try KEEP=1`, and look at `journalctl -u aks-flex-node` in the machine.",
+                    f"Timed out after {WAIT_SECONDS} s. Expected: {what}.",
+                    "Run `make try KEEP=1`, then `journalctl -u aks-flex-node` in the machine.",
                 )
             time.sleep(0.1)
         self.progress.message(f"   {what} ({time.monotonic() - start:.1f} s)")
 
     def show_journal(self, unit: str) -> None:
-        """What the machine did by itself since the phase began."""
+        """Shows the journal of a unit since the start of the current step."""
         command = ("journalctl", "-u", unit, "--output=cat", "--no-pager", f"--since=@{self.since:.0f}")
         lines = [line for line in self.machine.run(*command).out.splitlines() if not SYSTEMD_MESSAGES.match(line)]
         self.progress.message(f"   {MACHINE}# journalctl -u {unit}")
@@ -213,12 +217,12 @@ class Demo:
 
     def tear_down(self) -> None:
         if left := self.lab.down():
-            raise LabError("lab-cleanup-incomplete", f"These stay: {'; '.join(left)}.")
-        self.progress.message("   no process, mount, namespace, link or control group of it is left")
+            raise LabError("lab-cleanup-incomplete", f"These resources of the lab still exist: {'; '.join(left)}.")
+        self.progress.message("   no process, mount, namespace, link or cgroup of the lab remains")
 
 
 def deployment(machine: str) -> dict[str, Any]:
-    """A web server that is to run on a machine, whatever happens to one pod of it."""
+    """Returns a deployment that runs one web server pod on a machine."""
     spec = {**web_pod(machine)["spec"], "terminationGracePeriodSeconds": 1}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
     deployment_spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}

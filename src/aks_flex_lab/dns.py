@@ -1,7 +1,7 @@
-"""The lab's DNS: machines and services by name, and the publishers' own names with the lab's mirror behind them.
+"""Configures the lab's DNS: names of machines and services, and the publishers' names, which lead to the mirror.
 
-dnsmasq watches a directory of host files, so a new machine is known the moment its file is there. Any name that the
-lab does not know does not exist, at once: nothing inside waits for an answer from a world it cannot reach.
+dnsmasq watches a directory of host files, so a new machine resolves as soon as its file exists. For any other name,
+dnsmasq returns NXDOMAIN immediately, so that no program in the lab waits for a server that it cannot reach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.layout import LabLayout
 
-# Who publishes what a node is made of, and where images come from.
+# Host names of the publishers of node artifacts and of the image registries.
 ARTIFACT_HOSTS = (
     *("dl.k8s.io", "cdn.dl.k8s.io", "github.com", "acs-mirror.azureedge.net", "packages.aks.azure.com"),
     "packages.microsoft.com",
@@ -63,7 +63,7 @@ def dnsmasq_command(layout: LabLayout) -> list[str]:
 
 
 def add_host(layout: LabLayout, name: str, site: str, address: str) -> None:
-    """A machine by its short name, its site's and its full one."""
+    """Adds a machine with its short name, its name in the site and its name in the domain."""
     names = f"{name} {name}.{site}.{network.DOMAIN} {name}.{network.DOMAIN}"
     write_atomically(hosts_directory(layout) / name, f"{address} {names}\n")
     _reload(layout)
@@ -75,7 +75,7 @@ def remove_host(layout: LabLayout, name: str) -> None:
 
 
 def _reload(layout: LabLayout) -> None:
-    """dnsmasq sees new files by itself, but a removed one only when it is told to read all of them again."""
+    """Makes dnsmasq read all host files again. It detects new files automatically, but not removed ones."""
     record = layout.components / "dns" / "process.json"
     if record.exists():
         ProcessHandle(**json.loads(record.read_text())["process"]).kill(signal.SIGHUP)

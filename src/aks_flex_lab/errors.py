@@ -1,6 +1,6 @@
 """The lab's errors, with exit codes, and hints for misspelled names.
 
-    LabError                the lab cannot do what was asked                            exit 1
+    LabError                the lab cannot complete the command                         exit 1
     ├── UsageError          the command line is wrong; nothing was tried                exit 2
     ├── HostError           the host lacks a permission, a program or a kernel feature  exit 3
     ├── ToolError           a tool could not be downloaded, built or verified           exit 4
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class LabError(FlexError):
     @classmethod
     def from_document(cls, document: Mapping[str, str]) -> Self:
-        """An error that another part of the lab raised, and passed on as data."""
+        """Returns the error that another program of the lab reported as a document."""
         return cls(document["name"], document["message"], document["hint"])
 
 
@@ -46,8 +46,8 @@ class ComponentError(LabError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The nearest known word, else all of them."""
+    """Returns a hint with the most similar known name, or with all known names."""
     names = list(known)
     if near := difflib.get_close_matches(word, names, 1):
         return f"Did you mean {near[0]}?"
-    return f"There are: {', '.join(names)}." if names else "There is none yet."
+    return f"The known names are: {', '.join(names)}." if names else "None exists yet."

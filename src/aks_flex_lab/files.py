@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-TAIL_BYTES = 1 << 16  # as much of a log's end as anybody wants to see
+TAIL_BYTES = 1 << 16  # the end of a log, long enough for the last lines
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """Write beside the target, sync, and rename. The file has its final mode from the moment it exists."""
+    """Writes a temporary file with the final mode, syncs it, and renames it to the target."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     atomic_file.write(path, data, mode)
 
 
 def last_lines(path: Path, count: int) -> list[str]:
-    """The last lines of a log that say anything; none when there is no log."""
+    """Returns the last non-empty lines of a log; none when the log does not exist."""
     if not path.exists():
         return []
     with path.open("rb") as file:
@@ -35,12 +35,12 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def last_line(path: Path) -> str:
-    return (last_lines(path, 1) or ["it said nothing"])[0]
+    return (last_lines(path, 1) or ["no output"])[0]
 
 
 @contextlib.contextmanager
 def file_lock(path: Path, caller: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock file, and take it away again: nobody else does `who` meanwhile."""
+    """Holds an exclusive lock file for the block, then removes it; `caller` names the locked object in the error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,9 +49,9 @@ def file_lock(path: Path, caller: str, *, wait: bool = False) -> Iterator[None]:
         except BlockingIOError as error:
             os.close(handle)
             raise LabError(
-                "lab-busy", f"Another command is changing {caller} right now.", "Wait for it to end, then try again."
+                "lab-busy", f"Another command is changing {caller} right now.", "Wait until it ends, then retry."
             ) from error
-        # The one before us removed the file it held; a lock on a removed file holds nothing.
+        # The previous holder may have removed the file; a lock on a removed file excludes no other process.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(handle).st_ino == path.stat().st_ino:
                 break

@@ -15,7 +15,7 @@ from aks_flex_lab.machines.base_system import free_bytes
 if TYPE_CHECKING:
     from aks_flex_lab.layout import LabLayout
 
-# Each program with the Debian and Ubuntu package that brings it.
+# Each program with the Debian and Ubuntu package that contains it.
 REQUIRED_PROGRAMS = {
     "ip": "iproute2",
     "iptables": "iptables",
@@ -42,19 +42,19 @@ def require_root() -> None:
     if os.geteuid() != 0:
         raise HostError(
             "root-required",
-            "The lab makes namespaces and boots machines, which only root may do.",
-            "Run it again with sudo.",
+            "This command must run as root, because the lab creates namespaces and boots machines.",
+            "Run the command with sudo.",
         )
 
 
 def require_host(layout: LabLayout) -> None:
-    """All that `up` needs before it changes anything."""
+    """Checks the requirements of `up`, before it changes the host."""
     require_root()
     missing = sorted({package for program, package in REQUIRED_PROGRAMS.items() if not shutil.which(program)})
     if missing:
         raise HostError(
             "program-not-found",
-            f"This machine lacks: {', '.join(missing)}.",
+            f"These packages are not installed on this machine: {', '.join(missing)}.",
             f"Run `apt-get install --no-install-recommends {' '.join(missing)}`, or `make setup`.",
         )
     hierarchies()
@@ -62,17 +62,17 @@ def require_host(layout: LabLayout) -> None:
     if free < LAB_DISK_BYTES:
         raise HostError(
             "disk-full",
-            f"Only {free >> 20} MB are free below {layout.labs_directory}; a lab needs {LAB_DISK_BYTES >> 20} MB.",
-            "Make room, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
+            f"Only {free >> 20} MB are free in {layout.labs_directory}; a lab needs {LAB_DISK_BYTES >> 20} MB.",
+            "Free disk space, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
         )
 
 
 def require_kernel() -> None:
-    """Load the modules that are missing; to be called once the machine's state is written down."""
+    """Loads the missing kernel modules. Call it after the state of the host is recorded."""
     load_modules(KERNEL_MODULES)
     if "\toverlay\n" not in Path("/proc/filesystems").read_text():
         raise HostError(
             "kernel-feature-missing",
-            "This kernel has no overlay file system, on which every machine's /usr stands.",
-            "Load it with `modprobe overlay`, or use a distribution's kernel.",
+            "This kernel does not support the overlay file system, which every machine's /usr needs.",
+            "Run `modprobe overlay`, or use a kernel of a distribution.",
         )

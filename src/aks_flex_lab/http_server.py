@@ -9,11 +9,11 @@ import uvicorn
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHUTDOWN_SECONDS = 1  # for answers that are under way; held polls end with the server
+SHUTDOWN_SECONDS = 1  # for requests in progress; long polls end with the server
 
 
 def serve(app: Any, listen: tuple[str, int], certificate: Path | None = None, key: Path | None = None) -> None:
-    """Until a signal ends it."""
+    """Serves the application until a signal stops it."""
     tls: dict[str, Any] = {"ssl_certfile": str(certificate), "ssl_keyfile": str(key)} if certificate else {}
     uvicorn.run(
         app,

@@ -1,7 +1,7 @@
-"""One lab as a whole: bring up, status, tear down.
+"""Starts one lab, reports its state and removes it.
 
-There is no lab process. Every command observes what exists and does what is missing, so `up` repairs a lab that lost
-a component, and `down` removes one that was killed half-way.
+A lab has no central process: every command observes the state and does what is missing. `up` therefore repairs a
+lab that lost a component, and `down` removes a lab whose `up` was killed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Lab:
 
     @property
     def azcmagent_repository(self) -> AzcmagentRepository:
-        """Where machines get azcmagent from, and the key that vouches for it."""
+        """The APT repository of azcmagent and its signing key."""
         return AzcmagentRepository(artifact_tree(self.toolbox))
 
     @property
@@ -121,13 +121,13 @@ class Lab:
     def cluster(self) -> LabCluster:
         if not self.admin_kubeconfig.exists():
             raise ComponentError(
-                "lab-not-running", f"Lab {self.layout.name} is not up.", f"Run `{self.command} up` first."
+                "lab-not-running", f"Lab {self.layout.name} is not running.", f"Run `{self.command} up`."
             )
         return LabCluster(self.toolbox.path("kubernetes", "kubectl"), self.admin_kubeconfig)
 
     @property
     def command(self) -> str:
-        """What a person types to reach this very lab."""
+        """The command line that selects this lab."""
         return self.layout.command
 
     @property
@@ -140,7 +140,7 @@ class Lab:
             yield
 
     def up(self, progress: ProgressReporter, api_port: int | None = None) -> None:
-        """Bring up what is not up yet. A new lab that this machine cannot carry leaves nothing half-made behind."""
+        """Starts everything that is not running. A new lab is removed if it cannot be created on this host."""
         require_host(self.layout)
         port = gateway.choose_port(self.layout, api_port, alive=self.supervisor.process("gateway") is not None)
         self.toolbox.install(progress=progress)
@@ -151,7 +151,7 @@ class Lab:
             try:
                 self._bring_up(progress, tree, port)
             except ComponentError:
-                raise  # its log is worth reading; `up` goes on from here, and `down` takes it away
+                raise  # Keep the logs for diagnosis. `up` continues from here, and `down` removes the lab.
             except BaseException:
                 if new:
                     self._tear_down()
@@ -168,7 +168,7 @@ class Lab:
             self._write_kubeconfig(port)
         with progress.step("etcd, registry, mirror, DNS, fault proxy"):
             self._run(plane.etcd(), *self._cloud_components(tree))
-        with progress.step("Azure"):  # before the API server, which believes its tokens
+        with progress.step("Azure"):  # before the API server, which accepts its tokens
             self.provider.register_identity(self.azure.directory, self.azure.assignments)
             self._register_cluster()
             self._run(self.azure.component(PROVIDER_URL, self.provider.authority, resolv_conf(self.layout)))
@@ -191,7 +191,7 @@ class Lab:
                     machine.start()
 
     def down(self) -> list[str]:
-        """Take everything away, by its own id, whatever state it is in. Returns what could not be taken away."""
+        """Removes everything of the lab, in any state, by ID. Returns the resources that could not be removed."""
         require_root()
         with self.exclusive():
             self._tear_down()
@@ -208,11 +208,11 @@ class Lab:
         self._restore_host_state()
 
     def leftovers(self) -> list[str]:
-        """What of this lab can still be seen on the machine."""
+        """Lists the resources of this lab that exist on the host."""
         groups = LabCgroups(self.layout.name)
         return [
             *(f"process {pid}" for pid in sorted(groups.pids())),
-            *(f"control group {top}" for top in groups.roots()),
+            *(f"cgroup {top}" for top in groups.roots()),
             *(f"network namespace {namespace.name}" for namespace in namespaces_with_prefix(self.layout.prefix)),
             *(f"mount {point}" for point in mounts.mounts_below(self.layout.home)),
             *(
@@ -223,10 +223,10 @@ class Lab:
         ]
 
     def watch(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
-        """The events of a watch on the cluster's API, as they come; ends by itself.
+        """Yields the events of a watch on the cluster's API until the watch ends.
 
-        It starts from what the API server's cache holds (version 0): with Debian's etcd, which cannot be asked how
-        far it is, a watch from "now" waits for a write to the same kind of object, and then gives up.
+        The watch starts from the API server's cache (resource version 0). Debian's etcd does not report its
+        progress, so a watch from "now" waits for the next write to the same kind of object, and then fails.
         """
         admin = self.control_plane.admin()
         trust = client_tls_context(self.authority.certificate)
@@ -241,21 +241,21 @@ class Lab:
                     raise ComponentError(
                         "watch-failed",
                         f"The API server ended a watch: {event.get('object', event)}.",
-                        "Try again; if it stays, look at `aks-flex-lab logs kube-apiserver`.",
+                        "Retry. If the error persists, run `aks-flex-lab logs kube-apiserver`.",
                     )
                 yield event
 
-    def _run(self, *parts: LabComponent) -> None:
-        self._start(*parts)
-        self._wait(*parts)
+    def _run(self, *components: LabComponent) -> None:
+        self._start(*components)
+        self._wait(*components)
 
-    def _start(self, *parts: LabComponent) -> None:
-        for part in parts:
-            self.supervisor.start(part)
+    def _start(self, *components: LabComponent) -> None:
+        for component in components:
+            self.supervisor.start(component)
 
-    def _wait(self, *parts: LabComponent) -> None:
-        for part in parts:
-            self.supervisor.wait(part)
+    def _wait(self, *components: LabComponent) -> None:
+        for component in components:
+            self.supervisor.wait(component)
 
     def _provider_gateway(self) -> LabComponent:
         alive = self.supervisor.process(PROVIDER_GATEWAY) is not None
@@ -264,7 +264,7 @@ class Lab:
         return gateway.gateway_component(self.network.cloud, port, PROVIDER_GATEWAY, network.PROVIDER)
 
     def _register_cluster(self) -> None:
-        """With the lab's ARM, as AKS would have it."""
+        """Registers the cluster with the lab's ARM, as AKS does."""
         credential = self.azure.state / "admin.kubeconfig"
         text = kubeconfig_text(CLOUD_API_URL, self.authority, self.control_plane.admin())
         write_atomically(credential, text, 0o600)
@@ -307,13 +307,15 @@ class Lab:
 
     def _record_host_state(self) -> None:
         with file_lock(HOST_LOCK, "this machine", wait=True):
-            self.layout.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys and disks are nobody else's
+            self.layout.home.mkdir(
+                mode=0o700, parents=True, exist_ok=True
+            )  # keys and disks are readable by root only
             host_state.record_sysctls(self._sysctl_record)
             host_state.record_host(self._host_record)
             host_state.raise_limits()
 
     def _restore_host_state(self) -> None:
-        """The last lab to go puts the machine back as the first one found it."""
+        """Restores the state of the host when the last lab is removed."""
         with file_lock(HOST_LOCK, "this machine", wait=True):
             homes = self.layout.labs_directory
             if homes.exists() and any(path.is_dir() and LAB_NAME.fullmatch(path.name) for path in homes.iterdir()):
@@ -321,5 +323,5 @@ class Lab:
             host_state.restore_sysctls(self._sysctl_record)
             host_state.restore_host(self._host_record)
             for directory in (homes, *NSPAWN_DIRECTORY.glob("*"), NSPAWN_DIRECTORY):
-                with contextlib.suppress(OSError):  # something else is in there, and stays
+                with contextlib.suppress(OSError):  # The directory contains other files, which are kept.
                     directory.rmdir()

@@ -42,27 +42,27 @@ class LabLayout:
 
     @property
     def lock(self) -> Path:
-        """Beside the labs and not inside one, because `down` removes the lab while it holds it."""
+        """The lock file of the lab, outside the lab's directory, which `down` removes while it holds the lock."""
         return Path("/run") / f"aks-flex-lab.{self.name}.lock"
 
     @property
     def command(self) -> str:
-        """What a person types to reach this very lab."""
+        """The command line that selects this lab."""
         return "aks-flex-lab" if self.name == "default" else f"aks-flex-lab --lab {self.name}"
 
     @property
     def prefix(self) -> str:
-        """What the names of this lab's kernel objects start with."""
-        return f"fl.{self.name}."  # no name has a dot in it, so no lab is taken for another
+        """The prefix of the names of this lab's kernel objects."""
+        return f"fl.{self.name}."  # Names of labs contain no dot, so no prefix matches another lab.
 
 
 def lab_layout(name: str = "default", environ: dict[str, str] | None = None) -> LabLayout:
-    """Read the environment once, here."""
+    """Returns the paths of a lab from its name and the environment, which is read only here."""
     env = dict(os.environ) if environ is None else environ
     if not LAB_NAME.fullmatch(name):
         raise UsageError(
             "lab-name-invalid",
-            f"--lab {name!r} is not a usable name.",
+            f"--lab {name!r} is not a valid name of a lab.",
             "Use 1 to 12 lower-case letters, digits and dashes, for example `--lab mine`.",
         )
     home = env.get("AKS_FLEX_LAB_HOME") or "/var/lib/aks-flex-lab"
@@ -70,5 +70,5 @@ def lab_layout(name: str = "default", environ: dict[str, str] | None = None) -> 
     if not cache:
         base = env.get("XDG_CACHE_HOME") or str(Path(env.get("HOME") or "/root") / ".cache")
         cache = str(Path(base) / "aks-flex-lab")
-    # Resolved, because what is mounted below is known to the kernel by its real path.
+    # Resolved, because the kernel lists mounts by their real path.
     return LabLayout(name, Path(home).resolve(), Path(cache).resolve())

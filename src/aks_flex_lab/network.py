@@ -1,12 +1,11 @@
-"""The lab's network: a cloud, a wide area, and edge sites, each a namespace of its own.
+"""Creates the lab's network: the cloud, a wide area network and edge sites, each in its own network namespace.
 
     private ── cloud ── wan ── site ── machine
                             └─ site ── machine, machine
 
-All addresses are of the range set aside for benchmarks (198.18.0.0/15). Nothing connects the wide area with the
-machine we run on, so no packet can leave; and since every lab has its own, two labs use the same addresses in peace.
-The cloud answers on the cluster's service addresses too, so that a pod reaches the API server and DNS as it does on
-AKS without any kube-proxy in between.
+All addresses are from the range for benchmarks (198.18.0.0/15). No link connects the wide area network with the host,
+so no packet can leave the lab, and several labs can use the same addresses. The cloud also has the service addresses
+of the cluster, so that a pod reaches the API server and DNS without kube-proxy.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ MIRROR = f"{CLOUD}.30"
 AZURE = f"{CLOUD}.40"
 PROVIDER = f"{CLOUD}.50"
 VPN = f"{CLOUD}.60"
-PRIVATE = "198.18.2.0/24"  # the cluster's own network: nothing but the VPN leads to it
+PRIVATE = "198.18.2.0/24"  # the cluster's private network, reachable only over the VPN
 PRIVATE_NODES = "198.18.2.0/25"
 PRIVATE_DNS = "198.18.2.2"
 PRIVATE_API = "198.18.2.10"
@@ -47,7 +46,7 @@ API_SERVICE = "198.19.128.1"
 DNS_SERVICE = "198.19.128.10"
 API_NAME = f"api.{DOMAIN}"
 API_URL = f"https://{API_NAME}:443"
-PRIVATE_API_NAME = f"private-api.{DOMAIN}"  # known to the private network's name server alone
+PRIVATE_API_NAME = f"private-api.{DOMAIN}"  # resolved only by the DNS server of the private network
 PRIVATE_API_URL = f"https://{PRIVATE_API_NAME}:443"
 VPN_NAME = f"gateway.vpn.{DOMAIN}"
 LOGIN_NAME = f"login.{DOMAIN}"
@@ -56,11 +55,11 @@ PROVIDER_NAME = f"provider.{DOMAIN}"
 MANAGEMENT_NAME = f"management.{DOMAIN}"
 MANAGEMENT_URL = f"https://{MANAGEMENT_NAME}"
 
-FIRST_SITE = 10  # a site's number is the third byte of its addresses
+FIRST_SITE = 10  # the number of a site is the third byte of its addresses
 LAST_SITE = 250
 FIRST_MACHINE = 10
 LAST_MACHINE = 250
-ROUTER_MAC = "02:00:c6:12:00:01"  # the network card of every router: no two of them are on one wire
+ROUTER_MAC = "02:00:c6:12:00:01"  # MAC address of every router; no link connects two of them
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class EdgeSite:
         return f"198.18.{self.number}.{number}"
 
     def hardware(self, number: int) -> str:
-        """A machine's network card stays the same over its boots."""
+        """The MAC address of a machine, the same at every boot."""
         return f"02:00:c6:12:{self.number:02x}:{number:02x}"
 
 
@@ -109,7 +108,7 @@ class LabNetwork:
         return NetworkNamespace(f"{self.layout.prefix}machine-{name}")
 
     def up(self) -> None:
-        """The cloud and the wide area, joined; whatever of it a killed command left out is done now."""
+        """Creates and connects the cloud and the wide area network; completes them after an interrupted command."""
         self.cloud.make()
         _make_router(self.wan, f"{WAN}.1")
         _link(self.wan, "cloud", self.cloud, "eth0")
@@ -122,7 +121,7 @@ class LabNetwork:
         service = [f"addr replace {address}/32 dev eth0" for address in (API_SERVICE, DNS_SERVICE)]
         self.cloud.ip(*own, *service, "link set eth0 up", f"route replace default via {CLOUD}.1")
         self._private_up()
-        # What kube-proxy would do on a node: the API server answers at its service address; and at its private one.
+        # As kube-proxy on a node: redirects the service address and the private address to the API server.
         for address in (API_SERVICE, PRIVATE_API):
             match = ("-d", address, "-p", "tcp", "--dport", "443")
             self.cloud.add_iptables_rule("nat", "PREROUTING", *match, "-j", "DNAT", "--to-destination", f"{API}:443")
@@ -130,7 +129,7 @@ class LabNetwork:
             self._site_up(site)
 
     def _private_up(self) -> None:
-        """Addresses in the cloud to which the wide area has no route."""
+        """Creates the private network: addresses in the cloud to which the wide area network has no route."""
         if not self.cloud.has_link(PRIVATE_LINK):
             self.cloud.ip(f"link add {PRIVATE_LINK} type bridge")
         own = [f"addr replace {address}/24 dev {PRIVATE_LINK}" for address in (PRIVATE_DNS, PRIVATE_API)]
@@ -140,7 +139,7 @@ class LabNetwork:
         return [EdgeSite(**json.loads(path.read_text())) for path in sorted(self.layout.sites.glob("*.json"))]
 
     def site(self, name: str) -> EdgeSite:
-        """The site of that name, made when it is new."""
+        """Returns the site of this name; creates it if it does not exist."""
         record = self.layout.sites / f"{name}.json"
         if record.exists():
             site = EdgeSite(**json.loads(record.read_text()))
@@ -164,7 +163,7 @@ class LabNetwork:
         self.wan.ip(f"route replace {site.subnet} via {site.uplink}")
 
     def connect_machine(self, name: str, site: EdgeSite, number: int) -> NetworkNamespace:
-        """A fresh network for a machine, as after a boot: nothing of an earlier one is left in it."""
+        """Creates an empty network namespace for a machine that boots, and connects it to its site."""
         outside, inside = self.site_namespace(site), self.machine_namespace(name)
         port = f"port{number}"
         outside.remove_link(port)
@@ -190,18 +189,18 @@ class LabNetwork:
 
 
 def _make_router(namespace: NetworkNamespace, address: str) -> None:
-    """A namespace with a bridge that forwards."""
+    """Creates a namespace with a bridge and IP forwarding."""
     namespace.make()
     if not namespace.has_link("br0"):
-        # Without one of its own, a bridge has the address of some port, and another when that machine boots: the
-        # machines beside it then speak to nobody for most of a minute.
+        # Without a fixed MAC address, a bridge uses that of a port, which changes when that machine boots. The other
+        # machines of the site then lose their connections for most of a minute.
         namespace.ip(f"link add br0 address {ROUTER_MAC} type bridge")
     namespace.ip(f"addr replace {address}/24 dev br0", "link set br0 up")
     run(*namespace.command("sysctl", "-qw", "net.ipv4.ip_forward=1"))
 
 
 def _link(one: NetworkNamespace, one_end: str, other: NetworkNamespace, other_end: str) -> None:
-    """A link between two namespaces; one that lost its other end is made anew."""
+    """Creates a veth link between two namespaces; replaces a link whose other end is missing."""
     if one.has_link(one_end) and other.has_link(other_end):
         return
     one.remove_link(one_end)
@@ -213,9 +212,7 @@ def _free_number(taken: set[int], first: int, last: int, what: str) -> int:
     for number in range(first, last + 1):
         if number not in taken:
             return number
-    raise LabError(
-        "lab-addresses-exhausted", f"This lab has no room for more {what}: {last - first + 1} is the most."
-    )
+    raise LabError("lab-addresses-exhausted", f"This lab cannot have more {what}: the limit is {last - first + 1}.")
 
 
 def free_machine_number(taken: set[int]) -> int:
@@ -223,7 +220,7 @@ def free_machine_number(taken: set[int]) -> int:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of an option; argparse reports what is not ADDR:PORT."""
+    """Parses ADDR:PORT of an option; argparse reports the error."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not ADDR:PORT")

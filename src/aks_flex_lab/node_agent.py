@@ -43,7 +43,7 @@ main()
 
 
 def install(machine: EdgeMachine) -> None:
-    """Put the agent of this checkout into a running machine."""
+    """Installs the agent of this checkout in a running machine."""
     root = Path(f"/proc/{machine.init_pid()}/root")
     made, target = agent_tree(machine), root / INSTALL_DIRECTORY
     shutil.rmtree(target, ignore_errors=True)
@@ -54,13 +54,13 @@ def install(machine: EdgeMachine) -> None:
 
 
 def agent_tree(machine: EdgeMachine) -> Path:
-    """The agent with all that it needs, compiled for the machine's Python."""
-    shelf = machine.layout.cache / "agents"
+    """Returns the directory of the agent and its dependencies, compiled for the machine's Python."""
+    trees = machine.layout.cache / "agents"
     key = f"{machine.record.system.value}-{_key()}"
-    with file_lock(shelf / ".lock", "the agent's tree", wait=True):
-        if not (shelf / key).exists():
-            _build_tree(machine, shelf / key)
-    return shelf / key
+    with file_lock(trees / ".lock", "the agent's tree", wait=True):
+        if not (trees / key).exists():
+            _build_tree(machine, trees / key)
+    return trees / key
 
 
 def _key() -> str:
@@ -82,14 +82,14 @@ def _requirements() -> Path:
     if not REQUIREMENTS.exists():
         raise HostError(
             "checkout-required",
-            "The agent can be brought into machines from a checkout alone.",
+            "The agent can be installed in machines only from a checkout.",
             "Clone the repository, run `make setup`, and use its .venv/bin/aks-flex-lab.",
         )
     return REQUIREMENTS
 
 
 def _build_tree(machine: EdgeMachine, target: Path) -> None:
-    """Fetch the pinned packages, add our own, and let the machine's own Python compile them all."""
+    """Downloads the pinned packages, adds those of this checkout, and compiles all with the machine's Python."""
     python = PYTHONS[machine.record.system]
     parcel = target.parent / f".{target.name}.partial"
     shutil.rmtree(parcel, ignore_errors=True)
@@ -131,7 +131,7 @@ def _compile(machine: EdgeMachine, parcel: Path) -> None:
 
 
 def _copy_tree(tree: Path, path: Path) -> None:
-    """Three thousand files: `cp` takes a third of the time that Python would."""
+    """Copies the tree with `cp`, which is three times as fast as Python for these 3,000 files."""
     run("cp", "--archive", "--no-target-directory", tree, path, timeout=120)
 
 
@@ -141,7 +141,7 @@ CONFIG_PATH = "/etc/aks-flex-node/config.json"
 def configuration(
     lab: Lab, versions: NodeVersions | None = None, changes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A configuration with a fresh token; `changes` go over its sections, setting by setting."""
+    """Returns a configuration with a new bootstrap token; `changes` are merged into its sections."""
     versions = versions or NodeVersions()
     document: dict[str, Any] = {
         "azure": {"bootstrapToken": {"token": lab.cluster.bootstrap_token()}},
@@ -162,7 +162,7 @@ def configuration(
 
 
 def merge(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """One document over another, level by level."""
+    """Merges a document recursively into another one."""
     result = dict(document)
     for key, value in changes.items():
         below = result.get(key)
@@ -171,6 +171,6 @@ def merge(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def write_configuration(machine: EdgeMachine, document: Mapping[str, Any], path: str = CONFIG_PATH) -> None:
-    """Write a configuration into a machine, for root alone."""
+    """Writes a configuration into a machine, readable by root only."""
     script = 'umask 077; mkdir -p "$(dirname "$1")"; cat >"$1"'
     machine.run("sh", "-c", script, "sh", path, input=json.dumps(document, indent=1))

@@ -57,7 +57,7 @@ class CertificateAuthority:
 
     @cached_property
     def subject_hash(self) -> str:
-        """By which OpenSSL finds a certificate in a directory."""
+        """The hash by which OpenSSL finds the certificate in a directory."""
         return run("openssl", "x509", "-noout", "-hash", "-in", self.certificate).out.strip()
 
     def ensure(self) -> None:
@@ -73,7 +73,7 @@ class CertificateAuthority:
     def issue(
         self, file: str, common_name: str, organization: str = "", names: Sequence[str] = ()
     ) -> CertificatePair:
-        """A certificate for a server (`names`) or a person or program (`organization`); made once."""
+        """Issues a certificate for a server (`names`) or a client (`organization`), unless it exists."""
         pair = CertificatePair(self.directory / f"{file}.crt", self.directory / f"{file}.key")
         if pair.exists:
             return pair
@@ -95,17 +95,17 @@ class CertificateAuthority:
         return pair
 
     def service_account_key(self) -> Path:
-        """The key that service account tokens are signed with."""
+        """The key that signs service account tokens."""
         path = self.directory / "service-accounts.key"
         if not path.exists():
-            # The API server takes this older form, and not PKCS#8, for a key of which it needs both halves.
+            # PKCS#1: the API server does not accept PKCS#8 for a key whose private and public halves it both reads.
             form = serialization.PrivateFormat.TraditionalOpenSSL
             write_atomically(path, _pem(ec.generate_private_key(ec.SECP256R1()), form), 0o600)
         return path
 
 
 def kubeconfig_text(server: str, authority: CertificateAuthority, client: CertificatePair) -> str:
-    """A kubeconfig that needs no other file. JSON is YAML, so no library is needed to write it."""
+    """Returns a kubeconfig with embedded certificates. JSON is YAML, so no YAML library is needed."""
     return json.dumps(
         {
             "apiVersion": "v1",

@@ -1,7 +1,7 @@
 """The one module of the lab that starts processes.
 
-`run` waits for a command and returns what it said; `spawn` starts something that outlives this program. A process
-that the lab left running is known by its id *and* its start time, so that a reused id is never taken for it.
+`run` waits for a command and returns its output; `spawn` starts a process that outlives this program. Such a process
+is identified by its process ID *and* its start time, so that a reused ID is never mistaken for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CommandResult:
 
     @property
     def last_line(self) -> str:
-        """The last line the command said, for an error message."""
+        """The last line of output, for an error message."""
         lines = [line for line in (self.err + "\n" + self.out).splitlines() if line.strip()]
         return lines[-1].strip() if lines else f"exit code {self.code}"
 
@@ -50,7 +50,7 @@ def run(
     cwd: Path | None = None,
     timeout: float | None = 120,
 ) -> CommandResult:
-    """Run a command to its end. `env` is added to this program's own environment."""
+    """Runs a command and waits for it. `env` is added to the environment of this program."""
     command = tuple(str(word) for word in argv)
     try:
         done = subprocess.run(
@@ -67,26 +67,26 @@ def run(
         )
     except FileNotFoundError as error:
         raise LabError(
-            "program-not-found", f"{command[0]} is not installed.", "Run `make setup`, then try again."
+            "program-not-found", f"{command[0]} is not installed.", "Run `make setup`, then retry."
         ) from error
     except subprocess.TimeoutExpired as error:
         raise LabError(
             "program-timeout",
-            f"`{' '.join(command)}` did not end within {timeout:.0f} s and was stopped.",
-            "Is the machine very busy? Try again, or run that command yourself.",
+            f"`{' '.join(command)}` did not exit within {timeout:.0f} s and was stopped.",
+            "Check the load of this machine and retry, or run the command of the message.",
         ) from error
     result = CommandResult(command, done.returncode, done.stdout, done.stderr)
     if check and not result.ok:
         raise LabError(
             "command-failed",
             f"`{' '.join(command)}` failed: {result.last_line}.",
-            "Run that command yourself to see all it says.",
+            "Run this command to see its complete output.",
         )
     return result
 
 
 def run_logged(*argv: str | Path, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> int:
-    """Run a long command with its output in a log file, and return its exit code."""
+    """Runs a command with its output in a log file, and returns its exit code."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         return subprocess.run(
@@ -101,28 +101,28 @@ def run_logged(*argv: str | Path, log: Path, env: Mapping[str, str] | None = Non
 
 
 def run_attached(*argv: str | Path) -> int:
-    """Run a command on this program's own terminal and return its exit code."""
+    """Runs a command on the terminal of this program, and returns its exit code."""
     code = subprocess.run([str(word) for word in argv], check=False).returncode
     return code if code >= 0 else 128 - code
 
 
 def parent_death_wrapper() -> list[str]:
-    """The words before a command that end it when this program is killed, so that it does not go on alone."""
+    """Returns the command prefix that stops the command when this program is killed."""
     return ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
 
 
 def exec_program(*argv: str | Path, env: Mapping[str, str] | None = None) -> None:
-    """Become another program. `env` is added to this program's own environment."""
+    """Replaces this process with a program. `env` is added to the environment of this program."""
     command = [str(word) for word in argv]
     os.execvpe(command[0], command, {**os.environ, **(env or {})})  # noqa: S606
 
 
 @dataclass(frozen=True)
 class ProcessHandle:
-    """A process that may have been started by an earlier run of this program."""
+    """A process, possibly started by an earlier run of this program."""
 
     pid: int
-    started: int  # in clock ticks since boot, as the kernel tells it
+    started: int  # in clock ticks since boot, from /proc
 
     @classmethod
     def of(cls, pid: int) -> ProcessHandle:
@@ -134,7 +134,7 @@ class ProcessHandle:
 
     @property
     def since(self) -> float:
-        """When it started, as unix time."""
+        """The start time, as Unix time."""
         with Path("/proc/uptime").open() as uptime:
             boot = time.time() - float(uptime.read().split()[0])
         return boot + self.started / CLOCK_TICKS
@@ -147,7 +147,7 @@ class ProcessHandle:
                 return
 
     def wait(self, seconds: float) -> bool:
-        """Whether it ended within that time."""
+        """Waits for the end of the process; returns whether it exited within the time."""
         end = time.monotonic() + seconds
         while self.alive:
             reap(self.pid)
@@ -169,9 +169,9 @@ def spawn(
     log: Path | IO[bytes],
     env: Mapping[str, str] | None = None,
 ) -> ProcessHandle:
-    """Start a program in a session of its own, its output in a log, and leave it running.
+    """Starts a program in a new session, with its output in a log, and does not wait for it.
 
-    Of our environment it gets the least: neither a proxy nor a secret of the caller's is its business.
+    It gets a minimal environment, without the proxy settings and secrets of the caller.
     """
     out = log.open("ab") if isinstance(log, Path) else log
     with out:
@@ -181,15 +181,15 @@ def spawn(
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**{key: os.environ[key] for key in INHERITED_ENVIRONMENT if key in os.environ}, **(env or {})},
-            cwd="/",  # nobody's directory is kept busy, and Python finds no module there
+            cwd="/",  # The process blocks no unmount, and Python finds no module there.
             start_new_session=True,
         )
-    child.returncode = 0  # it is not ours to wait for: this program ends before it does
+    child.returncode = 0  # This program exits earlier and does not wait for it.
     return ProcessHandle.of(child.pid)
 
 
 def reap(pid: int) -> None:
-    """Take the exit code of a child of this very program, so that it does not linger as a zombie."""
+    """Reaps a child of this program, so that it does not remain as a zombie."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -197,7 +197,7 @@ def reap(pid: int) -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started; None when there is no such process, or only its zombie."""
+    """Returns the start time of a process in clock ticks, or None for a zombie or a process that does not exist."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -207,7 +207,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def resident_bytes(pids: Sequence[int]) -> int:
-    """The memory that is in use by these processes together."""
+    """Returns the total resident memory of these processes."""
     total = 0
     for pid in pids:
         try:

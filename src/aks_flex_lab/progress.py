@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 class ProgressReporter(Protocol):
     def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
-        """While it lasts, `doing` can be asked at any time, from any thread, how far the work is."""
+        """Reports a long task. `doing` returns its current state and can be called at any time from any thread."""
 
     def finished(self, what: str, how: str, seconds: float) -> None:
-        """A piece of work came to its end."""
+        """Reports a completed task."""
 
     def step(self, text: str) -> AbstractContextManager[None]:
-        """A piece of work that takes a moment."""
+        """Reports a short task."""
 
     def message(self, text: str) -> None:
-        """A line."""
+        """Prints a line."""
 
 
 class NoProgress:
-    """Nobody listens."""
+    """Discards all progress."""
 
     def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from aks_flex_lab.processes import ProcessHandle
 
 
-# Every part of a lab that is up, in the order of their starts.
+# All components of a running lab, in the order of their start.
 COMPONENT_NAMES = (
     *("etcd", "dns", "registry", "mirror", "toxiproxy"),
     *("azure", "kube-apiserver", "gateway", "kube-controller-manager", "kube-scheduler"),
     *("provider", "provider-gateway", "vpn"),
 )
-METADATA_PREFIX = "metadata-"  # and the name of a site: there is one where machines have identities of Azure
-# Where names are looked up is a file of the whole machine; so the program gets a view of its own of it.
+METADATA_PREFIX = "metadata-"  # followed by the name of a site; runs at sites whose machines have managed identities
+# /etc/resolv.conf belongs to the whole host, so the program gets a mount namespace with its own file.
 RESOLV_CONF_WRAPPER = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
 READY_SECONDS = 60
 ERROR_LINE = re.compile(r"^[EF]\d{4} |error|fatal|panic|failed|cannot", re.IGNORECASE)
@@ -44,16 +44,16 @@ ERROR_LINE = re.compile(r"^[EF]\d{4} |error|fatal|panic|failed|cannot", re.IGNOR
 class LabComponent:
     name: str
     argv: tuple[str | Path, ...]
-    address: str  # where it listens, for people
+    address: str  # the address that `status` shows
     ready: Callable[[], bool]
     namespace: NetworkNamespace | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[Path, str] = field(default_factory=dict)  # its configuration, written before it starts
-    resolver: Path | None = None  # a resolv.conf of its own, in place of this machine's
+    files: Mapping[Path, str] = field(default_factory=dict)  # configuration files, written before it starts
+    resolver: Path | None = None  # a resolv.conf that replaces the host's
 
     @property
     def key(self) -> str:
-        """Changes when the part would be started in another way."""
+        """A key that changes when the command, environment or configuration of the component changes."""
         inputs = json.dumps(
             [
                 [str(word) for word in self.argv],
@@ -66,7 +66,7 @@ class LabComponent:
 
 @dataclass(frozen=True)
 class ComponentState:
-    """How a part is doing."""
+    """The observed state of a component."""
 
     name: str
     address: str
@@ -74,12 +74,12 @@ class ComponentState:
     pid: int | None
     memory: int
     since: float | None
-    last_lines: tuple[str, ...]  # of a part that should run and does not
+    last_lines: tuple[str, ...]  # only for a component that should run but does not
 
 
 @dataclass(frozen=True)
 class ComponentSupervisor:
-    """Starts, finds and stops the parts of one lab. It is no process of its own."""
+    """Starts, finds and stops the components of one lab. It is not a process."""
 
     layout: LabLayout
 
@@ -96,49 +96,49 @@ class ComponentSupervisor:
         process = processes.ProcessHandle(**json.loads(record.read_text())["process"])
         return process if process.alive else None
 
-    def start(self, part: LabComponent) -> None:
-        """Start a part unless it runs already, just so. Returns at once; `wait` tells when it is ready."""
-        record = self.directory(part.name) / "process.json"
-        running = self.process(part.name)
-        if running and json.loads(record.read_text())["key"] == part.key:
+    def start(self, component: LabComponent) -> None:
+        """Starts a component unless it runs with the same configuration. Does not wait until it is ready."""
+        record = self.directory(component.name) / "process.json"
+        running = self.process(component.name)
+        if running and json.loads(record.read_text())["key"] == component.key:
             return
         if running:
             running.stop()
         groups = LabCgroups(self.layout.name)
-        leaf = f"part-{part.name}"
-        groups.kill(leaf)  # what a lab that died may have started without writing it down
-        for path, text in part.files.items():
+        leaf = f"part-{component.name}"
+        groups.kill(leaf)  # A killed `up` may have started a process without recording it.
+        for path, text in component.files.items():
             write_atomically(path, text, 0o600)
-        self.directory(part.name).mkdir(parents=True, exist_ok=True)
-        inner = (*RESOLV_CONF_WRAPPER, part.resolver, *part.argv) if part.resolver else part.argv
-        argv = part.namespace.command(*inner) if part.namespace else inner
-        process = processes.spawn(groups.join_command(leaf, argv), log=self.log(part.name), env=part.env)
-        record_document = {"key": part.key, "address": part.address, "process": asdict(process)}
+        self.directory(component.name).mkdir(parents=True, exist_ok=True)
+        inner = (*RESOLV_CONF_WRAPPER, component.resolver, *component.argv) if component.resolver else component.argv
+        argv = component.namespace.command(*inner) if component.namespace else inner
+        process = processes.spawn(groups.join_command(leaf, argv), log=self.log(component.name), env=component.env)
+        record_document = {"key": component.key, "address": component.address, "process": asdict(process)}
         write_atomically(record, json.dumps(record_document))
 
-    def wait(self, part: LabComponent, seconds: float = READY_SECONDS) -> None:
-        """Wait until a part answers; one that ended, or never answers, is named with its own last words."""
+    def wait(self, component: LabComponent, seconds: float = READY_SECONDS) -> None:
+        """Waits until a component is ready. Raises an error when it exits or does not respond in time."""
         end = time.monotonic() + seconds
         while True:
-            # First whether it lives: someone else may answer at its address.
-            if self.process(part.name) is None:
+            # Check the process first: another process may listen on its address.
+            if self.process(component.name) is None:
                 raise ComponentError(
                     "lab-component-exited",
-                    f"{part.name} ended while it was starting: {self._error_line(part.name)}",
-                    f"Read all of it with `aks-flex-lab logs {part.name}`.",
+                    f"{component.name} exited while it was starting: {self._error_line(component.name)}",
+                    f"Run `aks-flex-lab logs {component.name}`.",
                 )
-            if part.ready():
+            if component.ready():
                 return
             if time.monotonic() > end:
                 raise ComponentError(
                     "lab-component-not-ready",
-                    f"{part.name} did not answer at {part.address} within {seconds:.0f} s.",
-                    f"Read what it said with `aks-flex-lab logs {part.name}`.",
+                    f"{component.name} did not respond at {component.address} within {seconds:.0f} s.",
+                    f"Run `aks-flex-lab logs {component.name}`.",
                 )
             time.sleep(0.05)
 
     def states(self) -> list[ComponentState]:
-        """Every part that a lab has, also one that was never started; none when there is no lab."""
+        """Returns the state of every component, also of those never started; empty when the lab does not exist."""
         if not self.layout.components.exists():
             return []
         of_sites = sorted(path.name for path in self.layout.components.glob(f"{METADATA_PREFIX}*"))
@@ -160,16 +160,16 @@ class ComponentSupervisor:
         )
 
     def _error_line(self, name: str) -> str:
-        """The line that says why: the last one that sounds like an error, else the last one."""
+        """Returns the last line of the log that looks like an error, or else the last line."""
         lines = self._last_lines(name, 20)
         return next((line for line in reversed(lines) if ERROR_LINE.search(line)), lines[-1])
 
     def _last_lines(self, name: str, count: int) -> tuple[str, ...]:
-        return tuple(last_lines(self.log(name), count)) or ("it said nothing",)
+        return tuple(last_lines(self.log(name), count)) or ("no output",)
 
 
 class NamespaceConnection(http.client.HTTPSConnection):
-    """HTTPS to a server inside a namespace."""
+    """An HTTPS connection to a server in a network namespace."""
 
     def __init__(
         self, namespace: NetworkNamespace, address: str, port: int, name: str, trust: ssl.SSLContext
@@ -193,7 +193,7 @@ def client_tls_context(authority: Path) -> ssl.SSLContext:
 
 
 def tcp_probe(namespace: NetworkNamespace, address: str, port: int) -> Callable[[], bool]:
-    """Whether something listens."""
+    """Returns a probe that succeeds when the port accepts a connection."""
 
     def ask() -> bool:
         try:
@@ -208,7 +208,7 @@ def tcp_probe(namespace: NetworkNamespace, address: str, port: int) -> Callable[
 def https_probe(
     namespace: NetworkNamespace, address: str, port: int, path: str, authority: Path | None
 ) -> Callable[[], bool]:
-    """Whether a GET over TLS is answered with 200. Without an authority the certificate is not looked at."""
+    """Returns a probe that succeeds when an HTTPS GET returns 200. Without a CA, the certificate is not verified."""
 
     def ask() -> bool:
         trust = client_tls_context(authority) if authority else ssl._create_unverified_context()  # noqa: S323 - own loopback

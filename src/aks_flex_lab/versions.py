@@ -1,4 +1,4 @@
-"""Versions of the programs that a node of the lab is made of, unless a test asks for others."""
+"""Default versions of the programs on the lab's nodes."""
 
 from __future__ import annotations
 

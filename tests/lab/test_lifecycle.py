@@ -44,7 +44,7 @@ def test_up_twice_changes_nothing(lab: Lab) -> None:
     said = command(LAB, "up")
 
     assert pids(lab) == first
-    assert "What to type next" in said.err
+    assert "Next commands:" in said.err
 
 
 def test_down_twice_leaves_nothing_and_says_so(before: Listing) -> None:
@@ -53,8 +53,8 @@ def test_down_twice_leaves_nothing_and_says_so(before: Listing) -> None:
 
     first, second = command(OTHER, "down"), command(OTHER, "down")
 
-    assert "nothing of it is left" in first.err
-    assert "There was nothing" in second.err
+    assert f"Lab {OTHER} is removed" in first.err
+    assert f"Lab {OTHER} does not exist" in second.err
     assert look().since(before) == {}
 
 
@@ -123,7 +123,7 @@ def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) ->
         said = command(OTHER, "up", "--api-port", str(taken.getsockname()[1]), check=False)
 
     assert said.code == 3
-    assert "is taken" in said.err
+    assert "is in use" in said.err
     assert "--api-port" in said.err
     assert look().since(before) == {}
 
@@ -226,7 +226,7 @@ def test_two_commands_do_not_change_one_lab_at_a_time(lab: Lab) -> None:
 def test_logs_and_kubeconfig_can_be_had(lab: Lab) -> None:
     assert "etcd" in command(LAB, "logs", "etcd", "-n", "5").out
     assert '"verb"' in command(LAB, "logs", "audit", "-n", "1").out
-    assert "There are: " in command(LAB, "logs", "nobody", check=False).err
+    assert "The known names are: " in command(LAB, "logs", "nobody", check=False).err
     kubeconfig = command(LAB, "kubeconfig", "--path").out.strip()
     nodes = command(LAB, "kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
     assert nodes.out == "ok"

@@ -164,7 +164,7 @@ def test_a_kind_that_there_is_not_is_told(
     monkeypatch.setattr("sys.argv", ["suite.py", "nonsense"])
 
     assert main() == 2
-    assert "there is no kind 'nonsense'; there are all, unit, long." in capsys.readouterr().err
+    assert "unknown kind 'nonsense'; use one of all, unit, long." in capsys.readouterr().err
 
 
 def test_a_stage_that_the_system_refuses_to_start_has_failed(

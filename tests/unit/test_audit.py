@@ -84,7 +84,7 @@ def test_a_rule_that_is_switched_off_without_its_name_is_found(line: str) -> Non
         ("thing==1.0 \\\n    --hash=sha256:00\n", ""),
         ("thing==1.1 \\\n", "thing was reviewed in 1.0"),
         ("thing==1.0\nother==2.0 ; python_version < '3.11' \\\n", "other is not reviewed"),
-        ("", "thing is no dependency"),
+        ("", "thing is not a dependency"),
     ],
 )
 def test_what_is_pinned_and_what_was_reviewed_are_the_same(pins: str, told: str) -> None:

@@ -1,1 +1,1 @@
-"""The lab's Azure Resource Manager: built-in resource types, and the flexNodeConfig API through its provider."""
+"""The lab's Azure Resource Manager: built-in resource types, and a proxy to the flex node resource provider."""

@@ -1,4 +1,4 @@
-"""Start the lab's Entra ID and ARM front, and serve until a signal ends them."""
+"""Runs the lab's Entra ID and Azure Resource Manager until a signal stops them."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ METHODS = ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"]
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="azure", description="Answer as Entra ID and as Azure Resource Manager.")
-    parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="where to speak TLS")
-    parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, PEM")
-    parser.add_argument("--key", type=Path, required=True, help="the certificate's key, PEM")
-    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="principals, clusters, roles, keys")
-    parser.add_argument("--provider", required=True, metavar="URL", help="the resource provider behind the front")
-    parser.add_argument("--provider-ca", type=Path, metavar="FILE", help="who vouches for the provider, PEM")
-    parser.add_argument("--login", default=network.LOGIN_URL, metavar="URL", help="what clients call Entra ID")
-    parser.add_argument("--management", default=network.MANAGEMENT_URL, metavar="URL", help="what clients call ARM")
+    parser = argparse.ArgumentParser(prog="azure", description="Serve Entra ID and Azure Resource Manager.")
+    parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="address for HTTPS")
+    parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, in PEM")
+    parser.add_argument("--key", type=Path, required=True, help="the key of the certificate, in PEM")
+    parser.add_argument(
+        "--state", type=Path, required=True, metavar="DIR", help="directory of principals, clusters, roles and keys"
+    )
+    parser.add_argument("--provider", required=True, metavar="URL", help="URL of the resource provider")
+    parser.add_argument("--provider-ca", type=Path, metavar="FILE", help="CA certificate of the provider, in PEM")
+    parser.add_argument("--login", default=network.LOGIN_URL, metavar="URL", help="public URL of Entra ID")
+    parser.add_argument("--management", default=network.MANAGEMENT_URL, metavar="URL", help="public URL of ARM")
     return parser.parse_args(argv)
 
 

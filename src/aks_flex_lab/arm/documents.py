@@ -1,4 +1,4 @@
-"""ARM's documents: read from requests, and stored in JSON files that several processes share."""
+"""Reads ARM documents from requests, and stores them in JSON files that several processes share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Content = TypeVar("Content")  # a list or a dict
 
 
 class JsonFile(Generic[Content]):
-    """A JSON file. It is read anew at each call; a lock beside it keeps changes from being lost."""
+    """A JSON file that is read at each call; a lock file prevents lost updates."""
 
     def __init__(self, file: Path, what: str, kind: type[Content], mode: int = 0o644) -> None:
         self._file = file
@@ -28,7 +28,7 @@ class JsonFile(Generic[Content]):
         self._mode = mode
 
     def read(self) -> Content:
-        """Returns the content, which is empty where there is no file."""
+        """Returns the content; empty when the file does not exist."""
         found: Content = json.loads(self._file.read_text()) if self._file.exists() else self._kind()
         return found
 
@@ -38,7 +38,7 @@ class JsonFile(Generic[Content]):
 
 
 class DocumentStore:
-    """Documents in a JSON file by their id, which ARM compares without case."""
+    """Documents in a JSON file by their ID, which is case-insensitive."""
 
     def __init__(self, file: Path, what: str, mode: int = 0o644) -> None:
         self._file = JsonFile(file, what, list[Document], mode)
@@ -50,7 +50,7 @@ class DocumentStore:
         return next((each for each in self.all() if each["id"].lower() == id.lower()), None)
 
     def put(self, document: Document) -> None:
-        """Stores a document, in place of the one with the same id."""
+        """Stores a document, and replaces the one with the same ID."""
         self._file.update(lambda documents: [*_without(documents, document["id"]), document])
 
     def remove(self, id: str) -> None:  # noqa: A002
@@ -62,7 +62,7 @@ def _without(documents: list[Document], id: str) -> list[Document]:  # noqa: A00
 
 
 async def read_document(request: Request) -> Document:
-    """Reads the JSON object in a request's body; raises ARM's error where there is none."""
+    """Reads the JSON object in a request body; raises ARM's error if it is invalid."""
     try:
         document = await request.json()
     except ValueError:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConsistencyDelays:
-    principal_seconds: float = 1.0  # until a new identity is known to whoever gives roles
-    assignment_seconds: float = 2.0  # until a role is in effect
-    throttled: int = 0  # so many more calls are put off
+    principal_seconds: float = 1.0  # seconds until role assignments accept a new identity
+    assignment_seconds: float = 2.0  # seconds until a role assignment is effective
+    throttled: int = 0  # number of requests that are still throttled
     retry_after: int = 1
 
 
 class EventualConsistency:
-    """What of this Azure is still on its way, in a state directory."""
+    """The delays of the lab's Azure and the creation times of its objects, in a state directory."""
 
     def __init__(self, state: Path) -> None:
         self._file = state / "consistency.json"
@@ -44,12 +44,12 @@ class EventualConsistency:
             write_atomically(self._file, json.dumps(asdict(replace(self.delays(), **changes))))
 
     def record_creation(self, what: str) -> None:
-        """An identity or an assignment is there from now on."""
+        """Records the creation time of an identity or a role assignment."""
         with file_lock(self._lock, "the pace of the lab's Azure", wait=True):
             write_atomically(self._since, json.dumps({**self._times(), what.lower(): time.time()}))
 
     def age(self, what: str) -> float | None:
-        """None for what has been there for ever."""
+        """Returns the age of an object in seconds; None when its creation was not recorded."""
         since = self._times().get(what.lower())
         return None if since is None else time.time() - since
 
@@ -64,7 +64,7 @@ class EventualConsistency:
 
 
 class DelayedRoleAssignments(RoleAssignments):
-    """Role assignments that take their time."""
+    """Role assignments that become effective after a delay."""
 
     def __init__(self, state: Path, directory: EntraDirectory) -> None:
         super().__init__(state, directory)
@@ -88,7 +88,7 @@ class DelayedRoleAssignments(RoleAssignments):
         return [each for each, age in ages if age is None or age >= seconds]
 
     def _refuse_another(self, scope: str, definition: str, principal: str, name: str) -> None:
-        """The same, under another name."""
+        """Rejects a second assignment of the same role under another name."""
         key = (scope.lower(), definition.rpartition("/")[2].lower(), principal.lower())
         for each in self.all():
             properties = each["properties"]
@@ -98,7 +98,7 @@ class DelayedRoleAssignments(RoleAssignments):
 
 
 class ThrottlingMiddleware:
-    """In front of ARM: calls that are put off do not reach it."""
+    """Rejects throttled requests before they reach ARM."""
 
     def __init__(self, app: ASGIApp, consistency: EventualConsistency) -> None:
         self._app, self._consistency = app, consistency

@@ -37,7 +37,7 @@ ArcMachine = dict[str, Any]
 
 
 class ArcMachines(DocumentStore):
-    """The machines in a state directory, as ARM's documents; with the hash of what each proves itself by."""
+    """Arc machines in a state directory, as ARM documents with the hash of each machine's credential."""
 
     def __init__(self, state: Path) -> None:
         super().__init__(state / "machines.json", "the lab's Arc machines", 0o600)
@@ -46,7 +46,7 @@ class ArcMachines(DocumentStore):
         return next((each for each in self.all() if each["properties"]["vmId"].lower() == vm.lower()), None)
 
     def set_status(self, id: str, status: str) -> None:  # noqa: A002 - ARM's own word
-        """Connected, Disconnected or Expired: as a test wants it."""
+        """Sets the status to Connected, Disconnected or Expired, for tests."""
         machine = self.find(id)
         if machine:
             self.put({**machine, "properties": {**machine["properties"], "status": status}})
@@ -58,7 +58,7 @@ class HybridCompute:
         self._consistency = EventualConsistency(state)
 
     def routes(self) -> list[Route]:
-        """Where agents on machines get tokens; in Azure that is a service of Arc's own."""
+        """The token endpoint for the agents on machines; in Azure, a separate service of Arc."""
         return [Route(TOKEN_PATH, self._token, methods=["POST"])]
 
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
@@ -72,7 +72,7 @@ class HybridCompute:
             return checked
 
         async def seen(_: Request, caller: str, found: re.Match[str]) -> Response:
-            """Of everything, what they may see."""
+            """Returns the machines that the caller can read."""
             mine = [
                 one
                 for one in self._below(found)
@@ -163,7 +163,7 @@ class HybridCompute:
         return Response(status_code=200)
 
     async def _token(self, request: Request) -> Response:
-        """A token of a machine's identity, for whoever shows what the machine was registered with."""
+        """Issues a token for a machine's identity to an agent with the machine's credential."""
         body = await read_document(request)
         machine = self._machines.by_vm(str(body.get("vmId", "")))
         proof = hashlib.sha256(str(body.get("secret", "")).encode()).hexdigest()

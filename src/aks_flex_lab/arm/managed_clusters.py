@@ -1,4 +1,4 @@
-"""The managed clusters of the lab's subscription, kept in a file that the server rereads."""
+"""The managed clusters of the lab's subscription, stored in a file that the server rereads."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ PROVIDER_NAMESPACE = "Microsoft.ContainerService"
 class ManagedCluster:
     id: str
     location: str
-    version: str  # of Kubernetes
+    version: str  # the Kubernetes version
     fqdn: str
-    kubeconfig: str  # a file: what its administrators get
+    kubeconfig: str  # path of the administrator's kubeconfig
     service_cidr: str
     dns_service_ip: str
     pod_cidr: str
-    subnet: str = ""  # the id of the one that its nodes are in
+    subnet: str = ""  # ID of the subnet of its nodes
 
     @property
     def name(self) -> str:
         return self.id.rpartition("/")[2]
 
     def shown(self, tenant: str) -> dict[str, Any]:
-        """As AKS shows a cluster, as far as anybody here looks at it."""
+        """Returns the ARM document of the cluster, with the properties that the lab uses."""
         group = self.id.split("/")[4]
         return {
             "id": self.id,
@@ -83,7 +83,7 @@ class ManagedClusters:
         return ManagedCluster(**found) if found else None
 
     def register(self, cluster: ManagedCluster) -> None:
-        """A cluster of the same id is replaced."""
+        """Adds a cluster, and replaces one with the same ID."""
         self._store.put(asdict(cluster))
 
 

@@ -1,4 +1,4 @@
-"""Microsoft.Network as far as a VPN needs it: networks, subnets, public addresses, gateways, client profiles."""
+"""Microsoft.Network for VPNs: virtual networks, subnets, public IP addresses, gateways and client profiles."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class NetworkProvider:
         return NetworkResources(self.state)
 
     def routes(self) -> list[Route]:
-        """Archives are fetched by whoever has the link, as from Azure's storage."""
+        """Serves profile archives to any client with the link, as Azure Storage does."""
         return [Route("/profiles/{name}", self._download)]
 
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
@@ -81,7 +81,7 @@ class NetworkProvider:
         return Response(client_archive(self.state), media_type="application/zip")
 
     def offer(self) -> str:
-        """A link to a client's archive."""
+        """Returns a link to a client profile archive."""
         name, sig = secrets.token_hex(8), secrets.token_urlsafe(16)
         write_atomically(self.state / "profiles" / f"{name}.json", json.dumps({"sig": sig}), 0o600)
         return f"{self.management}/profiles/{name}?sig={sig}"
@@ -183,7 +183,7 @@ class _NetworkHandlers:
         state = known.state if known else "Succeeded"
         status: dict[str, Any] = {"status": "InProgress" if state == "Updating" else state}
         if state == "Failed" and known:
-            status["error"] = {"code": known.fail, "message": "The lab was told that this fails."}
+            status["error"] = {"code": known.fail, "message": "This failure was injected by the lab."}
         return JSONResponse(status, headers=RETRY_HEADERS)
 
     async def result(self, _: Request, caller: str, found: re.Match[str]) -> Response:  # noqa: ARG002
@@ -193,7 +193,7 @@ class _NetworkHandlers:
         return JSONResponse(self.own.offer())
 
     def _link(self, what: str, id_: str) -> str:
-        """Where to ask how it goes; the name of an operation is what it is about."""
+        """Returns the URL of an operation, whose name contains the ID of the resource."""
         name = f"{uuid.uuid4()}~{id_.replace('/', '!')}"
         location = "/subscriptions/lab/providers/Microsoft.Network/locations/lab"
         return f"{self.own.management}{location}/{what}/{name}?api-version=2024-05-01"
@@ -220,7 +220,9 @@ class _NetworkHandlers:
         clients = body.get("properties", {}).get("vpnClientConfiguration") or {}
         if len(clients.get("vpnClientRootCertificates") or []) > MAX_ROOT_CERTIFICATES:
             raise LabArmError(
-                400, "VpnClientRootCertificateLimit", f"At most {MAX_ROOT_CERTIFICATES} root certificates are taken."
+                400,
+                "VpnClientRootCertificateLimit",
+                f"At most {MAX_ROOT_CERTIFICATES} root certificates are allowed.",
             )
         for configuration in body.get("properties", {}).get("ipConfigurations") or []:
             address = configuration["properties"].get("publicIPAddress", {}).get("id", "")
@@ -228,7 +230,7 @@ class _NetworkHandlers:
                 raise LabArmError(400, "InvalidResourceReference", f"Resource {address} was not found.")
 
     def _shown(self, document: Document) -> Document:
-        """A network shows which gateway is in it."""
+        """Returns the document of a resource; a virtual network contains its gateway."""
         if "/virtualnetworks/" not in str(document["id"]).lower():
             return document
         subnets = [{**each, "properties": {**each["properties"], **self._users(each)}} for each in _subnets(document)]
@@ -247,7 +249,7 @@ def _subnets(whole: Document) -> list[Document]:
 
 
 def _with_ids(body: Document, network_id: str) -> Document:
-    """A network that is put with its subnets in it gives each of them its id."""
+    """Adds IDs to the subnets in the document of a virtual network."""
     properties = body.get("properties") or {}
     subnets = [{"id": f"{network_id}/subnets/{each.get('name')}", **each} for each in properties.get("subnets") or ()]
     return {**body, "properties": {**properties, "subnets": subnets}} if subnets else body

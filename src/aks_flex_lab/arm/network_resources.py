@@ -1,4 +1,4 @@
-"""Networks, addresses and VPN gateways of the lab's subscription, kept in a file, with provisioning delays."""
+"""Networks, addresses and VPN gateways of the lab's subscription, stored in a file, with provisioning delays."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from aks_flex_lab.files import write_atomically
 if TYPE_CHECKING:
     from pathlib import Path
 
-# By id in lower case: the document, when it is ready, and what is wrong with it.
+# By ID in lower case: the document, the time when it is ready, and its error.
 StoredResources = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class NetworkDelays:
-    """How Azure works: how long a gateway takes, and what goes wrong with the next one."""
+    """The provisioning time of gateways, and the injected failure of the next change."""
 
     seconds: float = 2.0
-    fail: str = ""  # a code: the next change of a gateway ends so
+    fail: str = ""  # error code of the next change of a gateway
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class NetworkResources:
         return _network_resource(record) if record else None
 
     def listed(self, start: str) -> list[Document]:
-        """What is directly below a collection's path."""
+        """Returns the resources of a collection."""
         below = start.lower().rstrip("/") + "/"
         return [
             _network_resource(record).shown()
@@ -72,7 +72,7 @@ class NetworkResources:
         ]
 
     def put(self, document: Document, seconds: float = 0.0, fail: str = "") -> NetworkResource:
-        """Replace what has that id; it has another etag then, and is at work for so long."""
+        """Stores a resource with a new etag, and marks it as updating for some seconds."""
         made = {**document, "etag": f'W/"{uuid.uuid4()}"'}
         record = {"document": made, "ready": time.time() + seconds, "fail": fail}
         self._stored.update(lambda all_: {**all_, str(document["id"]).lower(): record})
@@ -87,7 +87,7 @@ class NetworkResources:
         )
 
     def take_failure(self) -> str:
-        """What the next change of a gateway ends with; only that one does."""
+        """Returns and removes the injected failure of the next gateway change."""
         pace = self.delays
         if pace.fail:
             self.set_delays(NetworkDelays(pace.seconds))

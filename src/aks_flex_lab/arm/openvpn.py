@@ -1,4 +1,4 @@
-"""OpenVPN as the VPN gateway in ARM describes it: client profile archive and server configuration."""
+"""Creates the OpenVPN client profile archive and server configuration for a VPN gateway in ARM."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GATEWAY_PATH = "/virtualnetworkgateways/"
 
 @dataclass(frozen=True)
 class GatewaySpec:
-    """What matters of a gateway to its clients."""
+    """The properties of a gateway that its clients need."""
 
     pool: str
     roots: tuple[str, ...]  # PEM
 
 
 def find_gateway(documents: Iterable[dict[str, Any]]) -> GatewaySpec | None:
-    """The first that lets clients in; None when there is none."""
+    """Returns the first gateway with client configuration, or None."""
     for document in documents:
         clients = document["properties"].get("vpnClientConfiguration") or {}
         pool = (clients.get("vpnClientAddressPool") or {}).get("addressPrefixes") or []
@@ -47,13 +47,13 @@ def find_gateway(documents: Iterable[dict[str, Any]]) -> GatewaySpec | None:
 
 
 def certificate_pem(data: str) -> str:
-    """A certificate as Azure keeps it, in the form that OpenVPN reads."""
+    """Converts a certificate from Azure's format to PEM for OpenVPN."""
     plain = base64.b64encode(base64.b64decode(data)).decode()
     return f"-----BEGIN CERTIFICATE-----\n{textwrap.fill(plain, 64)}\n-----END CERTIFICATE-----\n"
 
 
 def server_config(pool: str, directory: Path, certificate: Path, key: Path, shared: Path) -> str:
-    """It tells clients where the private network is, as Azure's does, and nothing else."""
+    """Returns the server configuration, which pushes only the route to the private network, as Azure does."""
     clients, private = ipaddress.ip_network(pool), ipaddress.ip_network(network.PRIVATE)
     return "\n".join(
         [
@@ -73,7 +73,7 @@ def server_config(pool: str, directory: Path, certificate: Path, key: Path, shar
             "cipher AES-256-GCM",
             "tls-version-min 1.2",
             "remote-cert-tls client",
-            "keepalive 2 10",  # so that nobody waits long to see that a tunnel is cut
+            "keepalive 2 10",  # short, so that a broken tunnel is detected soon
             f"ifconfig-pool-persist {directory / 'addresses'} 1",
             f'push "route {private.network_address} {private.netmask}"',
             "script-security 1",
@@ -128,12 +128,12 @@ $PRIVATEKEY
 
 
 def shared_key_file(state: Path) -> Path:
-    """The key that all clients of the gateway have, before they show who they are."""
+    """The tls-auth key, which all clients of the gateway share."""
     return state / "vpn" / "shared.key"
 
 
 def authority_file(state: Path) -> Path:
-    """Who vouches for the gateway."""
+    """The CA certificate of the gateway."""
     return state / "vpn" / "authority.crt"
 
 

@@ -23,8 +23,8 @@ PROVIDER_PATHS = re.compile(
     r"/flexnodeconfig(/.*)?|/providers/microsoft\.containerservice/operations/?",
     re.IGNORECASE,
 )
-PROVIDER_SECONDS = 60.0  # that a provider has for an answer
-# What belongs to one connection, and what only ARM itself may say to a provider.
+PROVIDER_SECONDS = 60.0  # time limit for a provider's response
+# Hop-by-hop headers, and headers that only ARM may send to a provider.
 HOP_HEADERS = frozenset(
     {
         *("host", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "content-length"),
@@ -52,7 +52,7 @@ class ProviderProxy:
 
     @cached_property
     def _client(self) -> httpx2.AsyncClient:
-        """Made when it is needed: the authority of a provider that starts after us is not there yet."""
+        """Creates the client on first use, because the provider's CA may not exist earlier."""
         trust = ssl.create_default_context(cafile=str(self._authority) if self._authority else None)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=50)
         return httpx2.AsyncClient(verify=trust, timeout=PROVIDER_SECONDS, limits=limits, trust_env=False)
@@ -72,7 +72,7 @@ class ProviderProxy:
             raise BAD_GATEWAY from None
 
     async def _send(self, outgoing: httpx2.Request) -> Response:
-        """The provider's answer byte for byte; what it packed stays packed."""
+        """Returns the provider's response unchanged, also its compression."""
         incoming = await self._client.send(outgoing, stream=True)
         try:
             body = b"".join([part async for part in incoming.aiter_raw()])
@@ -87,7 +87,7 @@ class ProviderProxy:
 
     def _own(self, target: str, correlation: str) -> list[tuple[str, str]]:
         return [
-            ("referer", self._management + target),  # what a provider builds its links from
+            ("referer", self._management + target),  # the URL from which a provider builds links
             ("x-ms-correlation-request-id", correlation),
             ("x-ms-arm-request-tracking-id", str(uuid.uuid4())),
             ("x-ms-arm-network-source", "PublicNetwork"),

@@ -1,4 +1,4 @@
-"""The ARM front: authenticates the caller, checks role assignments, and dispatches to handlers."""
+"""The ARM server: authenticates the caller, checks role assignments, and dispatches requests to handlers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ASSIGNMENTS_PATH = r"(?P<scope>(/.+)?)/providers/microsoft\.authorization/roleas
 
 
 class LabResourceProvider(Protocol):
-    """A resource provider of the lab's own: what it answers to, by method and path."""
+    """A built-in resource provider: its handlers by method and path."""
 
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]: ...
 
@@ -49,7 +49,7 @@ class ResourceManagerFront:
     resources: ManagedClusters
     assignments: RoleAssignments
     provider: ProviderProxy
-    management: str  # where this answers, such as https://management.flex.internal
+    management: str  # public URL, for example https://management.flex.internal
     providers: tuple[LabResourceProvider, ...] = ()
 
     async def answer(self, request: Request) -> Response:
@@ -107,7 +107,7 @@ class ResourceManagerFront:
         }
 
     def _caller(self, request: Request) -> str:
-        """The object id of whoever asks."""
+        """Returns the object ID of the caller."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         login, tenant = self.token_issuer.base, self.token_issuer.directory.tenant
         if scheme.lower() != "bearer" or not token:
@@ -186,7 +186,7 @@ ROLE_NAME_FILTER = re.compile(r"roleName eq '([^']*)'", re.IGNORECASE)
 
 
 class RoleDefinitions:
-    """Anybody may read them who has signed in."""
+    """Serves the built-in role definitions to every authenticated caller."""
 
     def handlers(self, resource_manager: ResourceManagerFront) -> list[tuple[str, str, Handler]]:
         async def permissions(_: Request, caller: str, found: re.Match[str]) -> Response:

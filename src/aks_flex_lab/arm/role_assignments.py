@@ -1,4 +1,4 @@
-"""Role assignments, kept in a file, and the built-in role definitions they refer to."""
+"""Role assignments, stored in a file, and the built-in role definitions they refer to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RoleDefinition:
     name: str
     actions: tuple[str, ...]
     not_actions: tuple[str, ...] = ()
-    data_actions: tuple[str, ...] = ()  # on what is inside a resource: here, of a cluster
+    data_actions: tuple[str, ...] = ()  # data actions, in the lab only of a cluster
 
     def allows(self, action: str) -> bool:
         requested = action.lower()
@@ -127,7 +127,7 @@ class RoleAssignments:
         return self._store.all()
 
     def listed(self, scope: str, filter_text: str) -> list[RoleAssignment]:
-        """At a scope, above it and, unless `atScope()` is wanted, below it."""
+        """Returns the assignments at and above a scope and, without `atScope()`, below it."""
         here = segments(scope)
         found = []
         for each in self.all():
@@ -141,11 +141,11 @@ class RoleAssignments:
         return self._store.find(id)
 
     def allows(self, principal: str, action: str, scope: str) -> bool:
-        """Whether somebody may do this at a scope, also by way of their groups."""
+        """Returns whether a principal is allowed an action at a scope, directly or through its groups."""
         return any(role.allows(action) for role in self.roles(principal, scope))
 
     def roles(self, principal: str, scope: str) -> list[RoleDefinition]:
-        """What somebody is at a scope, also by way of their groups."""
+        """Returns the roles of a principal at a scope, directly or through its groups."""
         here, ids = segments(scope), self._ids(principal)
         properties = [each["properties"] for each in self.in_effect()]
         mine = [
@@ -157,11 +157,11 @@ class RoleAssignments:
         return [role for role in roles if role]
 
     def in_effect(self) -> list[RoleAssignment]:
-        """Those that count already: here, all of them."""
+        """Returns the effective assignments: here, all of them."""
         return self.all()
 
     def put(self, scope: str, definition: str, principal: str, name: str = "") -> RoleAssignment:
-        """One of that name is replaced. `definition` is a role's id, with or without what stands before it."""
+        """Stores an assignment, and replaces one with the same name. `definition` is a role's GUID or resource ID."""
         role = definition.rpartition("/")[2]
         made = {
             "id": f"{scope.rstrip('/')}/providers/{ASSIGNMENT_TYPE}/{name or uuid.uuid4()}",

@@ -23,7 +23,7 @@ from aks_flex_lab.processes import run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FORMAT = 1  # raise it when the same package would be published otherwise
+FORMAT = 1  # increase it when the layout of the repository changes
 HOST = "packages.microsoft.com"
 URL = f"https://{HOST}"
 RELEASES = {"bookworm": "debian/12/prod", "trixie": "debian/13/prod"}
@@ -36,7 +36,7 @@ MARKER_NAME = "made-from.json"
 
 @dataclass(frozen=True)
 class AzcmagentRepository:
-    """What a test or a person needs to know of the repository that the mirror serves."""
+    """The URLs of the repositories and keys that the mirror serves."""
 
     tree: Path
 
@@ -45,7 +45,7 @@ class AzcmagentRepository:
 
     @property
     def unsigned(self) -> str:
-        """One that nobody signed."""
+        """The URL of a repository without a signature."""
         return f"{URL}/{UNSIGNED}"
 
     @property
@@ -54,7 +54,7 @@ class AzcmagentRepository:
 
     @property
     def other_key_url(self) -> str:
-        """A key that signed nothing here."""
+        """The URL of a key that signed none of the repositories."""
         return f"{URL}/{OTHER_KEY}"
 
     @property
@@ -71,7 +71,7 @@ class AzcmagentRepository:
 
 
 def publish_repository(tree: Path) -> AzcmagentRepository:
-    """Put the repository into a tree of the mirror's, unless it is there as it should be."""
+    """Adds the repository to a tree of the mirror, unless it is current."""
     target = tree / HOST
     with file_lock(tree.parent / ".azcmagent.lock", "the repository of azcmagent", wait=True):
         if _made_from(target) != _key():
@@ -111,7 +111,7 @@ def _make(directory: Path) -> None:
 
 
 def _index(repository: Path, suite: str) -> None:
-    """What apt reads: which packages there are, and the hashes of the lists that say so."""
+    """Returns the Packages and Release files."""
     package = (repository / POOL).read_bytes()
     digest = hashlib.sha256(package).hexdigest()
     entry = f"{debian_package.CONTROL}Filename: {POOL}\nSize: {len(package)}\nSHA256: {digest}\n\n"
@@ -152,8 +152,8 @@ class GpgSigner:
 
 @contextmanager
 def _signer(name: str) -> Iterator[GpgSigner]:
-    """A key that lives as long as this; gpg's helper, too."""
-    home = Path(tempfile.mkdtemp(prefix="flex-gpg-"))  # short: a socket's name is made of it
+    """Yields a signing key that exists only for the block, and stops gpg-agent at the end."""
+    home = Path(tempfile.mkdtemp(prefix="flex-gpg-"))  # short, because it is part of the path of a socket
     signer = GpgSigner(home)
     try:
         signer.make(name)

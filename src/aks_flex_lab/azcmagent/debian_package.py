@@ -49,13 +49,13 @@ UNITS = {
     "gcad": ("GC Arc Service", "/opt/GC_Service/GC/gc_linux_service", ""),
     "extd": ("Extension Service", "/opt/GC_Ext/GC/gc_linux_service", ""),
 }
-# By this, services that start later know where identities are.
+# Tells services that start later the endpoint of the machine's identity.
 ENVIRONMENT = """[Manager]
 DefaultEnvironment="IMDS_ENDPOINT=http://localhost:40342" \
 "IDENTITY_ENDPOINT=http://localhost:40342/metadata/identity/oauth2/token"
 """
 NAMES = " ".join(f"{name}.service" for name in UNITS)
-# As the real one: what was made for the services stays when the package goes, even when it is purged.
+# As the real package: users and directories of the services remain after a purge.
 SCRIPTS = {
     "postinst": f"""#!/bin/sh
 set -e
@@ -87,18 +87,18 @@ fi
 
 
 def sources() -> list[tuple[str, bytes]]:
-    """The modules that run on machines."""
+    """Returns the sources of the modules that run on machines."""
     return [(path.name, path.read_bytes()) for path in sorted(AZCM_SOURCES.glob("*.py"))]
 
 
 def package_recipe() -> bytes:
-    """All that the package is made from."""
+    """Returns all contents of the package, as the key of its cache."""
     inputs = json.dumps([CONTROL, PROGRAM, PROGRAMS, UNIT, UNITS, ENVIRONMENT, SCRIPTS, CLOUD])
     return inputs.encode() + b"".join(name.encode() + content for name, content in sources())
 
 
 def build_package(directory: Path, package: Path) -> None:
-    """Make the package in a directory of its own."""
+    """Builds the package in a temporary directory."""
     for name, content in sources():
         _write(directory / "opt/azcmagent/lib/azcm" / name, content)
     _write(directory / "opt/azcmagent/etc/cloud.json", CLOUD.encode())
@@ -114,7 +114,7 @@ def build_package(directory: Path, package: Path) -> None:
     for name, text in SCRIPTS.items():
         _write(directory / "DEBIAN" / name, text.encode(), 0o755)
     for folder in (directory, *(path for path in directory.rglob("*") if path.is_dir())):
-        folder.chmod(0o755)  # whatever the umask says
+        folder.chmod(0o755)  # independent of the umask
     run("dpkg-deb", "--root-owner-group", "--build", directory, package)
 
 

@@ -1,4 +1,5 @@
-"""The baseline: the fastest possible join, done by hand with a shell script.
+"""The baseline: the fastest possible join, with a shell script.
 
-The agent's join is measured against it, and tests use it to get a node. It verifies nothing and cannot be repeated.
+Benchmarks compare the agent's join with it, and tests use it to create a node. It verifies nothing and cannot be
+repeated.
 """

@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 120
 
 @dataclass(frozen=True)
 class BaselineSettings:
-    """What can be turned to make a bare kubelet faster or slower; the defaults are the fastest found."""
+    """Settings that affect the speed of the join; the defaults are the fastest."""
 
     versions: NodeVersions = field(default_factory=NodeVersions)
     node_ip: bool = True
@@ -36,18 +36,18 @@ class BaselineSettings:
 
 @dataclass(frozen=True)
 class JoinTimings:
-    """The seconds that each phase took, in order."""
+    """The seconds of each phase, in order."""
 
     phases: dict[str, float]
 
     @property
     def ready(self) -> float:
-        """From a clean host to Node Ready."""
+        """Seconds from a clean host to Node Ready."""
         return sum(seconds for phase, seconds in self.phases.items() if phase != "pod")
 
 
 def join(lab: Lab, machine: EdgeMachine, settings: BaselineSettings | None = None) -> JoinTimings:
-    """Make a fresh machine a node with a running pod, as fast as it can be done."""
+    """Joins a new machine to the cluster and waits for a running pod, as fast as possible."""
     settings = settings or BaselineSettings()
     cluster = lab.cluster
     cluster.apply(web_pod(machine.name))
@@ -61,7 +61,7 @@ def join(lab: Lab, machine: EdgeMachine, settings: BaselineSettings | None = Non
 
 
 def web_pod(node: str) -> dict[str, Any]:
-    """A web server that waits for its node."""
+    """Returns a web server pod that is bound to a node."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -78,7 +78,7 @@ def web_pod(node: str) -> dict[str, Any]:
 
 
 def _variables(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> str:
-    """Given on standard input with the script, because a token has no business in a command line."""
+    """Returns the variables of the script, passed on standard input because a command line would expose the token."""
     versions = settings.versions
     flags = f"--node-ip={machine.record.address}" if settings.node_ip else ""
     values = {
@@ -101,14 +101,14 @@ def _variables(lab: Lab, machine: EdgeMachine, settings: BaselineSettings) -> st
 
 
 def pod_subnet(site: int, machine: int) -> str:
-    """Thirty addresses of a machine's own, above what the controller manager gives out: sixteen machines a site."""
+    """Returns a pod subnet of 30 addresses for a machine, outside the controller manager's range; 16 per site."""
     first = int(ipaddress.IPv4Address("198.19.144.0"))
     index = ((site - network.FIRST_SITE) * 16 + machine - network.FIRST_MACHINE) % 896
     return f"{ipaddress.IPv4Address(first + 32 * index)}/27"
 
 
 class ReadinessWatch:
-    """Notes the moment at which the cluster first says that a node is ready, and that its pod runs."""
+    """Records the time when a node becomes ready, and when its pod runs."""
 
     def __init__(self, lab: Lab, node: str) -> None:
         self._lab = lab
@@ -141,8 +141,8 @@ class ReadinessWatch:
             if time.monotonic() > end:
                 raise ComponentError(
                     "node-not-ready",
-                    f"{machine.name}: its {what} was not ready within {TIMEOUT_SECONDS} s.",
-                    f"Look at `{self._lab.command} machine exec {machine.name} -- journalctl -u kubelet`.",
+                    f"The {what} of {machine.name} was not ready within {TIMEOUT_SECONDS} s.",
+                    f"Run `{self._lab.command} machine exec {machine.name} -- journalctl -u kubelet`.",
                 )
             time.sleep(0.005)
         return self._seen[what]

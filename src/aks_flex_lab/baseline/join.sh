@@ -1,10 +1,10 @@
-# Runs in a fresh machine as `bash -s`, with the variables it uses set in the lines before this one.
-# Every `phase` line says what has just come to its end, and when.
+# Runs in a new machine as `bash -s`, with its variables set in the lines before this one.
+# Every `phase` line prints the phase that ended, and the time.
 set -euo pipefail
 phase() { printf 'phase %s %s\n' "$1" "$(date +%s.%N)"; }
 phase start
 
-# Fetch: all at once, by the publishers' own addresses, single programs straight to their places.
+# Download everything in parallel from the publishers' URLs, single programs directly to their paths.
 archives=/var/tmp/floor
 mkdir -p $archives /opt/cni/bin /opt/floor/npd /usr/local/bin /usr/local/sbin
 kubernetes="https://dl.k8s.io/v$KUBERNETES/bin/linux/$ARCH"
@@ -19,7 +19,7 @@ curl --silent --show-error --fail --location --parallel --parallel-immediate --p
     -o $archives/npd.tgz "$releases/kubernetes/node-problem-detector/releases/download/v$NPD/node-problem-detector-v$NPD-linux_$ARCH.tar.gz"
 phase fetch
 
-# Unpack: archives side by side.
+# Unpack the archives in parallel.
 tar -C /usr/local -xzf $archives/containerd.tgz & one=$!
 tar -C /opt/cni/bin -xzf $archives/cni.tgz & two=$!
 tar -C /opt/floor/npd -xzf $archives/npd.tgz & three=$!
@@ -27,10 +27,10 @@ chmod 0755 /usr/local/bin/kube* /usr/local/sbin/runc
 for job in $one $two $three; do wait "$job"; done
 phase unpack
 
-# Configure: the fewest files.
+# Configure with the minimum of files.
 umask 077
 mkdir -p /etc/containerd /etc/cni/net.d /etc/kubernetes /var/lib/kubelet
-# A host that lacks this capability cannot lower a sandbox's score, and containerd must be told not to try.
+# Without this capability, the OOM score of a sandbox cannot be lowered, and containerd must not try.
 restrict=false
 [ $((0x$(awk '/^CapBnd/{print $2}' /proc/self/status) >> 24 & 1)) = 1 ] || restrict=true
 cat >/etc/containerd/config.toml <<CONFIG
@@ -85,7 +85,7 @@ RestartSec=1
 [Install]
 WantedBy=multi-user.target
 UNIT
-# Every bridged packet of a pod passes the host's rules, and the host forwards it: a kubelet expects both.
+# The kubelet expects that bridged packets of pods pass the host's firewall, and that the host forwards them.
 sysctl -qw net.ipv4.ip_forward=1 2>/dev/null || true
 phase configure
 

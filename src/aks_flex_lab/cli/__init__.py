@@ -18,7 +18,7 @@ from aks_flex_node.errors import FlexError
 
 
 class LabCommandGroup(TyperGroup):
-    """Where every error comes out: told to the person, and turned into its exit code."""
+    """Prints every error on standard error and exits with its exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -28,7 +28,9 @@ class LabCommandGroup(TyperGroup):
         except PermissionError as error:
             if os.geteuid() == 0:
                 raise
-            reported = HostError("root-required", f"{error.filename} is for root alone.", "Run it again with sudo.")
+            reported = HostError(
+                "root-required", f"Only root can access {error.filename}.", "Run the command with sudo."
+            )
         except OSError as error:
             reported = _from_os_error(error)
         console.print_error(reported, ctx.obj)
@@ -37,21 +39,23 @@ class LabCommandGroup(TyperGroup):
 
 def _from_os_error(error: OSError) -> LabError:
     if error.errno == errno.ENOSPC:
-        return HostError("disk-full", f"No space is left to write {error.filename}.", "Make room, then try again.")
+        return HostError(
+            "disk-full", f"The disk is full: {error.filename} was not written.", "Free disk space, then retry."
+        )
     return HostError(
         "file-access-failed",
         f"{error.filename or 'The system'}: {error.strerror or error}.",
-        "Check AKS_FLEX_LAB_HOME and AKS_FLEX_LAB_CACHE, and what is at that place.",
+        "Check AKS_FLEX_LAB_HOME and AKS_FLEX_LAB_CACHE, and the file of the message.",
     )
 
 
 app = typer.Typer(
     name="aks-flex-lab",
     cls=LabCommandGroup,
-    help="A whole cloud and edge site on one Linux machine: a real Kubernetes control plane, and edge machines "
-    "that are real systemd hosts.",
-    epilog="Start with `aks-flex-lab up`. Exit codes: 0 done, 1 failed, 2 wrong words, 3 this machine lacks "
-    "something, 4 a tool could not be made, 5 a part of the lab failed.",
+    help="Runs a cloud and edge sites on one Linux machine: a real Kubernetes control plane, and edge machines that "
+    "are real systemd hosts.",
+    epilog="Start with `aks-flex-lab up`. Exit codes: 0 success, 1 failure, 2 invalid command line, 3 missing host "
+    "requirement, 4 a tool could not be downloaded or built, 5 a component of the lab failed.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -64,7 +68,12 @@ def lab(
     ctx: typer.Context,
     lab: Annotated[
         str,
-        typer.Option("--lab", metavar="NAME", envvar="AKS_FLEX_LAB", help="Which lab; several can run at once."),
+        typer.Option(
+            "--lab",
+            metavar="NAME",
+            envvar="AKS_FLEX_LAB",
+            help="Name of the lab; several labs can run at the same time.",
+        ),
     ] = "default",
 ) -> None:
     ctx.obj = lab_layout(lab)
@@ -87,12 +96,15 @@ def version() -> None:
 def explain(
     name: Annotated[str | None, typer.Argument(help="An error name, a condition, a reason or a state.")] = None,
 ) -> None:
-    """Explain an error: cause, checks, remedy. Without a name, lists all names."""
+    """Explain an error: cause, checks and remedy.
+
+    Without a name, lists all names.
+    """
     text, _ = error_catalog.explain(name, "aks_flex_lab", "aks_flex_node")
     typer.echo(text)
 
 
 def main() -> None:
-    # A plain `su` leaves root without sbin, where half of what the lab runs lives.
+    # A plain `su` leaves root without sbin in PATH, which contains many programs that the lab runs.
     os.environ["PATH"] = os.pathsep.join((os.environ.get("PATH", os.defpath), *SYSTEM_PATHS))
-    app()
+    app(prog_name="aks-flex-lab")

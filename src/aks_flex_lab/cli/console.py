@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from aks_flex_node.errors import FlexError
 
 
-PIPED_WIDTH = 1000  # for a program that reads, no line is too long
+PIPED_WIDTH = 1000  # no line wrapping when a program reads the output
 out = Console(highlight=False, emoji=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Prints one JSON document on standard output."""
     json.dump(value, sys.stdout, indent=2, default=str)
     sys.stdout.write("\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
-    """Aligned columns without lines around them."""
+    """Prints aligned columns without borders."""
     sheet = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         sheet.add_column(column, no_wrap=True)
@@ -45,13 +45,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) ->
 
 
 def message(text: str) -> None:
-    """A line of progress."""
+    """Prints a line of progress on standard error."""
     err.print(text, markup=False)
 
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """A piece of work that takes a moment: its name while it runs, its time when it is done."""
+    """Shows the name of a short task while it runs, and its duration when it is done."""
     start = time.monotonic()
     if err.is_terminal:
         with err.status(text):
@@ -65,7 +65,7 @@ def print_error(error: FlexError, lab: LabLayout | None = None) -> None:
     err.print("[bold red]error:[/] ", end="")
     err.print(error.message, markup=False)
     if error.hint:
-        # Hints are written for the default lab; a person who named another must be able to copy them.
+        # Hints name the default lab; for another lab, add `--lab`, so that the user can copy the command.
         command = lab.command if lab else "aks-flex-lab"
         hint = re.sub(r"`aks-flex-lab (?!--lab )", f"`{command} ", error.hint)
         err.print(f"       {hint}", markup=False)
@@ -80,7 +80,7 @@ HEARTBEAT_SECONDS = 30.0
 
 
 class TerminalProgress:
-    """On a terminal one line that lives; elsewhere a line for each result, and now and then one for a long wait."""
+    """Updates one line on a terminal; elsewhere prints a line for each result, and sometimes during long tasks."""
 
     @contextmanager
     def task(self, what: str, doing: Callable[[], str]) -> Iterator[None]:
@@ -121,5 +121,5 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 def selected_layout(ctx: typer.Context) -> LabLayout:
-    """The lab that `--lab` named."""
+    """Returns the paths of the lab that `--lab` selects."""
     return cast("LabLayout", ctx.find_root().obj)

@@ -1,4 +1,4 @@
-"""`aks-flex-lab fault …`: a proxy before the cloud's services that makes the network worse."""
+"""`aks-flex-lab fault …`: injects network faults between the edge and the services of the cloud."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aks_flex_lab.errors import UsageError
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 
-app = typer.Typer(no_args_is_help=True, help="Faults between the edge and the cloud: latency, cuts, refusals.")
+app = typer.Typer(no_args_is_help=True, help="Inject network faults between the edge and the cloud.")
 
 
 def complete_services(incomplete: str) -> list[str]:
-    """For the shell's completion."""
+    """Completes the names of services in the shell."""
     return [known.name for known in PROXIED_SERVICES if known.name.startswith(incomplete)]
 
 
@@ -29,12 +29,13 @@ ServiceArgument = Annotated[
     str,
     typer.Argument(
         metavar="SERVICE",
-        help="Before which: api, registry, mirror, mirror-http, vpn.",
+        help="The service: api, registry, mirror, mirror-http or vpn.",
         autocompletion=complete_services,
     ),
 ]
 KindArgument = Annotated[
-    str, typer.Argument(metavar="KIND", help=f"What goes wrong: {', '.join(TOXICS)}.", autocompletion=complete_kinds)
+    str,
+    typer.Argument(metavar="KIND", help=f"The kind of fault: {', '.join(TOXICS)}.", autocompletion=complete_kinds),
 ]
 
 
@@ -51,29 +52,34 @@ def add(
     service: ServiceArgument,
     kind: KindArgument,
     attributes: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=NUMBER", help="How much: milliseconds, KB/s or bytes.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=NUMBER", help="Attributes of the fault, in milliseconds, KB/s or bytes."),
     ] = None,
-    upstream: Annotated[bool, typer.Option("--upstream", help="On the way to the service, instead of back.")] = False,
+    upstream: Annotated[
+        bool, typer.Option("--upstream", help="Apply the fault to requests instead of responses.")
+    ] = False,
 ) -> None:
-    """Make a service misbehave for the edge, for connections that are open and for new ones.
+    """Add a fault to a service, for open and new connections.
 
-    Half a second each way: aks-flex-lab fault add api latency latency=500 jitter=100
+    Latency of half a second: aks-flex-lab fault add api latency latency=500 jitter=100
 
-    Silence: aks-flex-lab fault add api timeout timeout=0
+    No response: aks-flex-lab fault add api timeout timeout=0
 
-    A thin line: aks-flex-lab fault add mirror bandwidth rate=100
+    Limited bandwidth: aks-flex-lab fault add mirror bandwidth rate=100
     """
     name = fault_proxy_client(ctx).add(
         service, kind, _parse_attributes(attributes or []), "upstream" if upstream else "downstream"
     )
-    console.message(f"{name} is in effect. End it with `{selected_layout(ctx).command} fault clear {service}`.")
+    console.message(f"{name} is active. Remove it with `{selected_layout(ctx).command} fault clear {service}`.")
 
 
 @app.command()
 def refuse(ctx: typer.Context, service: ServiceArgument) -> None:
-    """Refuse all connections of the edge to a service, as if it were down."""
+    """Refuse all connections from the edge to a service."""
     fault_proxy_client(ctx).set_enabled(service, on=False)
-    console.message(f"{service} refuses. End it with `{selected_layout(ctx).command} fault clear {service}`.")
+    console.message(
+        f"{service} refuses connections. Restore it with `{selected_layout(ctx).command} fault clear {service}`."
+    )
 
 
 @app.command()
@@ -81,29 +87,31 @@ def clear(
     ctx: typer.Context,
     service: Annotated[
         str | None,
-        typer.Argument(metavar="SERVICE", help="All of them when left out.", autocompletion=complete_services),
+        typer.Argument(
+            metavar="SERVICE", help="The service; all services by default.", autocompletion=complete_services
+        ),
     ] = None,
 ) -> None:
-    """End all faults; connections run straight again."""
+    """Remove all faults of a service, or of all services."""
     proxy = fault_proxy_client(ctx)
     for name in [service] if service else [known.name for known in PROXIED_SERVICES]:
         proxy.clear(name)
-    console.message(f"No fault stands before {service or 'any service'} any more.")
+    console.message(f"All faults of {service or 'all services'} are removed.")
 
 
 @app.command("list")
 def list_(ctx: typer.Context, json: JsonOption = False) -> None:
-    """List what is in effect."""
+    """List the active faults."""
     rows = fault_proxy_client(ctx).list()
     if json:
         console.print_json(rows)
         return
     console.print_table(
-        ["SERVICE", "PROXY", "TAKES CONNECTIONS", "FAULTS"],
+        ["SERVICE", "PROXY", "ACCEPTS CONNECTIONS", "FAULTS"],
         (
             [
                 row["service"],
-                "in the way" if row["inserted"] else "aside",
+                "active" if row["inserted"] else "aside",
                 "yes" if row["enabled"] else "no",
                 "; ".join(_describe_toxic(toxic) for toxic in row["toxics"]) or "none",
             ]

@@ -48,75 +48,94 @@ def up(
     api_port: Annotated[
         int | None,
         typer.Option(
-            metavar="PORT", help="The loopback port of the API server; a free one by default.", min=1, max=65535
+            metavar="PORT", help="Loopback port of the API server; a free port by default.", min=1, max=65535
         ),
     ] = None,
 ) -> None:
-    """Bring the lab up, or whatever of it is not up yet.
+    """Start the lab, or the components of it that are not running.
 
-    The first time it fetches or builds its tools, which can take half an hour; after that it takes seconds.
+    The first start downloads or builds the tools, which can take half an hour. Later starts take seconds.
     """
     lab = Lab(selected_layout(ctx))
     start = time.monotonic()
     lab.up(TerminalProgress(), api_port)
-    console.message(f"Lab {lab.layout.name} is up ({time.monotonic() - start:.1f} s). What to type next:")
+    console.message(f"Lab {lab.layout.name} is running ({time.monotonic() - start:.1f} s). Next commands:")
     for command, what in (
-        ("machine add edge-1", "an edge machine"),
-        ("machine shell edge-1", "a root shell in it"),
-        ("kubectl get nodes", "the cluster"),
-        ("rp node list", "its resource provider"),
-        ("status", "every part of the lab"),
-        ("down", "take all of it away"),
+        ("machine add edge-1", "add an edge machine"),
+        ("machine shell edge-1", "open a root shell in it"),
+        ("kubectl get nodes", "use the cluster"),
+        ("rp node list", "use the resource provider"),
+        ("status", "show all components"),
+        ("down", "remove the lab"),
     ):
         console.message(f"  {lab.command} {command:<24}{what}")
 
 
 def down(ctx: typer.Context) -> None:
-    """Take the lab away: every process, mount, namespace, link, control group, sysctl and file of it."""
+    """Remove the lab with all its machines.
+
+    Stops its processes, removes its mounts, namespaces, links, cgroups and files, and restores sysctls.
+    """
     lab = Lab(selected_layout(ctx))
     existed = lab.exists or bool(lab.leftovers())
     start = time.monotonic()
     left = lab.down()
     if left:
-        raise LabError("lab-cleanup-incomplete", f"These stay: {'; '.join(left)}.", "Run the same command again.")
+        raise LabError(
+            "lab-cleanup-incomplete",
+            f"These resources of the lab still exist: {'; '.join(left)}.",
+            "Run the same command again.",
+        )
     took = f"({time.monotonic() - start:.1f} s)"
     console.message(
-        f"Lab {lab.layout.name} is gone; nothing of it is left. {took}" if existed else "There was nothing."
+        f"Lab {lab.layout.name} is removed. {took}" if existed else f"Lab {lab.layout.name} does not exist."
     )
 
 
 def status(ctx: typer.Context, json: JsonOption = False) -> None:
-    """Show every part: up or not, address, memory, since when. Exits with 1 when something is down.
+    """Show the state of every component and machine.
 
-    A part that should run and does not shows the last lines of its log.
+    Also shows addresses, memory and start times, and the last lines of the log of a component that is down. Exits
+    with 1 when a component or machine is down.
     """
     require_root()
     lab = Lab(selected_layout(ctx))
-    parts = lab.supervisor.states()
+    components = lab.supervisor.states()
     machines = lab.inventory.all()
     on = {machine.name: machine.init_pid() is not None for machine in machines}
-    well = bool(parts) and all(part.up for part in parts) and all(on.values())
+    well = bool(components) and all(component.up for component in components) and all(on.values())
     if json:
         machine_facts = [{**asdict(machine.record), "up": on[machine.name]} for machine in machines]
         console.print_json(
-            {"lab": lab.layout.name, "up": well, "parts": [asdict(part) for part in parts], "machines": machine_facts}
+            {
+                "lab": lab.layout.name,
+                "up": well,
+                "parts": [asdict(component) for component in components],
+                "machines": machine_facts,
+            }
         )
-    elif not parts:
-        console.message(f"Lab {lab.layout.name} is not up. Run `{lab.command} up`.")
+    elif not components:
+        console.message(f"Lab {lab.layout.name} is not running. Run `{lab.command} up`.")
     else:
         rows: list[list[str | Text]] = [
-            [part.name, _state(part.up), part.address, console.megabytes(part.memory), _since(part.since)]
-            for part in parts
+            [
+                component.name,
+                _state(component.up),
+                component.address,
+                console.megabytes(component.memory),
+                _since(component.since),
+            ]
+            for component in components
         ]
         for machine in machines:
             pids = sorted(machine.cgroups.pids(machine.cgroup))
             memory = console.megabytes(processes.resident_bytes(pids))
             started = processes.ProcessHandle.of(init).since if (init := machine.init_pid()) else None
             rows.append([machine.name, _state(on[machine.name]), machine.record.address, memory, _since(started)])
-        console.print_table(["PART", "STATE", "ADDRESS", "MEMORY", "SINCE"], rows)
-        for part in parts:
-            for line in part.last_lines:
-                console.out.print(f"{part.name}: {line}", markup=False)
+        console.print_table(["COMPONENT", "STATE", "ADDRESS", "MEMORY", "SINCE"], rows)
+        for component in components:
+            for line in component.last_lines:
+                console.out.print(f"{component.name}: {line}", markup=False)
     sys.exit(0 if well else 1)
 
 
@@ -130,28 +149,37 @@ def _since(moment: float | None) -> str:
 
 def logs(
     ctx: typer.Context,
-    part: Annotated[str, typer.Argument(metavar="PART", help="A part as `status` names it, a machine, or `audit`.")],
-    lines: Annotated[int, typer.Option("-n", "--lines", help="How many of the last lines.")] = 100,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as lines come.")] = False,
+    component: Annotated[
+        str, typer.Argument(metavar="COMPONENT", help="A component or machine, as in `status`, or `audit`.")
+    ],
+    lines: Annotated[int, typer.Option("-n", "--lines", help="Number of lines to print.")] = 100,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines as they are written.")] = False,
 ) -> None:
-    """Print what a part wrote: its log, a machine's console, or the API server's audit log."""
+    """Print the log of a component or the console of a machine.
+
+    `audit` prints the audit log of the API server.
+    """
     lab = Lab(selected_layout(ctx))
     known: dict[str, Path] = {name: log for name in COMPONENT_NAMES if (log := lab.supervisor.log(name)).exists()}
     known["audit"] = lab.control_plane.audit_log()
     known |= {machine.name: machine.console for machine in lab.inventory.all()}
-    if part not in known:
+    if component not in known:
         if not lab.exists:
             raise ComponentError(
-                "lab-not-running", f"Lab {lab.layout.name} is not up.", "Run `aks-flex-lab up` first."
+                "lab-not-running", f"Lab {lab.layout.name} is not running.", "Run `aks-flex-lab up`."
             )
         raise UsageError(
-            "lab-component-unknown", f"Lab {lab.layout.name} has no part {part!r}.", did_you_mean(part, known)
+            "lab-component-unknown",
+            f"Lab {lab.layout.name} has no component {component!r}.",
+            did_you_mean(component, known),
         )
-    sys.exit(processes.run_attached("tail", f"--lines={lines}", *(["--follow=name"] if follow else []), known[part]))
+    sys.exit(
+        processes.run_attached("tail", f"--lines={lines}", *(["--follow=name"] if follow else []), known[component])
+    )
 
 
 def kubectl(ctx: typer.Context) -> None:
-    """Run kubectl on the lab's cluster as its administrator.
+    """Run kubectl as the administrator of the lab's cluster.
 
     Example: aks-flex-lab kubectl get pods -A -o wide
     """
@@ -163,7 +191,7 @@ def kubectl(ctx: typer.Context) -> None:
 
 
 def rp(ctx: typer.Context) -> None:
-    """Run aks-flex-rp as the administrator of the lab's resource provider.
+    """Run aks-flex-rp as the administrator of the lab's provider.
 
     Example: aks-flex-lab rp node list
     """
@@ -175,9 +203,9 @@ def rp(ctx: typer.Context) -> None:
 
 def kubeconfig(
     ctx: typer.Context,
-    path: Annotated[bool, typer.Option("--path", help="Print where the file is instead.")] = False,
+    path: Annotated[bool, typer.Option("--path", help="Print the path of the file instead.")] = False,
 ) -> None:
-    """Print a kubeconfig for the lab's cluster, usable by any program on this machine.
+    """Print the administrator's kubeconfig of the lab's cluster.
 
     Example: export KUBECONFIG=$(aks-flex-lab kubeconfig --path)
     """
@@ -187,18 +215,20 @@ def kubeconfig(
 
 def token(
     ctx: typer.Context,
-    hours: Annotated[float, typer.Option(help="How long it is valid.", min=0.001, max=8760)] = 24,
+    hours: Annotated[float, typer.Option(help="Hours until it expires.", min=0.001, max=8760)] = 24,
 ) -> None:
-    """Make a bootstrap token, by which a kubelet may join the lab's cluster."""
+    """Create a bootstrap token for a kubelet to join the cluster."""
     console.out.print(Lab(selected_layout(ctx)).cluster.bootstrap_token(int(hours * 3600)))
 
 
 def principal(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="What it is called.")],
-    secret_file: Annotated[Path, typer.Option(help="Where its secret is written, mode 0600.")],
+    name: Annotated[str, typer.Argument(help="Name of the service principal.")],
+    secret_file: Annotated[Path, typer.Option(help="File for its secret, written with mode 0600.")],
 ) -> None:
-    """Make a service principal in the lab's Entra ID, by which a node can be followed. Prints its client id.
+    """Create a service principal in the lab's Entra ID.
+
+    A managed node can use it as its identity. Prints its client ID.
 
     Example: aks-flex-lab principal edge-1 --secret-file edge-1.secret
     """
@@ -212,22 +242,27 @@ def principal(
 
 def demo(
     ctx: typer.Context,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the lab up at the end.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the lab running at the end.")] = False,
 ) -> None:
-    """See the main job for real: a lab comes up, a machine joins, a pod runs on it, and all of it goes away."""
+    """Run the demo: join, update, upgrade, repair and remove a node.
+
+    Starts a lab with one machine, and removes it at the end.
+    """
     lab = Lab(selected_layout(ctx))
     progress = TerminalProgress()
     times = Demo(lab, progress, lambda text: console.out.print(text, markup=False)).run(keep=keep)
     console.message("")
     for title, seconds in times.items():
-        console.message(f"{title:<40}{seconds:7.1f} s")
-    console.message(f"{'All of it':<40}{sum(times.values()):7.1f} s")
+        console.message(f"{title:<72}{seconds:7.1f} s")
+    console.message(f"{'Total':<72}{sum(times.values()):7.1f} s")
     if not keep:
-        console.message("Done. This machine is as it was.")
+        console.message("Done. The lab is removed.")
         return
-    console.message(f"Done. The lab is still up (`{lab.command} status`), until `{lab.command} down`.")
-    console.message(f"Its dashboard: {lab.provider.dashboard}")
     console.message(
-        f"Sign in with the admin key (`cat {lab.provider.key_file}`). Its certificate is the lab's own, so a"
+        f"Done. The lab is still running: see `{lab.command} status`. Remove it with `{lab.command} down`."
     )
-    console.message(f"browser warns of it once, or trusts {lab.provider.authority}.")
+    console.message(f"Dashboard: {lab.provider.dashboard}")
+    console.message(
+        f"Sign in with the admin key (`cat {lab.provider.key_file}`). The lab's CA signed its certificate, so"
+    )
+    console.message(f"the browser shows a warning unless it trusts {lab.provider.authority}.")

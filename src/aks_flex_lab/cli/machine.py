@@ -1,4 +1,4 @@
-"""`aks-flex-lab machine …`: edge machines."""
+"""`aks-flex-lab machine …`: adds, controls, compares and removes edge machines."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.machines.machine import EdgeMachine
 
-app = typer.Typer(no_args_is_help=True, help="Edge machines: real systemd hosts, each with its own disk and network.")
+app = typer.Typer(no_args_is_help=True, help="Manage edge machines, which are real systemd hosts.")
 
 
 def complete_machine_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """For the shell's completion."""
+    """Completes the names of machines in the shell."""
     machines = Lab(selected_layout(ctx)).inventory.all()
     return [machine.name for machine in machines if machine.name.startswith(incomplete)]
 
 
 MachineArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The machine.", autocompletion=complete_machine_names)
+    str, typer.Argument(metavar="NAME", help="Name of the machine.", autocompletion=complete_machine_names)
 ]
 
 
 def running_lab(ctx: typer.Context) -> Lab:
     require_root()
     lab = Lab(selected_layout(ctx))
-    _ = lab.cluster  # says so when the lab is not up
+    _ = lab.cluster  # raises an error when the lab is not running
     return lab
 
 
 @app.command()
 def add(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, which is its hostname, too.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the machine and its hostname.")],
     system: Annotated[
-        DebianRelease, typer.Option("--os", help="What it runs.", case_sensitive=False)
+        DebianRelease, typer.Option("--os", help="Operating system of the machine.", case_sensitive=False)
     ] = DebianRelease.BOOKWORM,
     site: Annotated[
-        str, typer.Option(metavar="SITE", help="Where it stands; a new name makes a new site.")
+        str, typer.Option(metavar="SITE", help="Site of the machine; created if it does not exist.")
     ] = "site-1",
 ) -> None:
-    """Make a machine on a fresh disk and boot it.
+    """Create a machine with a new disk and boot it.
 
     Example: aks-flex-lab machine add edge-1 --os trixie --site factory
     """
@@ -62,12 +62,12 @@ def add(
     with console.step(f"machine {name} boots {system.value}"), lab.exclusive():
         machine = lab.inventory.add(name, system, site)
     console.out.print(machine.record.address)
-    console.message(f"Go inside with `{lab.command} machine shell {name}`.")
+    console.message(f"Open a shell in it with `{lab.command} machine shell {name}`.")
 
 
 @app.command("list")
 def list_(ctx: typer.Context, json: JsonOption = False) -> None:
-    """List the machines: what each runs, where it is, whether it is on."""
+    """List the machines with system, site, address and state."""
     rows = [_row(machine) for machine in Lab(selected_layout(ctx)).inventory.all()]
     if json:
         console.print_json(rows)
@@ -76,7 +76,7 @@ def list_(ctx: typer.Context, json: JsonOption = False) -> None:
             [key.upper() for key in rows[0]], ([str(value) for value in row.values()] for row in rows)
         )
     else:
-        console.message(f"There is none yet. Make one with `{selected_layout(ctx).command} machine add edge-1`.")
+        console.message(f"The lab has no machines. Add one with `{selected_layout(ctx).command} machine add edge-1`.")
 
 
 def _row(machine: EdgeMachine) -> dict[str, str | int]:
@@ -97,29 +97,35 @@ def _row(machine: EdgeMachine) -> dict[str, str | int]:
 def agent(
     ctx: typer.Context,
     name: MachineArgument,
-    bare: Annotated[bool, typer.Option("--bare", help="No configuration: it is to join by a URL.")] = False,
+    bare: Annotated[
+        bool, typer.Option("--bare", help="Write no configuration, for a machine that joins with a URL.")
+    ] = False,
 ) -> None:
-    """Put the agent of this checkout into a machine, and a configuration for this lab's cluster beside it.
+    """Install the agent of this checkout in a machine.
+
+    Also writes a configuration for this lab's cluster.
 
     Example: aks-flex-lab machine agent edge-1
     """
     lab = running_lab(ctx)
     machine = lab.inventory.find(name)
-    with console.step(f"the agent comes to {name}"):
+    with console.step(f"install the agent in {name}"):
         node_agent.install(machine)
         if bare:
             return
         node_agent.write_configuration(machine, node_agent.configuration(lab))
-    console.message(f"Make it a node with `{lab.command} machine exec {name} -- aks-flex-node bootstrap`.")
+    console.message(f"Join it to the cluster with `{lab.command} machine exec {name} -- aks-flex-node bootstrap`.")
 
 
 @app.command("exec", context_settings={"allow_interspersed_args": False})
 def exec_(
     ctx: typer.Context,
     name: MachineArgument,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run, after `--`.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="The command and its arguments, after `--`.")
+    ],
 ) -> None:
-    """Run a command in a machine as root, and exit as it does.
+    """Run a command in a machine as root, and exit with its code.
 
     Example: aks-flex-lab machine exec edge-1 -- systemctl status
     """
@@ -133,7 +139,7 @@ def exec_(
 def shell(ctx: typer.Context, name: MachineArgument) -> None:
     """Open a root shell in a machine."""
     machine = running_lab(ctx).inventory.find(name)
-    # `script` gives the shell a terminal of the machine's own, so that job control works inside.
+    # `script` allocates a terminal in the machine, so that job control works in the shell.
     sys.exit(processes.run_attached(*machine.command_inside("script", "-q", "-c", "bash -l", "/dev/null", tty=True)))
 
 
@@ -147,7 +153,7 @@ def start(ctx: typer.Context, name: MachineArgument) -> None:
 
 @app.command()
 def reboot(ctx: typer.Context, name: MachineArgument) -> None:
-    """Let a machine restart itself in an orderly way."""
+    """Reboot a machine with an orderly shutdown."""
     lab = running_lab(ctx)
     with console.step(f"machine {name} restarts"), lab.exclusive():
         lab.inventory.find(name).reboot()
@@ -155,19 +161,24 @@ def reboot(ctx: typer.Context, name: MachineArgument) -> None:
 
 @app.command()
 def cut(ctx: typer.Context, name: MachineArgument) -> None:
-    """Cut a machine's power: everything in it ends at once, then it boots again on the same disk."""
+    """Cut the power of a machine, then boot it again.
+
+    Kills all its processes immediately. The disk is kept.
+    """
     lab = running_lab(ctx)
-    with console.step(f"machine {name} loses its power and boots again"), lab.exclusive():
+    with console.step(f"machine {name} loses power and boots again"), lab.exclusive():
         lab.inventory.find(name).power_cycle()
 
 
 @app.command()
 def copy(
-    ctx: typer.Context, name: MachineArgument, new: Annotated[str, typer.Argument(metavar="NEW", help="The copy.")]
+    ctx: typer.Context,
+    name: MachineArgument,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Name of the new machine.")],
 ) -> None:
-    """Make a new machine on a copy of another's disk, and boot it.
+    """Create a machine with a copy of another machine's disk.
 
-    It has its own name, address and machine id; the rest is as on the other's disk, held still while it is copied.
+    Boots the new machine. It has its own name, address and machine ID. The other machine is paused during the copy.
     """
     lab = running_lab(ctx)
     with console.step(f"machine {new} boots a copy of {name}"), lab.exclusive():
@@ -177,33 +188,34 @@ def copy(
 
 @app.command()
 def rm(ctx: typer.Context, name: MachineArgument) -> None:
-    """Turn a machine off and remove it with its disk."""
+    """Stop a machine and remove it with its disk."""
     lab = running_lab(ctx)
-    with console.step(f"machine {name} goes"), lab.exclusive():
+    with console.step(f"remove machine {name}"), lab.exclusive():
         lab.inventory.remove(lab.inventory.find(name))
 
 
 @app.command()
 def snapshot(ctx: typer.Context, name: MachineArgument) -> None:
-    """Write down everything that makes a machine what it is, to compare it with later."""
+    """Record the state of a machine, to compare it later."""
     machine = running_lab(ctx).inventory.find(name)
-    with console.step(f"machine {name} is looked at"):
+    with console.step(f"take a snapshot of machine {name}"):
         snapshots.save(machine.snapshot(), _snapshot_file(machine))
-    console.message(f"Compare with it by `{Lab(selected_layout(ctx)).command} machine diff {name}`.")
+    console.message(f"Compare the machine with it by `{Lab(selected_layout(ctx)).command} machine diff {name}`.")
 
 
 @app.command()
 def diff(ctx: typer.Context, name: MachineArgument, json: JsonOption = False) -> None:
-    """Compare a machine with its last snapshot: files, mounts, units, users, sysctls, firewall, network, processes.
+    """Compare a machine with its last snapshot.
 
-    Exits with 0 when nothing differs, else with 1. What the kernel shares among machines is shown, not counted.
+    Compares files, mounts, units, users, sysctls, firewall, network and processes. Exits with 0 when nothing differs,
+    otherwise with 1. Differences in kernel state that all machines share are shown, but do not count.
     """
     machine = running_lab(ctx).inventory.find(name)
     if not _snapshot_file(machine).exists():
         raise UsageError(
             "snapshot-not-found",
             f"Machine {name} has no snapshot to compare with.",
-            f"Take one first: `{Lab(selected_layout(ctx)).command} machine snapshot {name}`.",
+            f"Run `{Lab(selected_layout(ctx)).command} machine snapshot {name}`.",
         )
     found = snapshots.diff(snapshots.load(_snapshot_file(machine)), machine.snapshot())
     own = [difference for difference in found if not difference.shared]
@@ -218,9 +230,9 @@ def _show(name: str, own: list[snapshots.SnapshotDifference], shared: list[snaps
     if own:
         console.out.print("\n".join(snapshots.render(own)), markup=False)
     else:
-        console.message(f"Machine {name} is as it was.")
+        console.message(f"Machine {name} does not differ from its snapshot.")
     if shared:
-        console.message("The kernel, which all machines here share, is not as it was; any of them may have done it:")
+        console.message("Kernel state that all machines share differs. Any of them may have changed it:")
         console.message("\n".join(snapshots.render(shared)))
 
 

@@ -1,4 +1,4 @@
-"""`aks-flex-lab mirror …`: make downloads fail in a chosen way, and see what was downloaded."""
+"""`aks-flex-lab mirror …`: manages the fault rules of the artifact mirror and shows its requests."""
 
 from __future__ import annotations
 
@@ -28,26 +28,28 @@ if TYPE_CHECKING:
     from aks_flex_lab.mirror.fault_rules import FaultRule
 
 app = typer.Typer(
-    help="The artifact mirror: make downloads slow, broken or wrong, and see what was fetched. "
-    "A pattern is matched against host/path, for example 'dl.k8s.io/*/kubelet'.",
+    help="Inject faults into downloads from the artifact mirror.\n\n"
+    "A pattern matches host/path, for example 'dl.k8s.io/*/kubelet'.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 
 PatternArgument = Annotated[
-    str, typer.Argument(metavar="PATTERN", help="Which files: a pattern over host/path; quote it.")
+    str, typer.Argument(metavar="PATTERN", help="Pattern for host/path of the files; quote it.")
 ]
 TimesOption = Annotated[
-    int | None, typer.Option("--times", metavar="N", min=1, help="For how many requests; all if not given.")
+    int | None, typer.Option("--times", metavar="N", min=1, help="Number of requests to affect; all by default.")
 ]
 AfterOption = Annotated[
-    str, typer.Option("--after", metavar="AMOUNT", help="How much is sent before: a share (50%) or bytes (10M).")
+    str, typer.Option("--after", metavar="AMOUNT", help="Amount to send before: a share (50%) or bytes (10M).")
 ]
 
 
 @app.command("list")
 def list_rules(ctx: typer.Context, as_json: JsonOption = False) -> None:
-    """Show the switches that are on, in the order they apply, with how often each struck.
+    """List the fault rules with the number of affected requests.
+
+    The rules apply in the order of the list.
 
     Example: aks-flex-lab mirror list
     """
@@ -57,17 +59,17 @@ def list_rules(ctx: typer.Context, as_json: JsonOption = False) -> None:
     elif rules:
         console.print_table(("ID", "SWITCH", "PATTERN", "HITS", "TIMES"), (rule_row(rule) for rule in rules))
     else:
-        console.out.print("No switch is on: the mirror serves everything as it is.")
+        console.out.print("No fault rule is active: the mirror serves all files unchanged.")
 
 
 @app.command()
 def slow(
     ctx: typer.Context,
     glob: PatternArgument,
-    rate: Annotated[str, typer.Option("--rate", metavar="SIZE", help="Bytes a second for each download.")],
+    rate: Annotated[str, typer.Option("--rate", metavar="SIZE", help="Bytes per second for each download.")],
     times: TimesOption = None,
 ) -> None:
-    """Send so many bytes a second.
+    """Limit the download rate.
 
     Example: aks-flex-lab mirror slow 'dl.k8s.io/*/kubelet' --rate 200k
     """
@@ -80,11 +82,12 @@ def stall(
     glob: PatternArgument,
     after: AfterOption = "50%",
     hold: Annotated[
-        float, typer.Option("--hold", metavar="SECONDS", help="When the silent connection is given up.")
+        float,
+        typer.Option("--hold", metavar="SECONDS", help="Seconds until the mirror closes the stalled connection."),
     ] = 600,
     times: TimesOption = None,
 ) -> None:
-    """Send a part, then say nothing, and keep the connection open.
+    """Send some data, then stall with the connection open.
 
     Example: aks-flex-lab mirror stall 'github.com/*/containerd-*' --after 10M --times 1
     """
@@ -93,7 +96,7 @@ def stall(
 
 @app.command()
 def cut(ctx: typer.Context, glob: PatternArgument, after: AfterOption = "50%", times: TimesOption = None) -> None:
-    """Send a part, then reset the connection.
+    """Send some data, then reset the connection.
 
     Example: aks-flex-lab mirror cut 'dl.k8s.io/*' --after 50% --times 3
     """
@@ -102,7 +105,7 @@ def cut(ctx: typer.Context, glob: PatternArgument, after: AfterOption = "50%", t
 
 @app.command()
 def corrupt(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None) -> None:
-    """Send the right number of bytes, some in the middle wrong.
+    """Send wrong bytes in the middle of a file of the right size.
 
     Example: aks-flex-lab mirror corrupt '*/runc.amd64' --times 1
     """
@@ -111,7 +114,7 @@ def corrupt(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None
 
 @app.command()
 def missing(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None) -> None:
-    """Answer 404 Not Found.
+    """Return 404 Not Found.
 
     Example: aks-flex-lab mirror missing 'dl.k8s.io/v1.34.4/*'
     """
@@ -123,11 +126,12 @@ def unavailable(
     ctx: typer.Context,
     glob: PatternArgument,
     retry_after: Annotated[
-        int | None, typer.Option("--retry-after", metavar="SECONDS", min=0, help="Ask the client to wait so long.")
+        int | None,
+        typer.Option("--retry-after", metavar="SECONDS", min=0, help="Value of the Retry-After header, in seconds."),
     ] = None,
     times: TimesOption = None,
 ) -> None:
-    """Answer 503 Service Unavailable.
+    """Return 503 Service Unavailable.
 
     Example: aks-flex-lab mirror unavailable 'github.com/*' --retry-after 2 --times 5
     """
@@ -136,7 +140,7 @@ def unavailable(
 
 @app.command()
 def checksum(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None) -> None:
-    """Tell a wrong sum in the checksum files of what the pattern covers; the files themselves stay right.
+    """Serve wrong checksums for files that are served unchanged.
 
     Example: aks-flex-lab mirror checksum 'dl.k8s.io/*/kubelet'
     """
@@ -145,32 +149,36 @@ def checksum(ctx: typer.Context, glob: PatternArgument, times: TimesOption = Non
 
 @app.command()
 def remove(
-    ctx: typer.Context, rule: Annotated[int, typer.Argument(metavar="ID", help="As `list` shows it.")]
+    ctx: typer.Context, rule: Annotated[int, typer.Argument(metavar="ID", help="ID of the fault rule, as in `list`.")]
 ) -> None:
-    """Take one switch away.
+    """Remove one fault rule.
 
     Example: aks-flex-lab mirror remove 3
     """
     if not mirror_client(ctx).remove(rule):
         raise UsageError(
-            "mirror-fault-not-found", f"There is no switch with the ID {rule}.", "See `aks-flex-lab mirror list`."
+            "mirror-fault-not-found", f"No fault rule has the ID {rule}.", "Run `aks-flex-lab mirror list`."
         )
-    console.message(f"Switch {rule} is off.")
+    console.message(f"Fault rule {rule} is removed.")
 
 
 @app.command()
 def reset(ctx: typer.Context) -> None:
-    """Take all switches away and forget what was fetched; answers that are held back are let go.
+    """Remove all fault rules and reset the request counters.
+
+    Stalled responses continue.
 
     Example: aks-flex-lab mirror reset
     """
     mirror_client(ctx).reset()
-    console.message("The mirror serves everything as it is, and counts from zero.")
+    console.message("All fault rules are removed, and the request counters are zero.")
 
 
 @app.command()
 def requests(ctx: typer.Context, as_json: JsonOption = False) -> None:
-    """Show what was fetched, how often, and how many bytes were sent, since the last reset.
+    """Show the files requested since the last reset.
+
+    Also shows the number of requests and of bytes sent for each file.
 
     Example: aks-flex-lab mirror requests --json
     """
@@ -181,18 +189,20 @@ def requests(ctx: typer.Context, as_json: JsonOption = False) -> None:
         rows = ((str(each.requests), str(each.bytes), each.path) for each in fetched)
         console.print_table(("REQUESTS", "BYTES", "PATH"), rows)
     else:
-        console.out.print("Nothing was fetched since the mirror started or was reset.")
+        console.out.print("No request since the mirror was started or reset.")
 
 
 def mirror_client(ctx: typer.Context) -> MirrorClient:
     return MirrorClient(selected_layout(ctx).components / "mirror" / "control.sock")
 
 
-def add_fault(ctx: typer.Context, glob: str, switch: MirrorFault, times: int | None) -> None:
-    added = mirror_client(ctx).add(glob, switch, times)
-    console.message(f"Switch {added.rule.id} is on: {describe_rule(added.rule)} for {count_files(added.files)}.")
+def add_fault(ctx: typer.Context, glob: str, fault: MirrorFault, times: int | None) -> None:
+    added = mirror_client(ctx).add(glob, fault, times)
+    console.message(
+        f"Fault rule {added.rule.id} is active: {describe_rule(added.rule)} for {count_files(added.files)}."
+    )
     if not added.files:
-        console.message("Is the pattern right? It is matched against host/path, and `*` also covers `/`.")
+        console.message("Check the pattern: it must match host/path, and `*` also matches `/`.")
 
 
 def count_files(files: int) -> str:
@@ -200,7 +210,7 @@ def count_files(files: int) -> str:
 
 
 def describe_rule(rule: FaultRule) -> str:
-    """A switch with its values, as in `slow rate=204800`."""
+    """Returns a fault rule with its values, for example `slow rate=204800`."""
     wire = fault_to_json(rule.fault)
     kind = wire.pop("kind")
     return " ".join([kind, *(f"{name}={_plain(value)}" for name, value in wire.items() if value is not None)])

@@ -1,4 +1,4 @@
-"""`aks-flex-lab tools`: the real programs the lab runs."""
+"""`aks-flex-lab tools …`: lists, installs and removes the programs that the lab runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from aks_flex_lab.tools.toolbox import Toolbox
 
 app = typer.Typer(
     name="tools",
-    help="The real programs the lab runs: Kubernetes, containerd, runc and the rest.",
+    help="Manage the programs that the lab runs.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(ctx: typer.Context, json: JsonOption = False) -> None:
-    """Show each tool with its version, where it came from, its size and its state."""
+    """List the tools with version, source, size and state."""
     states = Toolbox(selected_layout(ctx).cache).states()
     if json:
         console.print_json([asdict(state) for state in states])
@@ -48,19 +48,20 @@ def install(
     ctx: typer.Context,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME[@VERSION]", help="Which tools, for example `runc@1.4.0`; all by default."),
+        typer.Argument(metavar="NAME[@VERSION]", help="Tools, for example `runc@1.4.0`; all by default."),
     ] = None,
     source: Annotated[
         str,
         typer.Option(
             metavar="auto|release|build",
-            help="Where to take them from: the publisher's release when it can be reached, else a build.",
+            help="Source of the tools; auto downloads the publisher's release if reachable, and builds otherwise.",
         ),
     ] = "auto",
 ) -> None:
-    """Fetch or build what is missing: programs, what the mirror serves, and the base systems of machines.
+    """Download or build the missing tools.
 
-    With names, just those programs. Can be interrupted and run again at any time.
+    Without names, also prepares the artifacts of the mirror and the base systems of machines. Can be interrupted and
+    run again at any time.
     """
     cache = selected_layout(ctx).cache
     toolbox = Toolbox(cache)
@@ -72,7 +73,7 @@ def install(
         for system in DebianRelease:
             BaseSystem(system, cache).build(progress)
     console.message(
-        f"The tools are ready, after {time.monotonic() - start:.1f} s. See them with `aks-flex-lab tools list`."
+        f"The tools are installed after {time.monotonic() - start:.1f} s. List them with `aks-flex-lab tools list`."
     )
 
 
@@ -82,20 +83,25 @@ def path(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="For example kubernetes, or kubernetes@1.33.13.")],
     command: Annotated[str, typer.Argument(metavar="COMMAND", help="For example kubelet.")],
 ) -> None:
-    """Print where a program of a tool is."""
+    """Print the path of a program of a tool."""
     name, _, version = tool.partition("@")
     console.out.print(Toolbox(selected_layout(ctx).cache).path(name, command, version or None), markup=False)
 
 
 @app.command()
 def clean(ctx: typer.Context) -> None:
-    """Remove tools and artifacts that the catalog no longer uses, and what was left half-made. No lab may be up."""
+    """Remove unused tools, artifacts and incomplete builds.
+
+    No lab may be running.
+    """
     layout = selected_layout(ctx)
     if layout.labs_directory.exists() and (
         labs := [path.name for path in layout.labs_directory.iterdir() if path.is_dir()]
     ):
         raise UsageError(
-            "lab-already-running", f"These labs are up and use the tools: {', '.join(labs)}.", "Take them down first."
+            "lab-already-running",
+            f"These labs are running and use the tools: {', '.join(labs)}.",
+            "Run `aks-flex-lab --lab NAME down` for each of them.",
         )
     toolbox = Toolbox(layout.cache)
     freed = artifacts.clean_artifacts(toolbox) + toolbox.clean()

@@ -1,1 +1,1 @@
-"""The cloud side of a lab: long-running programs, each in the cloud's network namespace and a cgroup of its own."""
+"""The components of the lab's cloud: programs in the cloud's network namespace, each in its own cgroup."""

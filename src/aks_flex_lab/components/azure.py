@@ -31,19 +31,19 @@ IMDS_ADDRESS = "169.254.169.254"
 @dataclass(frozen=True)
 class InstanceMetadataComponent:
     layout: LabLayout
-    state: Path  # of the lab's Azure
+    state: Path  # state directory of the lab's Azure
 
     @property
     def machine_identities(self) -> MachineIdentities:
         return MachineIdentities(self.state)
 
     def assign_identities(self, machine: EdgeMachine, *identities: EntraPrincipal) -> None:
-        """These are the identities of the machine from now on; without any it is no VM of Azure's any more."""
+        """Sets the managed identities of a machine. Without identities, the machine is not an Azure VM."""
         self.machine_identities.set(machine.record.address, [each.object_id for each in identities])
         self.reconcile()
 
     def reconcile(self) -> None:
-        """Have the service at the sites that need it, and at no other."""
+        """Runs the instance metadata service at exactly the sites that need it."""
         addresses = [ipaddress.ip_address(each) for each in self.machine_identities.addresses()]
         net = network.LabNetwork(self.layout)
         for site in net.sites():
@@ -87,7 +87,7 @@ class AzureComponent:
 
     @property
     def state(self) -> Path:
-        """Where its principals, clusters and role assignments are, for `Directory`, `Resources` and `Assignments`."""
+        """The directory of its principals, clusters and role assignments."""
         return self.layout.components / "azure" / "state"
 
     @property
@@ -103,7 +103,7 @@ class AzureComponent:
         return InstanceMetadataComponent(self.layout, self.state)
 
     def component(self, provider: str, provider_authority: Path, resolver: Path) -> LabComponent:
-        """`provider` is the URL of the resource provider, and who vouches for it."""
+        """Returns the component. ARM forwards requests for flex nodes to the provider, whose CA it trusts."""
         authority = CertificateAuthority(self.layout.pki)
         serving = authority.issue(
             "azure", "azure", names=(network.LOGIN_NAME, network.MANAGEMENT_NAME, network.AZURE)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.tools import Toolbox
 
 ETCD_URL = "http://127.0.0.1:2379"
-CLOUD_API_URL = f"https://{network.API}:443"  # how the control plane's own programs reach the API server
+CLOUD_API_URL = f"https://{network.API}:443"  # URL of the API server for the other programs of the control plane
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
@@ -33,7 +33,7 @@ AUDIT_POLICY = {
         {"level": "Metadata"},
     ],
 }
-# Who has a token of the lab's Entra ID is known by object id, and its groups by theirs: as AKS does it.
+# Users and groups of the lab's Entra ID are identified by their object IDs, as in AKS.
 ENTRA_ISSUER: dict[str, dict[str, Any]] = {
     "issuer": {
         "url": f"https://sts.windows.net/{TENANT_ID}/",
@@ -83,7 +83,7 @@ class ControlPlane:
             f"--advertise-client-urls={ETCD_URL}",
             "--listen-peer-urls=http://127.0.0.1:2380",
         )
-        # Debian's etcd asks for this where its authors do not test; elsewhere it has no effect.
+        # Debian's etcd requires this on architectures that its authors do not test. It has no effect on others.
         env = {"ETCD_UNSUPPORTED_ARCH": "arm64"} if platform.machine() == "aarch64" else {}
         return LabComponent("etcd", argv, ETCD_URL, tcp_probe(self.cloud, "127.0.0.1", 2379), self.cloud, env=env)
 
@@ -151,7 +151,7 @@ class ControlPlane:
         return LabComponent("kube-scheduler", argv, "https://127.0.0.1:10259", ready, self.cloud)
 
     def _as(self, user: str) -> tuple[str, ...]:
-        """The flags by which a program of the control plane is that user, alone of its kind."""
+        """Returns the flags that run a control plane program as this user, without leader election."""
         file = user.removeprefix("system:")
         client = self.authority.issue(file, user)
         config = self.layout.pki / f"{file}.kubeconfig"
@@ -165,6 +165,6 @@ class ControlPlane:
 
 
 def authentication_config(authority: Path) -> dict[str, Any]:
-    """Whose tokens the API server believes, besides its own."""
+    """Returns the API server's configuration for tokens of the lab's Entra ID."""
     entra = {**ENTRA_ISSUER, "issuer": {**ENTRA_ISSUER["issuer"], "certificateAuthority": authority.read_text()}}
     return {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": [entra]}

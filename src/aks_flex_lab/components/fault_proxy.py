@@ -1,6 +1,6 @@
 """The fault proxy: toxiproxy, inserted before a TCP service of the cloud by redirecting new connections to it.
 
-Toxics are toxiproxy's own: latency, bandwidth, timeout, reset_peer, slow_close, slicer, limit_data.
+The toxics are those of toxiproxy: latency, bandwidth, timeout, reset_peer, slow_close, slicer, limit_data.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.kernel.namespaces import NetworkNamespace
 
 CONTROL_PORT = 8474
-# toxiproxy's toxics with their attributes: milliseconds, KB/s and bytes.
+# Toxics of toxiproxy with their attributes, in milliseconds, KB/s and bytes.
 TOXICS = {
     "latency": ("latency", "jitter"),
     "bandwidth": ("rate",),
@@ -36,7 +36,7 @@ TOXICS = {
 
 @dataclass(frozen=True)
 class ProxiedService:
-    """What the proxy can stand before."""
+    """A service before which the proxy can be inserted."""
 
     name: str
     addresses: tuple[str, ...]
@@ -65,17 +65,17 @@ def find_service(name: str) -> ProxiedService:
         if known.name == name:
             return known
     hint = did_you_mean(name, [known.name for known in PROXIED_SERVICES])
-    raise UsageError("fault-target-unknown", f"There is no service {name!r} to put a fault before.", hint)
+    raise UsageError("fault-target-unknown", f"The fault proxy has no service {name!r}.", hint)
 
 
 @dataclass(frozen=True)
 class FaultProxy:
-    """A client of the proxy, and the redirection of traffic to it."""
+    """Controls the fault proxy and the redirection of connections to it."""
 
     cloud: NetworkNamespace
 
     def ensure(self) -> None:
-        """Tell a fresh proxy of every service; one that knows them keeps its toxics."""
+        """Registers all services with a new proxy. A proxy that has them keeps its toxics."""
         proxies = [
             {
                 "name": known.name,
@@ -91,32 +91,34 @@ class FaultProxy:
                 self._call("POST", "/proxies", proxy)
 
     def add(self, name: str, kind: str, attributes: dict[str, float], stream: str = "downstream") -> str:
-        """Make a service misbehave; returns the name of the toxic."""
+        """Adds a toxic to a service and returns its name."""
         known = find_service(name)
         if kind not in TOXICS:
-            raise UsageError("fault-unknown", f"There is no fault {kind!r}.", did_you_mean(kind, TOXICS))
+            raise UsageError("fault-unknown", f"{kind!r} is not a kind of fault.", did_you_mean(kind, TOXICS))
         if wrong := sorted(set(attributes) - set(TOXICS[kind])):
             raise UsageError(
-                "fault-invalid", f"{kind} has no {', '.join(wrong)}.", f"It has: {', '.join(TOXICS[kind])}."
+                "fault-invalid",
+                f"The fault {kind} has no attribute {', '.join(wrong)}.",
+                f"Its attributes are: {', '.join(TOXICS[kind])}.",
             )
         self.redirect(known)
         body = {"type": kind, "stream": stream, "attributes": attributes}
         return str(self._call("POST", f"/proxies/{name}/toxics", body)["name"])
 
     def set_enabled(self, name: str, *, on: bool) -> None:
-        """Refuse all connections to a service, or take them again."""
+        """Makes the proxy accept or refuse all connections to a service."""
         self.redirect(find_service(name))
         self._call("POST", f"/proxies/{name}", {"enabled": on})
 
     def clear(self, name: str) -> None:
-        """No more faults: the proxy steps aside."""
+        """Removes all faults, and the redirection to the proxy."""
         known = find_service(name)
         for toxic in self._call("GET", f"/proxies/{name}")["toxics"]:
             self._call("DELETE", f"/proxies/{name}/toxics/{toxic['name']}")
         for table, rule in _rules(known):
             if self._has_rule(table, rule):
                 self._iptables("-t", table, "-D", *rule)
-        # Connections that still run through the proxy end here, and come back straight.
+        # Closes the connections through the proxy. Clients reconnect directly to the service.
         self._call("POST", f"/proxies/{name}", {"enabled": False})
         self._call("POST", f"/proxies/{name}", {"enabled": True})
 
@@ -153,19 +155,19 @@ class FaultProxy:
                 text = answer.read()
         except OSError as error:
             raise ComponentError(
-                "fault-proxy-unavailable", f"The fault proxy does not answer: {error}.", "Run `aks-flex-lab up`."
+                "fault-proxy-unavailable", f"The fault proxy does not respond: {error}.", "Run `aks-flex-lab up`."
             ) from error
         if answer.status >= 400:
             raise UsageError(
                 "fault-failed",
-                f"The fault proxy refused this: {_reason(text)}.",
-                "End what is in effect with `aks-flex-lab fault clear`, then try again.",
+                f"The fault proxy rejected the request: {_reason(text)}.",
+                "Run `aks-flex-lab fault clear`, then retry.",
             )
         return json.loads(text) if text else None
 
 
 def _rules(known: ProxiedService) -> list[tuple[str, tuple[str, ...]]]:
-    """New connections from the edge go to the proxy; what was open before gets a reset."""
+    """Returns the firewall rules that redirect new connections from the edge to the proxy and reset open ones."""
     rules: list[tuple[str, tuple[str, ...]]] = []
     for address in known.addresses:
         match = ("-i", "eth0", "-d", address, "-p", "tcp", "--dport", str(known.port))

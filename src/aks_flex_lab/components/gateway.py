@@ -1,7 +1,7 @@
 """Forwards a loopback port of the host into the cloud's network namespace.
 
-`python -m aks_flex_lab.components.gateway --listen 6443 --namespace FILE --to 198.18.0.10:443`. The socket listens on
-the host; then the process enters the namespace and connects from there.
+`python -m aks_flex_lab.components.gateway --listen 6443 --namespace FILE --to 198.18.0.10:443`. The process opens
+its socket on the host, then enters the namespace and connects from there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNK = 1 << 16
 
 
 def choose_port(layout: LabLayout, preferred: int | None, *, alive: bool, name: str = "gateway") -> int:
-    """The port of this lab: as asked, else as last time (a live gateway holds it), else one that is free."""
+    """Returns the port: the requested one, or the one of the last start, or a free one."""
     record = _port_file(layout, name)
     before: int | None = json.loads(record.read_text()) if record.exists() else None
     if before and preferred in {None, before}:
@@ -41,7 +41,7 @@ def save_port(layout: LabLayout, port: int, name: str = "gateway") -> None:
 
 
 def read_port(layout: LabLayout, name: str) -> int:
-    """The port of a gateway that is up."""
+    """Returns the port of a running gateway."""
     return int(json.loads(_port_file(layout, name).read_text()))
 
 
@@ -57,8 +57,8 @@ def _free_port(port: int) -> int:
         except OSError as error:
             raise HostError(
                 "port-in-use",
-                f"Port {port} of this machine's loopback address is taken: {error.strerror}.",
-                "Name another with `aks-flex-lab up --api-port PORT`.",
+                f"Port {port} of this machine's loopback address is in use: {error.strerror}.",
+                "Select another port with `aks-flex-lab up --api-port PORT`.",
             ) from error
         return int(probe.getsockname()[1])
 

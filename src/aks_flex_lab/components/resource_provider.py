@@ -32,9 +32,9 @@ LOCATION = "westeurope"
 RESOURCE_GROUP_ID = f"/subscriptions/{SUBSCRIPTION_ID}/resourceGroups/lab"
 CLUSTER_ID = f"{RESOURCE_GROUP_ID}/providers/{PROVIDER_NAMESPACE}/managedClusters/lab"
 PROVIDER_URL = f"https://{network.PROVIDER_NAME}"
-OWNER_ROLE_ID = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"  # Azure's built-in role
+OWNER_ROLE_ID = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"  # Azure's built-in role Owner
 PROVIDER_GATEWAY = "provider-gateway"
-POLL_SECONDS = 5  # so that nobody waits long for a deletion to be believed
+POLL_SECONDS = 5  # short, so that a deletion is confirmed soon
 PROVIDER_COMMAND = (sys.executable, "-m", "aks_flex_rp")
 
 
@@ -57,16 +57,16 @@ class ResourceProviderComponent:
 
     @property
     def authority(self) -> Path:
-        """Of the provider's own; it is there when the provider is up."""
+        """The certificate of the provider's CA. It exists when the provider is running."""
         return self.state / "tls" / "ca.crt"
 
     @property
     def cluster_file(self) -> Path:
-        """The kubeconfig by which it reaches the cluster."""
+        """The kubeconfig with which the provider accesses the cluster."""
         return self.directory / "cluster.kubeconfig"
 
     def register_identity(self, directory: EntraDirectory, assignments: RoleAssignments) -> None:
-        """Give it an identity of its own, which may read the cluster, get its credentials, and see roles."""
+        """Creates the provider's service principal, which can read the cluster, its credentials and roles."""
         if self.secret_file.exists():
             return
         secret = secrets.token_urlsafe(24)
@@ -113,7 +113,7 @@ class ResourceProviderComponent:
         }
 
     def add_cluster(self, admin: CertificatePair) -> None:
-        """Tell it of the lab's cluster, unless it knows it just so."""
+        """Adds the lab's cluster to the provider, unless it has it with the same kubeconfig."""
         text = kubeconfig_text(CLOUD_API_URL, CertificateAuthority(self.layout.pki), admin)
         if self.cluster_file.exists() and self.cluster_file.read_text() == text:
             return
@@ -125,7 +125,7 @@ class ResourceProviderComponent:
 
     @property
     def dashboard(self) -> str:
-        """Its pages, for a browser on this machine, by the gateway that leads into the cloud."""
+        """The URL of the dashboard for a browser on this machine, through the gateway."""
         return f"https://127.0.0.1:{gateway.read_port(self.layout, PROVIDER_GATEWAY)}/"
 
     @property
@@ -133,7 +133,7 @@ class ResourceProviderComponent:
         return self.state / "admin.key"
 
     def environment(self) -> dict[str, str]:
-        """By which `aks-flex-rp`, outside, speaks to this provider as its administrator."""
+        """The environment in which `aks-flex-rp` on the host is administrator of this provider."""
         return {
             "AKS_FLEX_RP_URL": self.dashboard.rstrip("/"),
             "AKS_FLEX_RP_CA": str(self.authority),
@@ -143,11 +143,11 @@ class ResourceProviderComponent:
         }
 
     def run_cli(self, *arguments: str) -> CommandResult:
-        """`aks-flex-rp` as an operator runs it, over HTTP."""
+        """Runs `aks-flex-rp` over HTTPS, as an operator does."""
         return run(*PROVIDER_COMMAND, *arguments, env=self.environment())
 
     def run_cli_on_state(self, *arguments: str) -> CommandResult:
-        """`aks-flex-rp` where the provider runs, on the same state."""
+        """Runs `aks-flex-rp` in the provider's namespace, on its state."""
         inside: tuple[str | Path, ...] = (
             *RESOLV_CONF_WRAPPER,
             resolv_conf(self.layout),
@@ -159,7 +159,7 @@ class ResourceProviderComponent:
 
 
 def resolv_conf(layout: LabLayout) -> Path:
-    """The resolv.conf of programs in the cloud that look names up."""
+    """The resolv.conf of programs in the cloud."""
     return layout.home / "resolv.conf"
 
 

@@ -1,4 +1,4 @@
-"""The cloud's other services: DNS, image registry, artifact mirror, and the VPN gateway."""
+"""The other services of the cloud: DNS, image registry, artifact mirror and VPN gateway."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class CloudServices:
         )
 
     def push_images(self, toolbox: Toolbox) -> None:
-        """Bring the lab's own images into the registry; what is there already is not sent again."""
+        """Pushes the lab's images to the registry, except those that it has."""
         trust = client_tls_context(CertificateAuthority(self.layout.pki).certificate)
         registry_push_images(
             lambda: NamespaceConnection(self.cloud, network.REGISTRY, 443, f"registry.{network.DOMAIN}", trust),
@@ -89,8 +89,8 @@ SUBNET_NAME = "nodes"
 class VpnComponent:
     layout: LabLayout
     cloud: NetworkNamespace
-    state: Path  # of the lab's ARM
-    group: str  # of its cluster
+    state: Path  # state directory of the lab's ARM
+    group: str  # resource group of the cluster
 
     @property
     def network_id(self) -> str:
@@ -102,11 +102,11 @@ class VpnComponent:
 
     @property
     def resources(self) -> NetworkResources:
-        """To look at, and to make Azure slow or failing."""
+        """The network resources, to inspect them and to make Azure slow or failing."""
         return NetworkResources(self.state)
 
     def prepare(self, location: str) -> None:
-        """The cluster's network, unless it is there, and what clients of a gateway know it by."""
+        """Creates the cluster's virtual network unless it exists, and the gateway's CA certificate and shared key."""
         if self.resources.find(self.network_id) is None:
             subnet = {"addressPrefix": network.PRIVATE_NODES}
             self.resources.put(

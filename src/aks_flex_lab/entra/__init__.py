@@ -1,1 +1,1 @@
-"""The lab's Entra ID: issues tokens to its own principals, as the real one does."""
+"""The lab's Entra ID: issues tokens to the principals of the lab's tenant."""

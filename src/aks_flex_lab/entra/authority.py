@@ -1,4 +1,4 @@
-"""The authority's endpoints, as az, MSAL and azure-identity request them: discovery, keys and tokens."""
+"""The endpoints of Entra ID that az, MSAL and azure-identity request: discovery, keys and tokens."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.entra.tokens import TokenIssuer
 
 Form = dict[str, str]
-GRAPH_RESOURCE = (
-    "https://graph.microsoft.com"  # what an access token is for, when nothing but an identity is asked for
-)
+GRAPH_RESOURCE = "https://graph.microsoft.com"  # audience of an access token when only an identity token is requested
 AUTH_METHODS = ["client_secret_post", "private_key_jwt", "client_secret_basic"]
 
 
@@ -52,14 +50,14 @@ class EntraAuthority:
         ]
 
     async def instances(self, _: Request) -> Response:
-        """Clients ask a known authority whether another is one; to our own we say yes."""
+        """Instance discovery: confirms the lab's authority to clients that validate it."""
         host = self._mint.base.removeprefix("https://")
         metadata = [{"preferred_network": host, "preferred_cache": host, "aliases": [host]}]
         where = f"{self._mint.base}/{self._mint.directory.tenant}/v2.0/.well-known/openid-configuration"
         return JSONResponse({"tenant_discovery_endpoint": where, "api-version": "1.1", "metadata": metadata})
 
     async def realm(self, request: Request) -> Response:
-        """How a user signs in: with a password, here, and not at somebody else's."""
+        """Realm discovery: users sign in here with a password, not with a federated provider."""
         user = request.path_params["user"]
         found = {"account_type": "Managed", "domain_name": user.rpartition("@")[2], "cloud_instance_name": "lab"}
         return JSONResponse({"ver": "1.0", **found})
@@ -117,7 +115,7 @@ class EntraAuthority:
         return _token_response(found, {"access_token": self._mint.access_token(found, resource_of(form["scope"]))})
 
     def _authorization_code_grant(self, form: Form) -> Response:
-        """A person who signed in by a page of ours, for an application that shows who it is itself."""
+        """Redeems an authorization code of a user for an authenticated application."""
         client, redirect = self._client(form), form.get("redirect_uri", "")
         if isinstance(client, EntraError):
             return client.response(client=form.get("client_id", ""))
@@ -131,12 +129,12 @@ class EntraAuthority:
         return self._signed_in(user, {"scope": found.scope, "client_id": client.client_id}, found.nonce)
 
     def _client(self, form: Form) -> EntraPrincipal | EntraError:
-        """The program that asks, when it has shown that it is that."""
+        """Returns the principal of the authenticated client."""
         found = self._mint.directory.find(form.get("client_id", ""), "servicePrincipal", "managedIdentity")
         return aadsts.NO_CLIENT if found is None else self._refusal(found, form) or found
 
     def _refusal(self, principal: EntraPrincipal, form: Form) -> EntraError | None:
-        """What is wrong with how a program shows who it is."""
+        """Returns the error of a client's authentication, or None."""
         secret, assertion = form.get("client_secret", ""), form.get("client_assertion", "")
         if not principal.enabled:
             return aadsts.DISABLED
@@ -189,7 +187,7 @@ def _token_response(principal: EntraPrincipal, tokens: Mapping[str, Any]) -> Res
 
 
 def _read_form(body: bytes, authorization: str) -> Form:
-    """The form, with the client's name and secret from the header when they are there."""
+    """Returns the form, with the client ID and secret from the Authorization header if present."""
     form = dict(parse_qsl(body.decode(errors="replace")))
     scheme, _, encoded = authorization.partition(" ")
     if scheme.lower() == "basic":

@@ -1,4 +1,4 @@
-"""The principals of the lab's tenant and the identities of its machines, kept in files that the server rereads."""
+"""The principals of the lab's tenant and the identities of its machines, stored in files that the server rereads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 TENANT_ID = "f1e0f1e0-0000-4000-8000-000000000001"
-DOMAIN = "flex.internal"  # the tenant's other name
+DOMAIN = "flex.internal"  # domain name of the tenant
 TOKEN_SECONDS = 3600.0
 
 LISTS = ("groups", "older_secrets", "certificates", "redirect_uris")
@@ -25,29 +25,31 @@ PrincipalKind = Literal["servicePrincipal", "managedIdentity", "user"]
 
 @dataclass(frozen=True)
 class FederatedCredential:
-    """Somebody else's tokens that are as good as a secret: whose, for whom, and by which key they are signed."""
+    """Tokens of another issuer that a principal accepts instead of a secret: issuer, subject and key."""
 
     issuer: str
     subject: str
-    certificate: str  # PEM, with the issuer's key
+    certificate: str  # PEM of the issuer's public key
     audience: str = "api://AzureADTokenExchange"
 
 
 @dataclass(frozen=True)
 class EntraPrincipal:
     kind: PrincipalKind
-    name: str  # for a user, what they sign in with
+    name: str  # for a user, the user name
     object_id: str
-    client_id: str = ""  # of a service principal or a managed identity
+    client_id: str = ""  # for a service principal or a managed identity
     secret: str = field(default="", repr=False)  # or a user's password
-    older_secrets: tuple[str, ...] = field(default=(), repr=False)  # that are still valid while a new one is brought
-    secret_expires: float = 0.0  # unix time; 0 for never
+    older_secrets: tuple[str, ...] = field(
+        default=(), repr=False
+    )  # older secrets that are still valid during a rotation
+    secret_expires: float = 0.0  # Unix time; 0 for never
     enabled: bool = True
-    resource_id: str = ""  # of a managed identity
+    resource_id: str = ""  # for a managed identity
     groups: tuple[str, ...] = ()
-    certificates: tuple[str, ...] = ()  # PEM, by which a service principal may show who it is
+    certificates: tuple[str, ...] = ()  # PEM of the certificates of a service principal
     federations: tuple[FederatedCredential, ...] = ()
-    redirect_uris: tuple[str, ...] = ()  # where people who sign in to this application may be sent
+    redirect_uris: tuple[str, ...] = ()  # redirect URIs of this application
     token_seconds: float = TOKEN_SECONDS
 
     def has_id(self, text: str) -> bool:
@@ -65,7 +67,7 @@ class EntraDirectory:
         self._principals: tuple[EntraPrincipal, ...] = ()
 
     def all(self) -> tuple[EntraPrincipal, ...]:
-        """As the file is now; read again only when it has changed."""
+        """Returns all principals; reads the file again only when it has changed."""
         if not self._file.exists():
             return ()
         found = self._file.stat()
@@ -77,7 +79,7 @@ class EntraDirectory:
         return self._principals
 
     def find(self, text: str, *kinds: PrincipalKind) -> EntraPrincipal | None:
-        """By object id, client id or resource id; a user by name, too."""
+        """Returns the principal with this object ID, client ID, resource ID or user name."""
         for each in self.all():
             named = each.kind == "user" and each.name.lower() == text.lower()
             if (not kinds or each.kind in kinds) and (named or each.has_id(text)):
@@ -102,8 +104,8 @@ class EntraDirectory:
         return self._add(EntraPrincipal("user", name, new_id(), secret=password, groups=groups))
 
     def change(self, principal: EntraPrincipal, **changes: object) -> EntraPrincipal:
-        """Another secret, an expired one, a disabled principal: whatever a test or a person wants to see."""
-        changed = replace(principal, **changes)  # type: ignore[arg-type] # the names are the class's own
+        """Changes attributes of a principal, for example its secret, its expiry or whether it is enabled."""
+        changed = replace(principal, **changes)  # type: ignore[arg-type] # the names are fields of the class
         self._write(lambda all_: [changed if each.object_id == changed.object_id else each for each in all_])
         return changed
 
@@ -131,18 +133,18 @@ def new_id() -> str:
 
 
 class MachineIdentities:
-    """In a file, so that it changes while the service runs."""
+    """The managed identities of machines, in a file that can change while the service runs."""
 
     def __init__(self, state: Path) -> None:
         self._file = state / "machine-identities.json"
         self._lock = state / "machine-identities.lock"
 
     def identities_of(self, address: str) -> list[str]:
-        """The object ids of the identities of the machine with that address."""
+        """Returns the object IDs of the identities of the machine with this address."""
         return self._read().get(address, [])
 
     def set(self, address: str, identities: list[str]) -> None:
-        """These are all that it has from now on."""
+        """Replaces the identities of a machine."""
         if not identities and not self.identities_of(address):
             return
         with file_lock(self._lock, "the machines' identities", wait=True):

@@ -31,7 +31,7 @@ LEEWAY = 300
 
 
 def check_assertion(principal: EntraPrincipal, assertion: str, audiences: list[str]) -> EntraError | None:
-    """What is wrong with an assertion for that principal. `audiences` are the names that we have ourselves."""
+    """Returns the error of a client assertion, or None. `audiences` are the accepted audiences."""
     try:
         header = jwt.get_unverified_header(assertion)
         claims: dict[str, Any] = jwt.decode(assertion, options={"verify_signature": False})
@@ -78,7 +78,7 @@ def _check_signature(assertion: str, key: Any, audiences: list[str], subject: st
 
 
 def _is_named(certificate: x509.Certificate, header: dict[str, Any]) -> bool:
-    """The header names a certificate by one of its fingerprints."""
+    """Returns whether the header contains a fingerprint of the certificate."""
     prints = {
         "x5t": certificate.fingerprint(hashes.SHA1()),  # noqa: S303 - a name, as Entra knows it
         "x5t#S256": certificate.fingerprint(hashes.SHA256()),
@@ -98,18 +98,18 @@ CODE_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class SignInGrant:
-    """Who, for which application, sent where to, and what the answer must repeat or prove."""
+    """The user, application, redirect URI, nonce and code challenge of a sign-in."""
 
     user: str  # object id
     client: str  # application id
     redirect: str
     scope: str
     nonce: str
-    challenge: str  # of PKCE, by S256; "" when the application asked for none
+    challenge: str  # of PKCE with S256; "" when the application sent none
 
 
 class AuthorizationCodes:
-    """In memory: a code that a restart loses is asked for again."""
+    """Issues and redeems authorization codes. They are in memory only, and a restart loses them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -125,7 +125,7 @@ class AuthorizationCodes:
         return code
 
     def redeem(self, code: str, client: str, redirect: str, verifier: str) -> SignInGrant | EntraError:
-        """Whoever it stands for. A code that is shown is spent, whether the rest fits or not."""
+        """Returns the grant of a code. The code is used up, also when the other parameters are invalid."""
         with self._alone:
             if code in self._used:
                 return aadsts.USED_CODE
@@ -139,7 +139,7 @@ class AuthorizationCodes:
         )
 
     def _forget(self) -> None:
-        """An hour after its end, nobody needs to hear any more what was wrong with a code."""
+        """Removes codes an hour after their expiry; until then, the error can be specific."""
         past = self._clock() - 3600
         self._grants = {code: entry for code, entry in self._grants.items() if entry[0] > past}
         self._used = {code: end for code, end in self._used.items() if end > past}

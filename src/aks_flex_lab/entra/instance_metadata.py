@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from aks_flex_lab.entra.tokens import TokenIssuer
 
 TOKEN_PATH = "/metadata/identity/oauth2/token"  # noqa: S105
-USER_ASSIGNED = "/userassignedidentities/"  # in the id of an identity that is no single machine's own
+USER_ASSIGNED = "/userassignedidentities/"  # in the resource ID of a user-assigned identity
 IDENTITY_PARAMETERS = ("client_id", "object_id", "principal_id", "msi_res_id", "mi_res_id")
 
 
 class InstanceMetadataService:
-    """Which machine is meant is seen by where it asks from, as on a real VM."""
+    """Serves tokens for managed identities. Identifies the machine by its source address, as on a real VM."""
 
     def __init__(self, mint: TokenIssuer, identities: MachineIdentities) -> None:
         self._mint = mint
@@ -35,7 +35,7 @@ class InstanceMetadataService:
         if request.headers.get("metadata", "").lower() != "true":
             return _bad_request("Required metadata header not specified")
         if "x-forwarded-for" in request.headers:
-            return _bad_request("Requests that come by a proxy are not answered")
+            return _bad_request("Requests through a proxy are rejected")
         resource = request.query_params.get("resource", "").rstrip("/")
         if not resource or "api-version" not in request.query_params:
             return _bad_request("Required query variable 'resource' or 'api-version' is missing")
@@ -48,7 +48,7 @@ class InstanceMetadataService:
         return self._granted(found[0], resource) if found else _bad_request("Identity not found")
 
     def _chosen(self, address: str, identity: str) -> list[EntraPrincipal]:
-        """Those that are meant; the machine's own one before all that somebody assigned to it."""
+        """Returns the selected identities; the system-assigned identity has precedence over user-assigned ones."""
         all_ = [
             self._mint.directory.find(each, "managedIdentity") for each in self._identities.identities_of(address)
         ]

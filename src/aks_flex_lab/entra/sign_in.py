@@ -89,7 +89,7 @@ BACK = """<p>You are being taken back to the application.</p>
 def sign_in_page(application: str, user: str, wrong: str = "") -> HTMLResponse:
     alert = f'<p role="alert" id="wrong">{html.escape(wrong)}</p>' if wrong else ""
     state = ' aria-invalid="true" aria-describedby="wrong"' if wrong else ""
-    # Whoever has said their name goes on with the password.
+    # With a user name, focus the password field.
     focus = " autofocus"
     states = {"user_state": state + ("" if user else focus), "password_state": state + (focus if user else "")}
     body = FORM.format(application=html.escape(application), wrong=alert, user=html.escape(user), **states)
@@ -105,13 +105,13 @@ def signed_out_page() -> HTMLResponse:
 
 
 def form_post_page(action: str, fields: Mapping[str, str]) -> HTMLResponse:
-    """The answer to an application by a form that sends itself, or that a person sends."""
+    """Returns the form_post response: a form that submits itself, or that the user submits."""
     hidden = (HIDDEN.format(name=html.escape(name), value=html.escape(value)) for name, value in fields.items())
     return _page("Signed in", BACK.format(action=html.escape(action), fields="\n".join(hidden), script=SUBMIT))
 
 
 def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
-    # Where forms may lead is left open: a browser holds every later redirect against it, and applications have those.
+    # No form-action: browsers would also apply it to later redirects of the application.
     policy = (
         f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SUBMIT)}'; img-src data:; "
         "frame-ancestors 'none'; base-uri 'none'"
@@ -130,7 +130,7 @@ PKCE_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True)
 class AuthorizeRequest:
-    """What an application asks, when it is one of ours and its answer may be sent where it says."""
+    """A valid authorization request of a registered application with a registered redirect URI."""
 
     client: EntraPrincipal
     redirect: str
@@ -175,13 +175,13 @@ class SignInPages:
         return self._answered(question, dict(parse_qsl((await request.body()).decode(errors="replace"))))
 
     async def sign_out(self, request: Request) -> Response:
-        """Nobody stays signed in here, so all there is to do is to lead them back, if that is to one of ours."""
+        """Redirects to a registered URI. Sessions do not exist, so that nothing else is necessary."""
         redirect = request.query_params.get("post_logout_redirect_uri", "")
         ours = any(redirect in each.redirect_uris for each in self._mint.directory.all())
         return RedirectResponse(redirect, 303, SECURITY_HEADERS) if redirect and ours else signed_out_page()
 
     def _question(self, request: Request) -> AuthorizeRequest | str:
-        """What is wrong here is shown on the page: an answer must not be sent to where just anybody says."""
+        """Validates client and redirect URI. The page shows errors, because the redirect URI is not trusted."""
         tenant, parameters = request.path_params["tenant"], dict(request.query_params)
         client, redirect = parameters.get("client_id", ""), parameters.get("redirect_uri", "")
         if not self._mint.directory.has_tenant(tenant):
@@ -221,7 +221,7 @@ class SignInPages:
 
 
 def _check_request(question: AuthorizeRequest) -> Response | None:
-    """What is wrong here, the application is told."""
+    """Validates the other parameters. Errors are returned to the application."""
     parameters = question.parameters
     response_type, mode = parameters.get("response_type", ""), parameters.get("response_mode", "query")
     if response_type != "code":

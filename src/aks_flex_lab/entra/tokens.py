@@ -27,7 +27,7 @@ PUBLISHED_KEYS = 2
 
 
 class SigningKeys:
-    """Keys in a state directory, named by the moment they were made."""
+    """Signing keys in a state directory, named by their creation time."""
 
     def __init__(self, state: Path) -> None:
         self._directory = state / "signing"
@@ -39,7 +39,7 @@ class SigningKeys:
                 self._make()
 
     def rotate(self) -> None:
-        """A new key signs from now on; of the older ones, the last is still shown."""
+        """Creates a new signing key; the previous one is still published."""
         with file_lock(self._directory / ".lock", "the signing keys", wait=True):
             self._make()
             for name in self._names()[:-PUBLISHED_KEYS]:
@@ -51,7 +51,7 @@ class SigningKeys:
         return jwt.encode(dict(claims), key, "RS256", headers={"kid": key_id(key), "x5t": key_id(key)})
 
     def verify(self, token: str, audience: list[str] | None = None) -> dict[str, Any] | None:
-        """The claims of a token that one of our keys signed and that has not expired; None for any other."""
+        """Returns the claims of a valid token that one of the keys signed, or else None."""
         for name in self._names():
             try:
                 claims: dict[str, Any] = jwt.decode(
@@ -67,7 +67,7 @@ class SigningKeys:
         return None
 
     def jwks(self) -> dict[str, Any]:
-        """The document at `jwks_uri`."""
+        """Returns the document at `jwks_uri`."""
         return {"keys": [_public_jwk(self._key(name)) for name in self._names()]}
 
     def _make(self) -> None:
@@ -113,7 +113,7 @@ def unique_token_id() -> str:
     return _base64url(uuid.uuid4().bytes)
 
 
-REFRESH_AUDIENCE = "urn:aks-flex-lab:refresh"  # whom a refresh token is made for: nobody but us
+REFRESH_AUDIENCE = "urn:aks-flex-lab:refresh"  # audience of a refresh token, which only this authority accepts
 REFRESH_SECONDS = 86400
 
 
@@ -121,16 +121,16 @@ REFRESH_SECONDS = 86400
 class TokenIssuer:
     directory: EntraDirectory
     keys: SigningKeys
-    base: str  # where the authority is, such as https://login.flex.internal
+    base: str  # URL of the authority, for example https://login.flex.internal
 
     @property
     def issuer(self) -> str:
-        """As the newer metadata say it, and identity tokens."""
+        """The issuer of v2.0 metadata and of identity tokens."""
         return f"{self.base}/{self.directory.tenant}/v2.0"
 
     @property
     def older_issuer(self) -> str:
-        """As the older metadata say it. Access tokens for ARM and for AKS are of the older version."""
+        """The issuer of v1.0 metadata and of access tokens for ARM and AKS."""
         return f"https://sts.windows.net/{self.directory.tenant}/"
 
     def access_token(self, principal: EntraPrincipal, resource: str, client_id: str = "") -> str:
@@ -153,7 +153,7 @@ class TokenIssuer:
         )
 
     def id_token(self, principal: EntraPrincipal, client_id: str, nonce: str = "") -> str:
-        """What tells a program who has signed in, and in answer to which of its questions."""
+        """Issues an identity token with the user and the nonce of the request."""
         claims = {"preferred_username": principal.name, "name": principal.name, "oid": principal.object_id}
         who = {"iss": self.issuer, "aud": client_id, "tid": self.directory.tenant, "sub": principal.object_id}
         more = _group_claims(principal) | ({"nonce": nonce} if nonce else {})
@@ -178,7 +178,7 @@ class TokenIssuer:
 
 
 def _principal_claims(principal: EntraPrincipal) -> dict[str, Any]:
-    """What differs between programs, machines and people."""
+    """Returns the claims that differ between service principals, managed identities and users."""
     groups = _group_claims(principal)
     if principal.kind == "managedIdentity":
         return {"idtyp": "app", "xms_mirid": principal.resource_id, **groups}
@@ -193,6 +193,6 @@ def _group_claims(principal: EntraPrincipal) -> dict[str, Any]:
 
 
 def resource_of(scope: str) -> str:
-    """The audience that a scope asks for: `https://x/.default` is for `https://x`."""
+    """Returns the audience of a scope: `https://x` for `https://x/.default`."""
     scopes = [each for each in scope.split() if each not in {"openid", "profile", "offline_access", "email"}]
     return scopes[0].rpartition("/")[0] if scopes and "/" in scopes[0] else "".join(scopes[:1])

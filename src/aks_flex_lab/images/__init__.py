@@ -1,1 +1,1 @@
-"""The container images that the lab builds, and the registry that serves them: no public registry is reachable."""
+"""Builds the lab's container images and serves them from a registry, because no public registry is reachable."""

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 COMPRESSION = 6
-GZIP = 31  # what makes zlib write a gzip header: one without a time, and the same from every Python
+GZIP = 31  # makes zlib write a gzip header without a time, identical for every Python version
 
 
 @dataclass(frozen=True)
 class LayerFile:
-    """A file of the image, by its bytes or by a file of this machine that has them."""
+    """A file of the image, with its content or the path of a file with this content."""
 
     path: str
     content: bytes | Path
@@ -49,7 +49,7 @@ LayerEntry = LayerFile | LayerDirectory | LayerLink
 
 @dataclass(frozen=True)
 class ImageLayer:
-    """A compressed layer: its own digest, and the digest of the tar inside it, which the image config names."""
+    """A compressed layer, with its digest and the digest of its tar, which the image config contains."""
 
     data: bytes
     digest: str
@@ -68,7 +68,7 @@ def sha256_digest(data: bytes) -> str:
 
 
 def layer_tar(entries: Iterable[LayerEntry]) -> bytes:
-    """An uncompressed tar: sorted, with every parent directory, owned by root, from the beginning of time."""
+    """Returns an uncompressed tar: sorted, with all parent directories, owned by root, with time 0."""
     named = {relative_path(entry.path): entry for entry in entries}
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -85,7 +85,7 @@ def with_parents(named: dict[str, LayerEntry]) -> Iterator[tuple[str, LayerEntry
 
 
 def add_entry(tar: tarfile.TarFile, name: str, entry: LayerEntry) -> None:
-    info = tarfile.TarInfo(name)  # root, no owner's name and time 0, unless one says otherwise
+    info = tarfile.TarInfo(name)  # The defaults are root, no owner name and time 0.
     if isinstance(entry, LayerDirectory):
         info.type, info.mode = tarfile.DIRTYPE, entry.mode
         tar.addfile(info)
@@ -105,12 +105,12 @@ def relative_path(path: str) -> str:
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
-CREATED = "1970-01-01T00:00:00Z"  # a date of its own would give every build another digest
+CREATED = "1970-01-01T00:00:00Z"  # a real date would change the digest with every build
 
 
 @dataclass(frozen=True)
 class ContainerConfig:
-    """What a container of the image starts, unless the pod says otherwise."""
+    """The command, environment and user of containers, unless the pod overrides them."""
 
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class OciImage:
 
 
 def make_image(layer: ImageLayer, start: ContainerConfig, architecture: str) -> OciImage:
-    """`architecture` as Go names it: amd64 or arm64."""
+    """Builds an image for an architecture: amd64 or arm64."""
     config = ImageBlob(CONFIG_TYPE, canonical_json(image_config(layer, start, architecture)))
     packed = ImageBlob(LAYER_TYPE, layer.data)
     manifest = {
@@ -178,7 +178,7 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-NOBODY = "65535:65535"  # whom the published pause image runs as
+NOBODY = "65535:65535"  # the user of the published pause image
 
 PAUSE_NAMES = {
     "oss/kubernetes/pause": ("3.6", "3.9", "3.10"),  # mcr.microsoft.com
@@ -193,7 +193,7 @@ INDEX_PAGE = b"<!doctype html><title>flex</title><p>It works: this page comes fr
 
 @dataclass(frozen=True)
 class TaggedImage:
-    """An image and one name that it has in the registry."""
+    """An image and one of its names in the registry."""
 
     repository: str
     tag: str
@@ -201,7 +201,7 @@ class TaggedImage:
 
 
 def lab_images(pause: Path, architecture: str, busybox: Path) -> tuple[TaggedImage, ...]:
-    """All the lab's images, made from a static `pause` and a static busybox."""
+    """Returns all images of the lab, built from a static `pause` and a static busybox."""
     small = pause_image(pause, architecture)
     test = busybox_image(busybox, busybox_applets(busybox), architecture)
     return (*tagged_images(PAUSE_NAMES, small), *tagged_images(TEST_NAMES, test))
@@ -217,7 +217,7 @@ def pause_image(binary: Path, architecture: str) -> OciImage:
 
 
 def busybox_image(busybox: Path, applet_paths: Sequence[str], architecture: str) -> OciImage:
-    """Busybox under all its names, with a page to serve: enough for every pod that a test runs."""
+    """Builds an image with all busybox commands and a web page, for the pods of tests."""
     entries: list[LayerEntry] = [
         LayerFile("/bin/busybox", require_binary(busybox), 0o755),
         *(LayerLink(path, link_target(path)) for path in applet_paths if path != "bin/busybox"),
@@ -231,12 +231,12 @@ def busybox_image(busybox: Path, applet_paths: Sequence[str], architecture: str)
 
 
 def busybox_applets(busybox: Path) -> tuple[str, ...]:
-    """The paths busybox would be installed under, such as `bin/sh` and `usr/bin/wget`."""
+    """Returns the paths of busybox commands, for example `bin/sh` and `usr/bin/wget`."""
     return tuple(run(require_binary(busybox), "--list-full").out.split())
 
 
 def link_target(path: str) -> str:
-    """From `usr/bin/wget` to `bin/busybox`, relative, so that it holds from outside the container, too."""
+    """Returns the relative link from a command to `bin/busybox`, which is also valid outside the container."""
     return "../" * (len(PurePosixPath(path).parts) - 1) + "bin/busybox"
 
 
@@ -244,7 +244,7 @@ def require_binary(binary: Path) -> Path:
     if not binary.is_file():
         raise ToolError(
             "image-source-not-found",
-            f"{binary} is missing, and an image of the lab is made from it.",
+            f"{binary} is missing, which the lab needs to build its images.",
             "Run `make setup` for busybox-static and `aks-flex-lab tools install pause` for pause.",
         )
     return binary

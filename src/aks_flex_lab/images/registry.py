@@ -1,4 +1,4 @@
-"""Debian's docker-registry: its configuration, and a client that pushes images and lists repositories."""
+"""Configures Debian's docker-registry, pushes images to it and lists its repositories."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ class RepositoryTags:
 @dataclass(frozen=True)
 class RegistryReply:
     status: int
-    headers: Mapping[str, str]  # names in lower case
+    headers: Mapping[str, str]  # header names in lower case
     body: bytes
 
 
 def push_images(connect: Connect, images: Iterable[TaggedImage]) -> int:
-    """Push what the registry does not have yet, over one connection; how many names were new or changed."""
+    """Pushes the images that the registry does not have; returns the number of new or changed names."""
     with registry_client(connect) as registry:
         return sum(registry.push(each.image, each.repository, each.tag) for each in images)
 
 
 def list_repositories(connect: Connect) -> tuple[RepositoryTags, ...]:
-    """What the registry holds, in the order of names."""
+    """Returns the repositories of the registry with their tags, sorted by name."""
     with registry_client(connect) as registry:
         return tuple(RepositoryTags(name, registry.tags(name)) for name in registry.repositories())
 
 
 @contextmanager
 def registry_client(connect: Connect) -> Iterator[RegistryClient]:
-    """One connection, kept for several calls; whatever goes wrong on it is told as one kind of error."""
+    """Yields a client with one connection; raises its failures as ComponentError."""
     connection = connect()
     try:
         yield RegistryClient(connection)
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise ComponentError(
             "registry-not-responding",
-            f"The image registry does not answer as it should: {error or type(error).__name__}.",
-            "See `aks-flex-lab logs registry`.",
+            f"The image registry does not respond correctly: {error or type(error).__name__}.",
+            "Run `aks-flex-lab logs registry`.",
         ) from error
     finally:
         connection.close()
@@ -67,12 +67,12 @@ def registry_client(connect: Connect) -> Iterator[RegistryClient]:
 
 @dataclass(frozen=True)
 class RegistryClient:
-    """The registry's API on one connection."""
+    """A client of the registry's API that uses one connection."""
 
     connection: http.client.HTTPConnection
 
     def push(self, image: OciImage, repository: str, tag: str) -> bool:
-        """Whether anything had to be sent."""
+        """Pushes an image; returns whether the registry did not have it."""
         if self.digest_of(repository, tag, image.manifest.kind) == image.digest:
             return False
         for blob in (image.layer, image.config):
@@ -82,7 +82,7 @@ class RegistryClient:
         return True
 
     def digest_of(self, repository: str, tag: str, kind: str) -> str | None:
-        """The digest of the manifest that a tag stands for."""
+        """Returns the digest of the manifest of a tag."""
         reply = self.request("HEAD", f"/v2/{repository}/manifests/{tag}", headers={"Accept": kind})
         return reply.headers.get("docker-content-digest") if reply.status == 200 else None
 
@@ -112,14 +112,14 @@ class RegistryClient:
     def call(
         self, method: str, path: str, expected: int, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> RegistryReply:
-        """Ask for something that must succeed."""
+        """Sends a request and raises an error unless it succeeds."""
         reply = self.request(method, path, body, headers)
         if reply.status != expected:
             text = reply.body.decode("utf-8", "replace").strip()[:300]
             raise ComponentError(
                 "registry-request-rejected",
-                f"The image registry answered {reply.status} to {method} {path.partition('?')[0]}: {text}.",
-                "See `aks-flex-lab logs registry`.",
+                f"The image registry returned HTTP {reply.status} for {method} {path.partition('?')[0]}: {text}.",
+                "Run `aks-flex-lab logs registry`.",
             )
         return reply
 
@@ -133,7 +133,7 @@ class RegistryClient:
 
 
 def next_page(link: str) -> str:
-    """The path in a `Link: </v2/_catalog?…>; rel="next"` header."""
+    """Returns the path in a `Link: </v2/_catalog?…>; rel="next"` header."""
     if 'rel="next"' not in link:
         return ""
     address = urlsplit(link.partition("<")[2].partition(">")[0])
@@ -145,14 +145,14 @@ REGISTRY_PROGRAM = "docker-registry"
 
 @dataclass(frozen=True)
 class RegistrySettings:
-    address: str  # such as 198.18.0.5:443
+    address: str  # for example 198.18.0.5:443
     storage: Path
     cert: Path
     key: Path
 
 
 def registry_config(settings: RegistrySettings) -> str:
-    """The YAML text. JSON's quotes are YAML's, so a path with odd letters stays one word."""
+    """Returns the configuration as YAML. JSON strings are valid in YAML, so paths are quoted as JSON."""
     return f"""\
 version: 0.1
 log:

@@ -1,4 +1,4 @@
-"""Cgroups: every process of a lab runs in a cgroup of that lab, so none can be lost.
+"""Cgroups of a lab: every process of a lab runs in one of them, so that all can be found and stopped.
 
 One lab has one cgroup in every hierarchy, with a child for each component and each machine.
 """
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PREFIX = "aks-flex-lab."
-# What a kubelet in a machine cannot do without.
+# The controllers that a kubelet requires.
 REQUIRED_CONTROLLERS = {"cpu", "memory", "pids"}
-# Joins every group named before `--`, then becomes the program named after it.
+# Joins the cgroups before `--`, then executes the program after it.
 JOIN_SCRIPT = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 
 
 @dataclass(frozen=True)
 class CgroupHierarchy:
-    """One mounted tree of control groups."""
+    """One mounted cgroup hierarchy."""
 
     mount: Path
     unified: bool
     controllers: frozenset[str]
-    current: str  # the group that this process is in
+    current: str  # the cgroup of this process
 
     @property
     def base(self) -> Path:
-        """The group below which labs are made."""
+        """The cgroup that contains the cgroups of labs."""
         return self.mount if self.is_only_hierarchy else self.mount / self.current.lstrip("/")
 
     @property
     def is_only_hierarchy(self) -> bool:
-        """Whether this is the only hierarchy, as on today's distributions."""
+        """Whether this is the unified hierarchy (cgroup v2), as on current distributions."""
         return self.unified and (self.mount / "cgroup.controllers").exists() and self.mount == Path("/sys/fs/cgroup")
 
 
 def parse_hierarchies(mounts: str, own: str) -> Iterator[CgroupHierarchy]:
-    """Bring together what /proc/self/mounts and /proc/self/cgroup say."""
+    """Returns the hierarchies from the texts of /proc/self/mounts and /proc/self/cgroup."""
     current = {}
     for line in own.splitlines():
         _, names, path = line.split(":", 2)
@@ -68,19 +68,19 @@ def hierarchies() -> list[CgroupHierarchy]:
     if not found:
         raise HostError(
             "cgroups-unavailable",
-            "No control group hierarchy is mounted on this machine.",
-            "Mount one (`mount -t cgroup2 none /sys/fs/cgroup`), then try again.",
+            "No cgroup hierarchy is mounted on this machine.",
+            "Run `mount -t cgroup2 none /sys/fs/cgroup`, then retry.",
         )
     return list({hierarchy.mount: hierarchy for hierarchy in found}.values())
 
 
 def enabled_controllers() -> list[str]:
-    """The controllers that the top of an only hierarchy passes on; none where the hierarchies are older."""
+    """Returns the controllers that the root of a cgroup v2 hierarchy enables for its children; none for cgroup v1."""
     return sorted(name for top in _unified_root() for name in (top / "cgroup.subtree_control").read_text().split())
 
 
 def disable_other_controllers(controllers: Iterable[str]) -> None:
-    """Pass on no others than these at the top, except what the machine itself has come to use below."""
+    """Disables all other controllers at the root, except those that other cgroups of the host use."""
     for top in _unified_root():
         for name in set(enabled_controllers()) - set(controllers):
             with contextlib.suppress(OSError):
@@ -92,12 +92,12 @@ def _unified_root() -> list[Path]:
 
 
 def join_command(groups: Iterable[Path], argv: Iterable[str | Path]) -> list[str]:
-    """The command that joins these groups, then becomes `argv` under the same process id."""
+    """Returns the command that joins these cgroups, then executes `argv` with the same process ID."""
     return ["sh", "-c", JOIN_SCRIPT, "join", *(str(group) for group in groups), "--", *(str(word) for word in argv)]
 
 
 def cgroups_of_process(pid: int) -> list[Path]:
-    """The groups that a process is in, one in each hierarchy."""
+    """Returns the cgroups of a process, one in each hierarchy."""
     mounts = Path("/proc/self/mounts").read_text()
     of_process = parse_hierarchies(mounts, Path(f"/proc/{pid}/cgroup").read_text())
     return list({found.mount: found.mount / found.current.lstrip("/") for found in of_process}.values())
@@ -105,12 +105,12 @@ def cgroups_of_process(pid: int) -> list[Path]:
 
 @dataclass(frozen=True)
 class CgroupFreezer:
-    """How one kind of hierarchy holds a group still."""
+    """The files by which one kind of hierarchy freezes a cgroup."""
 
     switch: str
     on: str
     off: str
-    state: str  # the file that tells whether it has come into effect
+    state: str  # the file that shows whether the cgroup is frozen
     frozen: str
 
     def freeze(self, group: Path, seconds: float = 5) -> None:
@@ -122,7 +122,7 @@ class CgroupFreezer:
             time.sleep(0.005)
 
     def thaw(self, group: Path) -> None:
-        with contextlib.suppress(OSError):  # it was never frozen, or has gone by itself
+        with contextlib.suppress(OSError):  # it was never frozen, or was removed
             if (group / self.switch).read_text().strip() != self.off:
                 (group / self.switch).write_text(self.off)
 
@@ -135,7 +135,7 @@ FREEZERS = (
 
 @dataclass(frozen=True)
 class LabCgroups:
-    """The control groups of one lab."""
+    """The cgroups of one lab."""
 
     lab: str
 
@@ -144,7 +144,7 @@ class LabCgroups:
         return f"{PREFIX}{self.lab}"
 
     def roots(self) -> list[Path]:
-        """The lab's group in each hierarchy, wherever an earlier command may have made it."""
+        """Returns the lab's cgroup in each hierarchy, at any position where an earlier command created it."""
         found = []
         for hierarchy in hierarchies():
             if hierarchy.is_only_hierarchy:
@@ -153,12 +153,12 @@ class LabCgroups:
             for at, groups, _ in os.walk(hierarchy.mount):
                 if self.name in groups:
                     found.append(Path(at) / self.name)
-                # What is inside a lab, this one or another, is never another lab of ours.
+                # A cgroup inside a lab is not the root of another lab.
                 groups[:] = [group for group in groups if not group.startswith(PREFIX)]
         return found
 
     def make(self, leaf: str) -> list[Path]:
-        """The groups to join for one part or machine, made where they are missing."""
+        """Creates the missing cgroups of a component or machine, and returns the cgroups to join."""
         existing = self.roots()
         made = []
         for hierarchy in hierarchies():
@@ -170,11 +170,11 @@ class LabCgroups:
         return made
 
     def join_command(self, leaf: str, argv: Iterable[str | Path]) -> list[str]:
-        """The command that starts `argv` inside the lab's group."""
+        """Returns the command that runs `argv` in the lab's cgroup."""
         return join_command(self.make(leaf), argv)
 
     def pids(self, leaf: str = "") -> set[int]:
-        """Every process in the lab, or in one leaf of it."""
+        """Returns the processes of the lab, or of one leaf cgroup."""
         found: set[int] = set()
         for top in self.roots():
             for at, _, _ in os.walk(top / leaf):
@@ -182,23 +182,23 @@ class LabCgroups:
         return found
 
     def kill(self, leaf: str = "", *, seconds: float = 10) -> None:
-        """End everything in the lab, or in one leaf, at once; and wait until it is gone."""
+        """Kills all processes of the lab, or of one leaf cgroup, and waits until they are gone."""
         end = time.monotonic() + seconds
         while pids := self.pids(leaf) - {os.getpid()}:
             for pid in pids:
                 _signal(pid, signal.SIGKILL)
-            self._thaw(leaf)  # the dead of a frozen group do not die before it is thawed
+            self._thaw(leaf)  # Killed processes of a frozen cgroup exit only when it is thawed.
             if time.monotonic() > end:
                 raise LabError(
                     "process-not-stopped",
-                    f"Processes {sorted(pids)} of the lab do not end, even when killed.",
-                    "They hang in the kernel, on a device or a file system; look at /proc/PID/stack.",
+                    f"Processes {sorted(pids)} of the lab do not exit after SIGKILL.",
+                    "They wait in the kernel for a device or a file system. Read /proc/PID/stack.",
                 )
             time.sleep(0.01)
 
     @contextlib.contextmanager
     def frozen(self, leaf: str) -> Iterator[None]:
-        """Hold everything in a leaf still, as a photograph would."""
+        """Freezes all processes of a leaf cgroup for the block."""
         try:
             for top in self.roots():
                 for freezer in FREEZERS:
@@ -214,7 +214,7 @@ class LabCgroups:
                     freezer.thaw(Path(at))
 
     def remove(self, leaf: str = "") -> None:
-        """Take the groups away; they must be empty of processes by now."""
+        """Removes the cgroups, which must not contain processes."""
         for top in self.roots():
             for at, _, _ in os.walk(top / leaf, topdown=False):
                 _rmdir(Path(at))
@@ -228,11 +228,11 @@ def _make_cgroup(group: Path, hierarchy: CgroupHierarchy) -> None:
     except OSError as error:
         raise HostError(
             "cgroup-failed",
-            f"The control group {group} cannot be made: {error.strerror}.",
-            "Run the lab as root on the machine itself, or in a container with a writable /sys/fs/cgroup.",
+            f"The cgroup {group} cannot be created: {error.strerror}.",
+            "Run the lab as root on the host, or in a container with a writable /sys/fs/cgroup.",
         ) from error
     if "cpuset" in hierarchy.controllers:
-        # A new cpuset is empty and lets nobody in until it is told its share.
+        # A new cpuset accepts no process until its CPUs and memory nodes are set.
         for key in ("cpuset.cpus", "cpuset.mems"):
             (group / key).write_text((group.parent / key).read_text())
     if hierarchy.is_only_hierarchy:
@@ -240,7 +240,7 @@ def _make_cgroup(group: Path, hierarchy: CgroupHierarchy) -> None:
 
 
 def _enable_controllers(group: Path) -> None:
-    """Give a new group what its parent has, each controller by itself: some cannot be passed on everywhere."""
+    """Enables the parent's controllers for a new cgroup, one at a time, because some cannot be enabled everywhere."""
     for name in (group.parent / "cgroup.controllers").read_text().split():
         with contextlib.suppress(OSError):
             (group.parent / "cgroup.subtree_control").write_text(f"+{name}")
@@ -249,8 +249,8 @@ def _enable_controllers(group: Path) -> None:
         group.rmdir()
         raise HostError(
             "cgroup-failed",
-            f"The control group {group} lacks the controllers {', '.join(sorted(missing))}.",
-            "Run the lab on the machine itself; in a container the top control group must hold no process.",
+            f"The cgroup {group} lacks the controllers {', '.join(sorted(missing))}.",
+            "Run the lab directly on the host. In a container, the top cgroup must not contain processes.",
         )
 
 
@@ -276,11 +276,11 @@ def _rmdir(group: Path) -> None:
         except FileNotFoundError:
             return
         except OSError as error:
-            # The kernel lets go of a dead process's group a moment after the process.
+            # The kernel releases the cgroup shortly after the process exits.
             if time.monotonic() > end:
                 raise LabError(
                     "process-not-stopped",
-                    f"The control group {group} cannot be removed: something is still in it.",
+                    f"The cgroup {group} cannot be removed, because it is not empty.",
                     "Run the same command again.",
                 ) from error
             time.sleep(0.01)

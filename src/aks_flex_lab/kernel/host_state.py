@@ -1,4 +1,4 @@
-"""Records host-wide settings when the first lab comes up, and restores them when the last one goes down.
+"""Records host-wide settings when the first lab starts, and restores them when the last one is removed.
 
 These are sysctls outside of namespaces, the controllers enabled at the cgroup root, br_netfilter, and the directory
 of `ip netns`.
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 SYSCTL_ROOT = Path("/proc/sys")
 BOOT_ID = "kernel/random/boot_id"
-# Where a booting system and a kubelet write. The rest of /proc/sys is per namespace, or counts by itself.
+# Sysctls that a booting system and a kubelet write. The others are per namespace, or change automatically.
 DIRECTORIES = ("kernel", "vm", "fs")
-# They move by themselves, or answer something new at every look.
+# They change automatically, or return another value at every read.
 VOLATILE = (
     "kernel/random/",
     "kernel/ns_last_pid",
@@ -34,7 +34,7 @@ VOLATILE = (
     "fs/aio-nr",
     "fs/quota/",
 )
-# They belong to a namespace of their own, or are no settings at all but an order to act.
+# They belong to a namespace, or trigger an action instead of storing a setting.
 NAMESPACED = (
     "kernel/hostname",
     "kernel/domainname",
@@ -44,11 +44,11 @@ NAMESPACED = (
     "fs/binfmt_misc",
 )
 
-# Every machine counts against the limits of one and the same root: a joined node holds about 14, and 128 are allowed.
+# All machines share the limits of the root user: a joined node uses about 14, and the default limit is 128.
 MINIMUM_LIMITS = {"fs/inotify/max_user_instances": 8192, "fs/inotify/max_user_watches": 524288}
 
-# One kernel serves all machines. A kubelet that protects the kernel's defaults does not start without these, and a
-# machine that leaves its cluster must not take them from the others by putting back what it found.
+# All machines share one kernel. A kubelet with protectKernelDefaults does not start without these, and a machine
+# that is unbootstrapped must not reset them for the others when it restores the values that it found.
 KUBELET_SYSCTLS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -60,7 +60,7 @@ KUBELET_SYSCTLS = {
 
 
 def read_sysctls(root: Path = SYSCTL_ROOT) -> dict[str, str]:
-    """Every setting that can be read and written again."""
+    """Returns all sysctls that can be read and written."""
     found = {}
     for directory in DIRECTORIES:
         for at, _, names in os.walk(root / directory):
@@ -77,18 +77,18 @@ def read_sysctls(root: Path = SYSCTL_ROOT) -> dict[str, str]:
 
 
 def record_sysctls(record: Path, root: Path = SYSCTL_ROOT) -> None:
-    """Write down how the machine was, unless a lab before us has."""
+    """Records the sysctls of the host, unless an earlier lab has recorded them."""
     if not record.exists() or json.loads(record.read_text())["boot"] != boot_id(root):
         write_atomically(record, json.dumps({"boot": boot_id(root), "values": read_sysctls(root)}, indent=1))
 
 
 def boot_id(root: Path = SYSCTL_ROOT) -> str:
-    """Another one after every start of the machine."""
+    """Returns the boot ID of the host, which changes at every boot."""
     return (root / BOOT_ID).read_text().strip()
 
 
 def raise_limits(root: Path = SYSCTL_ROOT) -> None:
-    """Raise the limits that several machines together would reach, and set what all need; `restore` puts it back."""
+    """Raises limits that several machines together reach, and sets what all need; `restore_sysctls` reverts it."""
     for key, least in MINIMUM_LIMITS.items():
         path = root / key
         if path.exists() and int(path.read_text()) < least:
@@ -99,12 +99,12 @@ def raise_limits(root: Path = SYSCTL_ROOT) -> None:
 
 
 def restore_sysctls(record: Path, root: Path = SYSCTL_ROOT) -> list[str]:
-    """Put back what differs from the record, and forget the record. Returns what was put back."""
+    """Restores the recorded sysctls and removes the record. Returns the restored ones."""
     if not record.exists():
         return []
     values = json.loads(record.read_text())
     if values["boot"] != boot_id(root):
-        record.unlink()  # the machine has started anew since, with settings of its own
+        record.unlink()  # the host was rebooted since, which reset its sysctls
         return []
     before: dict[str, str] = values["values"]
     now = read_sysctls(root)
@@ -113,16 +113,16 @@ def restore_sysctls(record: Path, root: Path = SYSCTL_ROOT) -> list[str]:
         try:
             (root / key).write_text(before[key])
         except OSError:
-            continue  # the kernel takes some values only one way; there is nothing more to do
+            continue  # The kernel does not allow some values to be set back.
     record.unlink()
     return changed
 
 
-BRIDGE_SYSCTLS = Path("/proc/sys/net/bridge")  # there as long as br_netfilter is
+BRIDGE_SYSCTLS = Path("/proc/sys/net/bridge")  # exists while br_netfilter is loaded
 
 
 def record_host(record: Path) -> None:
-    """Write down how the machine was, unless a lab before us has since it started."""
+    """Records the state of the host, unless an earlier lab has recorded it since the last boot."""
     if record.exists() and json.loads(record.read_text())["boot"] == boot_id():
         return
     facts = {
@@ -135,26 +135,26 @@ def record_host(record: Path) -> None:
 
 
 def load_modules(modules: Iterable[str]) -> None:
-    """Load what the kernel lacks. Only the lab's own bridges obey the firewall then, not the machine's."""
+    """Loads missing kernel modules. Turns the bridge firewall off by default; only the lab's bridges turn it on."""
     before = BRIDGE_SYSCTLS.exists()
-    run("modprobe", "-qa", *modules, check=False)  # built-in ones are no modules
+    run("modprobe", "-qa", *modules, check=False)  # features that are built in are not modules
     if not before:
         for switch in _bridge_firewall_switches():
             switch.write_text("0")
 
 
 def restore_host(record: Path) -> None:
-    """Put back what differs from the record, and forget the record."""
+    """Restores the recorded state of the host and removes the record."""
     if not record.exists():
         return
     before = json.loads(record.read_text())
     record.unlink()
     if before["boot"] != boot_id():
-        return  # the machine has started anew since
+        return  # the host was rebooted since
     cgroups.disable_other_controllers(before["controllers"])
     if not before["bridges"] and not any(
         int(switch.read_text()) for switch in _bridge_firewall_switches()
-    ):  # nobody wants it
+    ):  # no other program uses it
         run("modprobe", "-qr", "br_netfilter", check=False)
     if (
         not before["namespaces"]
@@ -162,7 +162,7 @@ def restore_host(record: Path) -> None:
         and not any(namespaces.NETNS_DIRECTORY.iterdir())
     ):
         run("umount", "--", namespaces.NETNS_DIRECTORY, check=False)
-        with contextlib.suppress(OSError):  # someone else's namespace came meanwhile
+        with contextlib.suppress(OSError):  # another program created a namespace meanwhile
             namespaces.NETNS_DIRECTORY.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""Mounts below a directory, and removing a directory without ever following one."""
+"""Lists the mounts below a directory, and removes directories without crossing a mount point."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from aks_flex_lab.processes import run
 
 
 def parse_mounts(mountinfo: str) -> list[Path]:
-    """The mount points, in the order they were made."""
+    """Returns the mount points in the order of their creation."""
     return [Path(_unescape(line.split()[4])) for line in mountinfo.splitlines()]
 
 
 def mounts_below(directory: Path) -> list[Path]:
-    """What is mounted at or below a directory, the innermost first."""
+    """Returns the mount points at and below a directory, the innermost first."""
     points = parse_mounts(Path("/proc/self/mountinfo").read_text())
     return [point for point in reversed(points) if point.is_relative_to(directory)]
 
@@ -28,14 +28,14 @@ def unmount_below(directory: Path) -> None:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory and all in it, and refuse to cross into anything mounted there."""
+    """Removes a directory with its contents. Raises an error if a file system is mounted in it."""
     if not directory.exists():
         return
     if inside := mounts_below(directory):
         raise LabError(
             "mount-conflict",
             f"{directory} was not removed, because {inside[0]} is mounted in it.",
-            f"Run `umount {inside[0]}`, then try again.",
+            f"Run `umount {inside[0]}`, then retry.",
         )
     _remove(directory, directory.lstat().st_dev)
 
@@ -45,8 +45,8 @@ def _remove(path: Path, device: int) -> None:
     if facts.st_dev != device:
         raise LabError(
             "mount-conflict",
-            f"{path} was not removed, because it lies on another file system.",
-            f"Run `umount {path}`, then try again.",
+            f"{path} was not removed, because it is on another file system.",
+            f"Run `umount {path}`, then retry.",
         )
     if stat.S_ISDIR(facts.st_mode):
         with os.scandir(path) as entries:
@@ -56,7 +56,7 @@ def _remove(path: Path, device: int) -> None:
     try:
         path.rmdir() if stat.S_ISDIR(facts.st_mode) else path.unlink()
     except PermissionError:
-        # Someone inside made it, or what it is in, immutable.
+        # A program in the machine set the immutable flag on the file or its directory.
         run("chattr", "-ia", path.parent, path)
         path.rmdir() if stat.S_ISDIR(facts.st_mode) else path.unlink()
 

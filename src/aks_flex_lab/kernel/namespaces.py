@@ -1,4 +1,4 @@
-"""Network namespaces: creating, entering and removing them, and connecting to addresses inside."""
+"""Creates, enters and removes network namespaces, and connects to addresses in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NetworkNamespace:
         return self.path.exists()
 
     def make(self) -> None:
-        """Make it, or make it anew where only its name is left, as after a reboot."""
+        """Creates the namespace, also if only its file exists, as after a reboot."""
         if self.exists and not is_namespace(self.path):
             self.path.unlink()
         if not self.exists:
@@ -39,7 +39,7 @@ class NetworkNamespace:
         self.ip("link set lo up")
 
     def ip(self, *commands: str) -> None:
-        """Run `ip` commands inside, all of them or none past the first that fails."""
+        """Runs `ip` commands in the namespace, until one fails."""
         if commands:
             _ip("-n", self.name, "-batch", "-", text="\n".join(commands) + "\n")
 
@@ -51,7 +51,7 @@ class NetworkNamespace:
             self.ip(f"link del {name}")
 
     def add_iptables_rule(self, table: str, chain: str, *rule: str) -> None:
-        """Have a firewall rule inside, once."""
+        """Adds a firewall rule to the namespace unless it exists."""
         there = run(*self.command("iptables", "-w", "-t", table, "-C", chain, *rule), check=False)
         if there.ok:
             return
@@ -59,20 +59,20 @@ class NetworkNamespace:
         if not done.ok:
             raise HostError(
                 "kernel-feature-missing",
-                f"This kernel does not take a firewall rule that the lab needs: {done.last_line}.",
-                "Load the modules (`modprobe -a nf_nat iptable_nat nft_chain_nat xt_nat`), then try again.",
+                f"This kernel does not support a firewall rule that the lab needs: {done.last_line}.",
+                "Run `modprobe -a nf_nat iptable_nat nft_chain_nat xt_nat`, then retry.",
             )
 
     def command(self, *argv: str | Path) -> tuple[str, ...]:
-        """The command that runs `argv` inside, under the same process id."""
+        """Returns the command that runs `argv` in the namespace with the same process ID."""
         return ("nsenter", f"--net={self.path}", "--", *(str(word) for word in argv))
 
     def connect(self, host: str, port: int, seconds: float = 2) -> socket.socket:
-        """A connected socket of this namespace. Raises OSError as `socket` does."""
+        """Returns a socket of this namespace, connected to the address. Raises OSError as `socket` does."""
         return _connect_inside(self.path, host, port, seconds)
 
     def pids(self) -> list[int]:
-        """The processes that live inside."""
+        """Returns the processes in the namespace."""
         inode = self.path.stat().st_ino
         found = []
         for process in Path("/proc").iterdir():
@@ -96,14 +96,14 @@ class NetworkNamespace:
 
 
 def namespaces_with_prefix(prefix: str) -> list[NetworkNamespace]:
-    """The namespaces whose names start so, as a lab of that name would have made them."""
+    """Returns the namespaces whose names have a prefix."""
     if not NETNS_DIRECTORY.exists():
         return []
     return [NetworkNamespace(path.name) for path in sorted(NETNS_DIRECTORY.iterdir()) if path.name.startswith(prefix)]
 
 
 def is_namespace(path: Path) -> bool:
-    """Whether a name still stands for a namespace: the file behind it is of the kernel's own file system."""
+    """Returns whether a file is a namespace, which means that it is on the kernel's nsfs."""
     return path.stat().st_dev != path.parent.stat().st_dev
 
 
@@ -144,11 +144,11 @@ def _ip(*argv: str, text: str | None = None) -> None:
     if "Operation not supported" in done.err or "Unknown device type" in done.err:
         raise HostError(
             "kernel-feature-missing",
-            f"This kernel cannot make a network object the lab needs: {done.err.splitlines()[0]}.",
-            "Load the modules bridge and veth (`modprobe -a bridge veth br_netfilter`), then try again.",
+            f"This kernel cannot create a network object that the lab needs: {done.err.splitlines()[0]}.",
+            "Run `modprobe -a bridge veth br_netfilter`, then retry.",
         )
     raise HostError(
         "network-setup-failed",
         f"`ip {' '.join(argv)}` failed: {done.last_line}.",
-        "Run `aks-flex-lab down`, then try again.",
+        "Run `aks-flex-lab down`, then retry.",
     )

@@ -1,6 +1,6 @@
-"""Base systems: Debian as its installer leaves it, built once by debootstrap and cached.
+"""Base systems of machines: Debian as after its installation, built once with debootstrap and cached.
 
-A machine never changes its base. It copies /etc and /var, and mounts an overlay of its own over /usr.
+A machine never changes its base. It has copies of /etc and /var, and an overlay over /usr.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from aks_flex_lab.progress import NO_PROGRESS, ProgressReporter
 
 
 class DebianRelease(str, Enum):
-    """The systems an edge machine can run."""
+    """The operating systems of edge machines."""
 
     BOOKWORM = "bookworm"
     TRIXIE = "trixie"
 
 
 PACKAGES = (
-    # what makes it a host
+    # the base of a host
     "systemd systemd-sysv dbus kmod procps iproute2 iputils-ping ca-certificates sudo less "
-    # what an administrator's machine has, and joining a cluster needs
+    # what hosts usually have, and joining a cluster needs
     "curl openssl iptables nftables conntrack ethtool socat ebtables xz-utils "
-    # what the agent runs on
+    # required by the agent
     "python3 python3-venv openvpn "
 ).split()
 
-# Inside a container there is no hardware to watch, no clock to set and no screen to log in on.
+# Units for hardware, clock and console have no function in a container.
 MASKED_UNITS = (
     "systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-udev-trigger.service "
     "systemd-networkd.service systemd-networkd.socket systemd-networkd-wait-online.service systemd-resolved.service "
@@ -47,8 +47,8 @@ MASKED_UNITS = (
     "openvpn.service"
 ).split()
 
-# The first process of a machine: the control groups must be writable and mounts shared before systemd looks at them.
-# Debian 13's systemd takes the older hierarchies only when it is told so, as a kernel command line would.
+# The first process of a machine. Before systemd starts, cgroups must be writable and mounts shared. The systemd of
+# Debian 13 accepts cgroup v1 only with these options of the kernel command line.
 INIT_SCRIPT = """#!/bin/sh
 for group in /sys/fs/cgroup/*/ /sys/fs/cgroup; do
     mountpoint -q "$group" && mount -o remount,bind,rw "$group"
@@ -72,7 +72,7 @@ class BaseSystem:
 
     @property
     def key(self) -> str:
-        """Changes when anything that a base is made from changes."""
+        """A key that changes when the contents of the base change."""
         recipe = json.dumps(
             [self.system.value, PACKAGES, MASKED_UNITS, INIT_SCRIPT, SYSTEMD_CONFIG, platform.machine()]
         )
@@ -95,7 +95,7 @@ class BaseSystem:
         return self.cache / "logs" / f"debootstrap-{self.system.value}.log"
 
     def build(self, progress: ProgressReporter = NO_PROGRESS) -> None:
-        """Build it unless it is there. An interrupted build starts over; a finished one is never touched."""
+        """Builds the base system unless it exists. An interrupted build starts again from the beginning."""
         if self.ready:
             return
         start = time.monotonic()
@@ -113,7 +113,7 @@ class BaseSystem:
         progress.finished(title, "built", time.monotonic() - start)
 
     def _progress_text(self) -> str:
-        """What debootstrap says it is at."""
+        """Returns the current step of debootstrap."""
         return last_line(self.log).removeprefix("I: ")[:43]
 
     def _bootstrap(self) -> None:
@@ -135,11 +135,11 @@ class BaseSystem:
             raise ToolError(
                 "base-system-failed",
                 f"The {self.system.value} base system could not be built: {last_line(self.log)}.",
-                f"Its log is {self.log}. Check that this machine can install Debian packages, then try again.",
+                f"Read the log {self.log}. Check that this machine can download Debian packages, then retry.",
             )
 
     def _configure(self) -> None:
-        """What the installer of a real machine would leave, less what has no meaning inside a lab."""
+        """Configures the system as an installer does, without what has no function in the lab."""
         units = self.root / "etc/systemd/system"
         for unit in MASKED_UNITS:
             mask = units / unit
@@ -155,7 +155,7 @@ class BaseSystem:
 
 
 def package_source() -> str:
-    """Where this machine itself gets Debian packages; empty on another distribution: debootstrap knows one then."""
+    """Returns the host's own Debian mirror; empty on another distribution, where debootstrap uses its default."""
     if "ID=debian" not in Path("/etc/os-release").read_text().splitlines():
         return ""
     targets = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)", check=False)
@@ -167,13 +167,13 @@ def package_source() -> str:
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A faithful copy: owners, modes, times, links, attributes."""
+    """Copies a tree with owners, modes, times, links and attributes."""
     target.mkdir(parents=True, exist_ok=True)
     run("cp", "-a", "--reflink=auto", f"{source}/.", target, timeout=600)
 
 
 def free_bytes(path: Path) -> int:
-    """Free space where a path is, or would be."""
+    """Returns the free disk space at a path, which need not exist."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free if os.access(path, os.R_OK) else 0

@@ -1,11 +1,11 @@
-"""A machine's disk: what it copied of its base, its own layer over /usr, and what makes it this machine.
+"""The disk of a machine: a copy of its base system, an overlay over /usr, and the identity of the machine.
 
     machines/NAME/root        the root directory; its /usr is empty until the machine runs
-    machines/NAME/usr/upper   what the machine changed below /usr
-    machines/NAME/usr/work    overlayfs's own
+    machines/NAME/usr/upper   the machine's changes in /usr
+    machines/NAME/usr/work    the work directory of overlayfs
 
-The layer is mounted in the namespace of the machine's runner alone, so it goes when the runner goes, whatever
-happened to it. Where overlayfs cannot stand on the cache's file system, /usr is copied like the rest.
+The overlay is mounted only in the mount namespace of the machine's runner, so that it disappears when the runner
+exits for any reason. If overlayfs does not support the file system of the cache, /usr is copied like the rest.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class MachineDisk:
 
     @property
     def has_own_usr(self) -> bool:
-        """Whether /usr lies on this disk itself, instead of in a layer over the base's."""
+        """Whether /usr is a copy on this disk, not an overlay over that of the base system."""
         return not self.upper.exists()
 
     def create(self, base: BaseSystem) -> None:
-        """Copy all of the base but /usr, and prepare the layer for that."""
+        """Copies the base system except /usr, and creates the directories of the overlay."""
         require_disk_space(self.directory)
         self.root.mkdir(parents=True)
         shutil.copymode(base.root, self.root)
@@ -65,7 +65,7 @@ class MachineDisk:
         write_atomically(self.root / "etc" / "hosts", hosts)
 
     def copy(self, other: MachineDisk) -> None:
-        """Become a copy of another machine's disk."""
+        """Creates this disk as a copy of another machine's disk."""
         require_disk_space(self.directory)
         copy_tree(other.root, self.root)
         if not other.has_own_usr:
@@ -73,7 +73,7 @@ class MachineDisk:
             self.work.mkdir()
 
     def mount(self, base: BaseSystem) -> None:
-        """Lay the layer over the base's /usr. To be called in a mount namespace of the machine's own."""
+        """Mounts the overlay over the base system's /usr. Call it in the machine's mount namespace."""
         if self.has_own_usr:
             return
         options = f"lowerdir={base.root / 'usr'},upperdir={self.upper},workdir={self.work}"
@@ -83,7 +83,7 @@ class MachineDisk:
             shutil.rmtree(self.directory / "usr")
 
     def identify(self, name: str, site: network.EdgeSite, authority: CertificateAuthority) -> None:
-        """Give the machine its name, its id, its resolver, and trust in the lab's authority."""
+        """Sets the machine's host name, machine ID and resolver, and adds the lab's CA to its trust store."""
         etc = self.root / "etc"
         domain = f"{site.name}.{network.DOMAIN}"
         write_atomically(etc / "hostname", f"{name}\n")
@@ -92,7 +92,7 @@ class MachineDisk:
         self._trust(authority)
 
     def _trust(self, authority: CertificateAuthority) -> None:
-        """What update-ca-certificates would do, without its seconds. The directory is found by OpenSSL's hash."""
+        """Adds a CA as update-ca-certificates does, but faster. OpenSSL finds the certificate by its hash."""
         certs = self.root / "etc/ssl/certs"
         pem = authority.certificate.read_text()
         bundle = certs / "ca-certificates.crt"
@@ -109,6 +109,6 @@ def require_disk_space(path: Path) -> None:
     if free < MACHINE_DISK_BYTES:
         raise HostError(
             "disk-full",
-            f"Only {free >> 20} MB are free below {path.parent}; a machine needs {MACHINE_DISK_BYTES >> 20} MB.",
-            "Make room, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
+            f"Only {free >> 20} MB are free in {path.parent}; a machine needs {MACHINE_DISK_BYTES >> 20} MB.",
+            "Free disk space, or set AKS_FLEX_LAB_HOME to a directory on a larger disk.",
         )

@@ -1,4 +1,4 @@
-"""The machines of one lab: adding, finding, copying and removing them."""
+"""Adds, finds, copies and removes the machines of one lab."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class MachineInventory:
         progress: ProgressReporter = NO_PROGRESS,
         lent: tuple[Path, ...] = (),
     ) -> EdgeMachine:
-        """A new machine on a fresh disk, booted, that sees what it is lent."""
+        """Creates a machine with a new disk, mounts the lent directories read-only, and boots it."""
         self.require_new(name, site_name)
         BaseSystem(system, self.layout.cache).build(progress)
         machine = self._register(name, system, site_name, tuple(str(folder) for folder in lent))
         return self._first_boot(machine, lambda: machine.disk.create(machine.base))
 
     def copy(self, source: EdgeMachine, name: str) -> EdgeMachine:
-        """A new machine on a copy of another's disk: same system, same site, its own name, id and address."""
+        """Creates a machine with a copy of another's disk: same system and site, but its own name, ID and address."""
         self.require_new(name, source.record.site)
         machine = self._register(name, source.record.system, source.record.site, source.record.lent)
 
@@ -71,54 +71,54 @@ class MachineInventory:
         return self._first_boot(machine, copy_disk)
 
     def remove(self, machine: EdgeMachine) -> None:
-        machine.created_marker.unlink(missing_ok=True)  # if we are killed now, the next sweep goes on
+        machine.created_marker.unlink(missing_ok=True)  # If this process is killed now, the next sweep continues.
         machine.stop()
         dns.remove_host(self.layout, machine.name)
         MachineIdentities(self.layout.components / "azure" / "state").set(
             machine.record.address, []
-        )  # the next one is somebody else
+        )  # A new machine of this name has another identity.
         remove_tree(machine.directory)
 
     def _discard(self, machine: EdgeMachine, error: BaseException) -> None:
-        """Leave nothing of the machine but what its console said, for whoever wants to know why."""
+        """Removes the machine and keeps its console log for diagnosis."""
         if machine.console.exists() and isinstance(error, LabError):
             log_file = self.layout.cache / "logs" / f"machine-{machine.name}.log"
             write_atomically(log_file, machine.console.read_bytes())
-            error.hint = f"What its console said is in {log_file}."
+            error.hint = f"Read its console log {log_file}."
         self.remove(machine)
 
     def sweep(self) -> None:
-        """Remove machines that were never finished, because whoever made them was killed."""
+        """Removes incomplete machines of commands that were killed."""
         for machine in self.all():
             if not machine.created_marker.exists():
                 self.remove(machine)
 
     def require_new(self, name: str, site: str) -> None:
-        """Refuse what cannot be a new machine."""
+        """Raises an error unless the name and site are valid for a new machine."""
         self.sweep()
         if not MACHINE_NAME.fullmatch(name):
             raise UsageError(
                 "machine-name-invalid",
-                f"{name!r} is not a usable machine name.",
+                f"{name!r} is not a valid name of a machine.",
                 "Use 1 to 30 lower-case letters, digits and dashes, for example edge-1.",
             )
         if not SITE_NAME.fullmatch(site):
             raise UsageError(
                 "site-name-invalid",
-                f"{site!r} is not a usable site name.",
+                f"{site!r} is not a valid name of a site.",
                 "Use 1 to 12 lower-case letters, digits and dashes, for example factory.",
             )
         if name in RESERVED_NAMES:
             raise UsageError(
                 "machine-name-invalid",
-                f"{name!r} is the name of a part of the lab.",
-                "Choose another, for example edge-1.",
+                f"{name!r} is the name of a component of the lab.",
+                "Use another name, for example edge-1.",
             )
         if load_machine(self.layout, name):
             raise UsageError(
                 "machine-exists",
-                f"Lab {self.layout.name} has a machine {name} already.",
-                f"Choose another name, or remove it with `aks-flex-lab machine rm {name}`.",
+                f"Lab {self.layout.name} already has a machine {name}.",
+                f"Use another name, or remove the machine with `aks-flex-lab machine rm {name}`.",
             )
 
     def _register(self, name: str, system: DebianRelease, site_name: str, lent: tuple[str, ...]) -> EdgeMachine:
@@ -126,12 +126,12 @@ class MachineInventory:
         taken = {machine.record.number for machine in self.all() if machine.record.site == site_name}
         number = free_machine_number(taken)
         machine = EdgeMachine(self.layout, MachineRecord(name, system, site_name, number, site.address(number), lent))
-        remove_tree(machine.directory)  # what a killed removal may have left
+        remove_tree(machine.directory)  # A killed removal may have left files.
         machine.save()
         return machine
 
     def _first_boot(self, machine: EdgeMachine, make_disk: Callable[[], None]) -> EdgeMachine:
-        """Boot a machine for the first time; one that cannot be made leaves nothing behind."""
+        """Boots a machine for the first time, and removes it if that fails."""
         try:
             make_disk()
             machine.disk.identify(machine.name, machine.site(), CertificateAuthority(self.layout.pki))

@@ -1,4 +1,4 @@
-"""One edge machine, seen from the host: its record, its processes, running commands in it, power and reboot."""
+"""One edge machine as seen from the host: record, processes, commands in it, power and reboot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LANG=C.UTF-8"
 BOOT_SECONDS = 60
-TIMED_OUT = 124  # how coreutils' timeout says so
+TIMED_OUT = 124  # exit code of coreutils' timeout
 SHARED_FOLDERS = "/opt/lent"
 NSPAWN_DIRECTORY = Path("/run/systemd/nspawn")
 RUNNER = (sys.executable, "-m", "aks_flex_lab.machines.runner")
@@ -33,14 +33,14 @@ RUNNER = (sys.executable, "-m", "aks_flex_lab.machines.runner")
 
 @dataclass(frozen=True)
 class MachineRecord:
-    """What a machine is. Written before anything of it is made, so that it can always be found and removed."""
+    """The properties of a machine. Written before the machine is created, so that it can always be removed."""
 
     name: str
     system: DebianRelease
     site: str
     number: int
     address: str
-    lent: tuple[str, ...] = ()  # folders out here that it sees below LENT, and cannot write to
+    lent: tuple[str, ...] = ()  # directories of the host, mounted read-only below LENT
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class EdgeMachine:
 
     @property
     def nspawn_name(self) -> str:
-        """What systemd-nspawn knows it by, which no machine of another lab is."""
+        """The name of the machine for systemd-nspawn, unique among all labs."""
         return f"{self.layout.prefix}{self.name}"
 
     @property
@@ -75,7 +75,7 @@ class EdgeMachine:
 
     @property
     def reboot_marker(self) -> Path:
-        """Tells the runner to boot the machine again, however it ended."""
+        """A file that makes the runner boot the machine again after it stopped for any reason."""
         return self.directory / "again"
 
     @property
@@ -84,7 +84,7 @@ class EdgeMachine:
 
     @property
     def created_marker(self) -> Path:
-        """Stands when the disk is whole. A machine without it was given up half-way, and never booted."""
+        """A file that exists when the disk is complete. A machine without it is incomplete and never booted."""
         return self.directory / "made"
 
     @property
@@ -99,7 +99,7 @@ class EdgeMachine:
         write_atomically(self.directory / "machine.json", json.dumps(asdict(self.record)))
 
     def runner(self) -> ProcessHandle | None:
-        """The process that boots the machine, and boots it again."""
+        """The process that boots the machine, and reboots it."""
         record = self.directory / "runner.json"
         if not record.exists():
             return None
@@ -107,14 +107,14 @@ class EdgeMachine:
         return process if process.alive else None
 
     def init_pid(self) -> int | None:
-        """The machine's own first process, by its id out here."""
-        # A container inside has a first process, too, but one level further in.
+        """The process ID of the machine's init on the host."""
+        # The init of a container in the machine is one PID namespace further inside.
         return next((pid for pid in self.cgroups.pids(self.cgroup) if _pids_inside(pid) == [1]), None)
 
     def start(self) -> None:
-        """Boot the machine, and return when systemd has finished starting."""
+        """Boots the machine, and returns when systemd has finished booting."""
         if self.runner() is None:
-            # A runner that was never written down, because we were killed just then, would fight with the new one.
+            # A killed command may have left a runner without a record, which would conflict with the new one.
             self.cgroups.kill(self._runner_cgroup)
             self.cgroups.kill(self.cgroup)
             argv = ["unshare", "--mount", "--propagation", "private", *RUNNER, self.layout.name, self.name]
@@ -130,7 +130,7 @@ class EdgeMachine:
         self.wait_booted()
 
     def wait_booted(self, seconds: float = BOOT_SECONDS, *, other_than: int | None = None) -> None:
-        """Wait until it has started; after a reboot or a cut, until that is another boot than before."""
+        """Waits until the machine has booted; after a reboot or a power cut, until the boot ID has changed."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             init = self.init_pid()
@@ -139,31 +139,31 @@ class EdgeMachine:
             if self.runner() is None:
                 raise ComponentError(
                     "machine-exited",
-                    f"Machine {self.name} ended while it was booting: {last_line(self.console)}",
-                    f"Look at `aks-flex-lab logs {self.name}`.",
+                    f"Machine {self.name} stopped while it was booting: {last_line(self.console)}",
+                    f"Run `aks-flex-lab logs {self.name}`.",
                 )
             time.sleep(0.03)
         raise ComponentError(
             "machine-boot-failed",
             f"Machine {self.name} did not finish booting within {seconds:.0f} s.",
-            f"Look at `aks-flex-lab logs {self.name}`.",
+            f"Run `aks-flex-lab logs {self.name}`.",
         )
 
     def _has_started(self) -> bool:
         try:
             state = self.run("systemctl", "is-system-running", check=False).out.strip()
         except (ComponentError, OSError):
-            return False  # it went while we asked: it is still on its way down
+            return False  # The process exited meanwhile: the machine is still shutting down.
         return state in {"running", "degraded"}
 
     def command_inside(self, *argv: str | Path, tty: bool = False) -> list[str]:
-        """The command that runs `argv` in the machine, with the environment of a root login and nothing of ours."""
+        """Returns the command that runs `argv` in the machine with the environment of a root login."""
         init = self.init_pid()
         if init is None:
             raise ComponentError(
                 "machine-not-running",
                 f"Machine {self.name} is not running.",
-                f"Start it with `aks-flex-lab machine start {self.name}`.",
+                f"Run `aks-flex-lab machine start {self.name}`.",
             )
         terminal = " TERM=xterm-256color" if tty else ""
         enter = f"nsenter -t {init} -m -u -i -n -p -C -r -w env -i {ENVIRONMENT}{terminal}".split()
@@ -176,50 +176,50 @@ class EdgeMachine:
         input: str | None = None,  # noqa: A002 - as in subprocess
         timeout: float = 120,
     ) -> CommandResult:
-        """Run a command in the machine to its end, which comes at the time limit at the latest."""
+        """Runs a command in the machine, and stops it at the time limit."""
         bound = ("timeout", "--kill-after=5", f"{timeout:g}")
         done = processes.run(*self.command_inside(*bound, *argv), check=False, input=input, timeout=timeout + 30)
         command = " ".join(str(word) for word in argv)
         if done.code == TIMED_OUT:
             raise LabError(
                 "program-timeout",
-                f"`{command}` did not end within {timeout:g} s in {self.name} and was stopped.",
-                "Is the machine very busy? Try again.",
+                f"`{command}` did not exit within {timeout:g} s in {self.name} and was stopped.",
+                "Check the load of this host, then retry.",
             )
         if check and not done.ok:
             raise LabError(
                 "command-failed",
                 f"`{command}` failed in {self.name}: {done.last_line}.",
-                f"Look around with `aks-flex-lab machine shell {self.name}`.",
+                f"Open a shell with `aks-flex-lab machine shell {self.name}`.",
             )
         return done
 
     def snapshot(self) -> snapshots.Snapshot:
-        """Everything that makes the machine what it is."""
+        """Takes a snapshot of the machine's state."""
         return snapshots.take(lambda script, arguments: self.run("python3", "-", *arguments, input=script).out)
 
     def reboot(self) -> None:
-        """Ask the machine to restart itself."""
+        """Reboots the machine with an orderly shutdown."""
         if self.runner() is None:
-            return self.start()  # nobody would boot it again
+            return self.start()  # no runner would boot it again
         before = self.init_pid()
         self.run("systemctl", "reboot", check=False)
         self.wait_booted(other_than=before)
         return None
 
     def power_cycle(self) -> None:
-        """Power loss: everything in the machine ends at once, and it boots again on the same disk."""
+        """Simulates a power loss: kills all processes of the machine, and boots it again with the same disk."""
         before = self.init_pid()
         if before is None or self.runner() is None:
             return self.start()
         self.reboot_marker.touch()
-        # The death of its first process is the death of all, in one instant and without a word to anybody.
+        # The kernel kills all processes of a PID namespace together with its init.
         processes.ProcessHandle.of(before).kill(signal.SIGKILL)
         self.wait_booted(other_than=before)
         return None
 
     def stop(self) -> None:
-        """Turn it off, without asking it."""
+        """Turns the machine off without an orderly shutdown."""
         if runner := self.runner():
             runner.kill(signal.SIGKILL)
         for leaf in (self._runner_cgroup, self.cgroup):
@@ -234,7 +234,7 @@ class EdgeMachine:
 
 
 def remove_nspawn_directories(pattern: str) -> None:
-    """systemd-nspawn makes directories for a machine, and does not dare to remove them where /run is a disk."""
+    """Removes systemd-nspawn's directories of a machine, which nspawn keeps when /run is not a tmpfs."""
     for directory in NSPAWN_DIRECTORY.glob(f"*/{pattern}"):
         remove_tree(directory)
 
@@ -249,7 +249,7 @@ def load_machine(layout: LabLayout, name: str) -> EdgeMachine | None:
 
 
 def _pids_inside(pid: int) -> list[int]:
-    """What a process is called in each namespace below ours, the outermost first."""
+    """Returns the IDs of a process in each PID namespace, the outermost first."""
     try:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("NSpid:"):

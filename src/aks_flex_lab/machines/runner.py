@@ -1,4 +1,4 @@
-"""Runs one machine with systemd-nspawn, and boots it again after a reboot or power loss: `python -m … LAB MACHINE`.
+"""Runs one machine with systemd-nspawn, and boots it again after a reboot or power cut: `python -m … LAB MACHINE`.
 
 It runs in its own mount namespace, where the machine's overlay of /usr is mounted. Every boot gets a new network.
 """
@@ -19,14 +19,14 @@ from aks_flex_lab.network import LabNetwork
 if TYPE_CHECKING:
     from aks_flex_lab.kernel.namespaces import NetworkNamespace
 
-RESTART_EXIT_CODE = 133  # how systemd-nspawn says that the system inside wants to boot again
+RESTART_EXIT_CODE = 133  # exit code of systemd-nspawn when the system requests a reboot
 DEVICES = ("/dev/kmsg", "/dev/net/tun", "/dev/fuse")
-# What containers inside the machine need, and systemd-nspawn keeps back by default.
+# System calls that containers in the machine need, and that systemd-nspawn denies by default.
 SYSTEM_CALLS = "add_key keyctl bpf request_key"
 
 
 def boot(machine: EdgeMachine, inside: NetworkNamespace) -> int:
-    """One life of the machine, from power on to power off."""
+    """Runs the machine from power-on to power-off."""
     argv = [
         "systemd-nspawn",
         "--quiet",
@@ -53,10 +53,12 @@ def main() -> int:
     where = lab_layout(lab)
     machine = load_machine(where, name)
     if machine is None:
-        print(f"There is no machine {name} in lab {lab}.")
+        print(f"Lab {lab} has no machine {name}.")
         return 1
     os.environ["SYSTEMD_NSPAWN_API_VFS_WRITABLE"] = "1"
-    os.environ["SYSTEMD_NSPAWN_LOCK"] = "0"  # its lock files outlive it; the disk is the runner's alone anyway
+    os.environ["SYSTEMD_NSPAWN_LOCK"] = (
+        "0"  # nspawn does not remove its lock files, and only this runner uses the disk
+    )
     machine.disk.mount(machine.base)
     site = machine.site()
     while True:

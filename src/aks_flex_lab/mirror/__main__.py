@@ -1,4 +1,4 @@
-"""Start the mirror and serve until a signal ends it."""
+"""Starts the mirror and serves until a signal stops it."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="mirror", description="Serve publishers' URLs from a directory.")
     parser.add_argument("--root", type=Path, required=True, help="the tree: ROOT/<host>/<path…>")
-    parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="where to speak TLS")
-    parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, PEM")
-    parser.add_argument("--key", type=Path, required=True, help="the certificate's key, PEM")
-    parser.add_argument("--control", type=Path, required=True, metavar="SOCKET", help="the UNIX socket for switches")
+    parser.add_argument("--listen", type=parse_address, required=True, metavar="ADDR:PORT", help="address for HTTPS")
+    parser.add_argument("--cert", type=Path, required=True, help="the certificate and its chain, in PEM")
+    parser.add_argument("--key", type=Path, required=True, help="the key of the certificate, in PEM")
     parser.add_argument(
-        "--plain", type=parse_address, metavar="ADDR:PORT", help="where to speak HTTP without TLS, too"
+        "--control", type=Path, required=True, metavar="SOCKET", help="the UNIX socket for fault rules"
     )
+    parser.add_argument("--plain", type=parse_address, metavar="ADDR:PORT", help="address for HTTP without TLS")
     return parser.parse_args(argv)
 
 
 def serve(options: argparse.Namespace) -> None:
     if not options.root.is_dir():
-        raise UsageError("mirror-directory-missing", f"{options.root} is no directory to serve.")
+        raise UsageError("mirror-directory-missing", f"{options.root} is not a directory that the mirror can serve.")
     state = MirrorState(options.root, FaultRuleTable())
     servers = [listen(options.listen, state, server_tls_context(options.cert, options.key))]
     if options.plain:
         servers.append(listen(options.plain, state, None))
-    # Signals are waited for, not handled, and blocked before the first thread so that no thread gets one.
+    # The main thread waits for signals. They are blocked before the first thread starts, so that no thread gets one.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     for server in servers:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 3600}, daemon=True).start()
-    # The control socket comes last: where it is, the mirror answers.
+    # The control socket is created last: when it exists, the mirror serves.
     with listen_for_control(options.control, state) as control:
         threading.Thread(target=control.serve_forever, kwargs={"poll_interval": 3600}, daemon=True).start()
         write_log(
             f"serving {options.root} on {', '.join(f'{each.server_name}:{each.server_port}' for each in servers)}"
         )
         ending = signal.sigwait(STOP_SIGNALS)
-    write_log(f"ended by {signal.Signals(ending).name}")
+    write_log(f"stopped by {signal.Signals(ending).name}")
 
 
 def main() -> int:

@@ -1,10 +1,10 @@
 """The control socket of the mirror: server and client.
 
     GET    /rules       the rules in the order they apply, with their hits
-    POST   /rules       add one: {"glob", "kind", …, "times"}; answers with it, and how many files it covers
-    DELETE /rules/ID    remove one
-    POST   /reset       remove all, and clear the request counts
-    GET    /requests    what was requested, how often
+    POST   /rules       add a rule: {"glob", "kind", …, "times"}; returns it, and the number of files it matches
+    DELETE /rules/ID    remove a rule
+    POST   /reset       remove all rules, and clear the request counts
+    GET    /requests    the requested paths with their counts
 
 It is a UNIX socket with mode 0600.
 """
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from aks_flex_lab.mirror.server import MirrorState
 
 
-MAX_SOCKET_PATH = 107  # bytes of path that a UNIX socket address can hold
+MAX_SOCKET_PATH = 107  # the longest path of a UNIX socket address, in bytes
 
 
 @contextmanager
 def socket_address(path: Path) -> Iterator[str]:
-    """The path of a socket, by way of its directory's descriptor where it is too long to be an address."""
+    """Yields an address for the path of a socket; a long path goes through a descriptor of its directory."""
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
         yield str(path)
         return
@@ -64,39 +64,39 @@ class UnixConnection(http.client.HTTPConnection):
 @dataclass(frozen=True)
 class AddedRule:
     rule: FaultRule
-    files: int  # of the tree, that its pattern covers
+    files: int  # number of files of the tree that its pattern matches
 
 
 @dataclass(frozen=True)
 class MirrorClient:
-    """A running mirror, by its control socket."""
+    """A client of a running mirror's control socket."""
 
     control: Path
     timeout: float = 10.0
 
-    def add(self, glob: str, switch: MirrorFault, times: int | None = None) -> AddedRule:
-        """Switch a fault on for the paths a pattern covers."""
-        wire = self.call("POST", "/rules", {"glob": glob, **fault_to_json(switch), "times": times})
+    def add(self, glob: str, fault: MirrorFault, times: int | None = None) -> AddedRule:
+        """Adds a fault rule for the paths that match a pattern."""
+        wire = self.call("POST", "/rules", {"glob": glob, **fault_to_json(fault), "times": times})
         return AddedRule(FaultRule.from_json(wire), int(wire["files"]))
 
     def rules(self) -> tuple[FaultRule, ...]:
-        """The rules in the order in which they apply."""
+        """Returns the fault rules in the order in which they apply."""
         return tuple(FaultRule.from_json(each) for each in self.call("GET", "/rules"))
 
     def remove(self, rule_id: int) -> bool:
-        """Whether there was such a rule."""
+        """Removes a fault rule; returns whether it existed."""
         return bool(self.call("DELETE", f"/rules/{rule_id}")["removed"])
 
     def reset(self) -> None:
-        """No faults, and all counts at nought."""
+        """Removes all fault rules and resets the request counts."""
         self.call("POST", "/reset")
 
     def requests(self) -> dict[str, RequestCount]:
-        """What was fetched since the last reset, by `host/path`."""
+        """Returns the request counts since the last reset, by `host/path`."""
         return {each["path"]: RequestCount(**each) for each in self.call("GET", "/requests")}
 
     def is_running(self) -> bool:
-        """Whether a mirror is there."""
+        """Returns whether a mirror responds at the socket."""
         try:
             self.rules()
         except ComponentError:
@@ -112,8 +112,8 @@ class MirrorClient:
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise ComponentError(
                 "mirror-not-running",
-                f"The mirror does not answer at {self.control}: {error}.",
-                "Start the lab with `aks-flex-lab up`, or see `aks-flex-lab logs mirror`.",
+                f"The mirror does not respond at {self.control}: {error}.",
+                "Run `aks-flex-lab up`, or `aks-flex-lab logs mirror`.",
             ) from error
         if answer.status != 200:
             raise UsageError.from_document(value)
@@ -164,17 +164,17 @@ class ControlRequestHandler(BaseHTTPRequestHandler):
         try:
             body = json.loads(self.rfile.read(min(length, MAX_BODY_BYTES)))
         except ValueError as error:
-            raise UsageError("mirror-request-invalid", f"The call's body is not JSON: {error}.") from error
+            raise UsageError("mirror-request-invalid", f"The request body is not JSON: {error}.") from error
         if not isinstance(body, dict):
-            raise UsageError("mirror-request-invalid", "The call's body is not a JSON object.")
+            raise UsageError("mirror-request-invalid", "The request body is not a JSON object.")
         return body
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Silent: the log is for what was fetched."""
+        """Logs nothing: the log of the mirror contains only downloads."""
 
 
 def handle_call(state: MirrorState, method: str, path: str, body: Mapping[str, Any]) -> Any:
-    """One call: what it changes, and what it answers."""
+    """Executes a call and returns its response."""
     board = state.rules
     match (method, *path.strip("/").split("/")):
         case ("GET", "rules"):
@@ -189,28 +189,28 @@ def handle_call(state: MirrorState, method: str, path: str, body: Mapping[str, A
             return {}
         case ("GET", "requests"):
             return [asdict(each) for each in board.request_counts()]
-    raise UsageError("mirror-request-unknown", f"The mirror's control knows no {method} {path}.")
+    raise UsageError("mirror-request-unknown", f"The control socket of the mirror does not support {method} {path}.")
 
 
 def read_times(value: Any) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise UsageError("mirror-rule-invalid", f"`times` is a whole number, not {value!r}.")
+    raise UsageError("mirror-rule-invalid", f"`times` must be a whole number, not {value!r}.")
 
 
 def count_matching_files(root: Path, glob: str) -> int:
-    """How many files of the tree a pattern covers: nought is most often a slip of the fingers."""
+    """Returns how many files of the tree match a pattern; 0 usually means a typing error."""
     files = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
     return sum(fnmatchcase(str(file.relative_to(root)), glob) for file in files)
 
 
 @contextmanager
 def listen_for_control(path: Path, state: MirrorState) -> Iterator[ControlServer]:
-    """The socket while the mirror runs; one that a dead mirror left behind is replaced."""
+    """Opens the control socket for the block; replaces the socket of a mirror that exited without removing it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_socket():
         if MirrorClient(path).is_running():
-            raise LabError("mirror-already-running", f"Another mirror already answers at {path}.")
+            raise LabError("mirror-already-running", f"Another mirror already runs at {path}.")
         path.unlink()
     before = os.umask(0o177)
     try:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}  # as curl counts them
+UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}  # as curl interprets them
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `4096`, `200k`, `1.5M` or `1GiB`."""
+    """Parses `4096`, `200k`, `1.5M` or `1GiB` as a number of bytes."""
     match = SIZE.fullmatch(text.strip())
     if not match:
         raise UsageError(
@@ -33,7 +33,7 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class ByteAmount:
-    """So many bytes, or a share of whatever the answer is long."""
+    """A number of bytes, or a share of the length of the response."""
 
     bytes: int = 0
     percent: float | None = None
@@ -46,12 +46,12 @@ class ByteAmount:
         percent = float(match[1])
         if percent > 100:
             raise UsageError(
-                "mirror-share-too-large", f"{text!r} is more than the whole.", "Use 0% to 100%, for example `50%`."
+                "mirror-share-too-large", f"{text!r} is more than 100 %.", "Use 0% to 100%, for example `50%`."
             )
         return cls(percent=percent)
 
     def of(self, length: int) -> int:
-        """How many of `length` bytes this is; never more than there are."""
+        """Returns the amount for a response of `length` bytes, at most `length`."""
         if self.percent is None:
             return min(self.bytes, length)
         return int(length * self.percent / 100)
@@ -72,17 +72,20 @@ class SlowFault:
     rate: int  # bytes per second
 
     def __post_init__(self) -> None:
-        require_valid(self.rate >= 1, "A rate is at least 1 byte per second.")
+        require_valid(self.rate >= 1, "A rate must be at least 1 byte per second.")
 
 
 @dataclass(frozen=True)
 class StallFault:
     kind: ClassVar = "stall"
     after: ByteAmount = HALF
-    hold: float = 600.0  # seconds until the silent connection is given up
+    hold: float = 600.0  # seconds until the stalled connection is closed
 
     def __post_init__(self) -> None:
-        require_valid(0 < self.hold <= MAX_HOLD_SECONDS, f"A stall holds for 0 to {MAX_HOLD_SECONDS:.0f} seconds.")
+        require_valid(
+            0 < self.hold <= MAX_HOLD_SECONDS,
+            f"The hold of a stall must be from 0 to {MAX_HOLD_SECONDS:.0f} seconds.",
+        )
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,10 @@ class StatusFault:
     retry_after: int | None = None
 
     def __post_init__(self) -> None:
-        require_valid(400 <= self.code <= 599, "A refusal has a status from 400 to 599.")
+        require_valid(400 <= self.code <= 599, "A status must be from 400 to 599.")
         require_valid(
-            self.retry_after is None or self.retry_after >= 0, "Retry-After is a number of seconds from 0 on."
+            self.retry_after is None or self.retry_after >= 0,
+            "Retry-After must be a number of seconds of at least 0.",
         )
 
 
@@ -133,34 +137,38 @@ def require_valid(holds: bool, sentence: str) -> None:
         raise UsageError("mirror-fault-invalid", sentence)
 
 
-def fault_to_json(switch: MirrorFault) -> dict[str, Any]:
-    """A switch as JSON takes it."""
-    values = {field.name: getattr(switch, field.name) for field in fields(switch)}
+def fault_to_json(fault: MirrorFault) -> dict[str, Any]:
+    """Returns a fault as a JSON object."""
+    values = {field.name: getattr(fault, field.name) for field in fields(fault)}
     shown = {name: str(value) if isinstance(value, ByteAmount) else value for name, value in values.items()}
-    return {"kind": switch.kind, **shown}
+    return {"kind": fault.kind, **shown}
 
 
 def fault_from_json(wire: Mapping[str, Any]) -> MirrorFault:
-    """A switch from JSON; a kind or a value that makes no sense is a UsageError."""
+    """Returns the fault of a JSON object; raises UsageError for an unknown kind or an invalid value."""
     reader = READERS.get(str(wire.get("kind")))
     if reader is None:
         raise UsageError(
-            "mirror-fault-unknown", f"There is no switch {wire.get('kind')!r}.", f"There are: {', '.join(READERS)}."
+            "mirror-fault-unknown",
+            f"Unknown kind of fault rule {wire.get('kind')!r}.",
+            f"The kinds are: {', '.join(READERS)}.",
         )
     try:
         return reader(wire)
     except (KeyError, TypeError, ValueError) as error:
-        raise UsageError("mirror-fault-invalid", f"The switch {wire['kind']} lacks or misstates {error}.") from error
+        raise UsageError(
+            "mirror-fault-invalid", f"The fault rule {wire['kind']} has a missing or invalid value {error}."
+        ) from error
 
 
 @dataclass(frozen=True)
 class FaultRule:
-    """A fault for the paths that a pattern covers. Patterns are matched against `host/path`."""
+    """A fault for the requests whose `host/path` matches a pattern."""
 
     id: int
     glob: str
     fault: MirrorFault
-    times: int | None = None  # to how many requests it applies; None: all
+    times: int | None = None  # number of requests that it applies to; None: all
     hits: int = 0
 
     @property
@@ -170,13 +178,13 @@ class FaultRule:
     def matches(self, request: MirrorRequest) -> bool:
         if isinstance(self.fault, ChecksumFault):
             return any(fnmatchcase(name, self.glob) for name in request.summed)
-        # Slow, stall, cut and corrupt act on a body: a HEAD or a 304 must not use up their `times`.
+        # Slow, stall, cut and corrupt affect a body: a HEAD or a 304 must not count against their `times`.
         fits = request.body or isinstance(self.fault, StatusFault)
         return fits and fnmatchcase(request.path, self.glob)
 
     def to_json(self) -> dict[str, Any]:
-        switch = fault_to_json(self.fault)
-        return {"id": self.id, "glob": self.glob, **switch, "times": self.times, "hits": self.hits}
+        fault = fault_to_json(self.fault)
+        return {"id": self.id, "glob": self.glob, **fault, "times": self.times, "hits": self.hits}
 
     @classmethod
     def from_json(cls, wire: Mapping[str, Any]) -> FaultRule:
@@ -185,16 +193,16 @@ class FaultRule:
 
 @dataclass(frozen=True)
 class MirrorRequest:
-    """What a rule looks at."""
+    """The properties of a request that fault rules match."""
 
     path: str  # host/path
-    body: bool  # whether the answer will carry bytes of the file
-    summed: Sequence[str] = ()  # for a checksum file: itself and the files it speaks of
+    body: bool  # whether the response contains bytes of the file
+    summed: Sequence[str] = ()  # for a checksum file: its own path and those of the files that it lists
 
 
 @dataclass(frozen=True)
 class RequestCount:
-    """How often a path was asked for, and how many body bytes were given to the network for it."""
+    """The number of requests for a path, and the number of body bytes that were sent."""
 
     path: str
     requests: int = 0
@@ -204,36 +212,36 @@ class RequestCount:
 class FaultRuleTable:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rules: dict[int, FaultRule] = {}  # in the order they were added
+        self._rules: dict[int, FaultRule] = {}  # in the order of their creation
         self._fetched: dict[str, RequestCount] = {}
         self._last_id = 0
 
-    def add(self, glob: str, switch: MirrorFault, times: int | None = None) -> FaultRule:
+    def add(self, glob: str, fault: MirrorFault, times: int | None = None) -> FaultRule:
         glob = glob.removeprefix("https://").removeprefix("http://")
         if not glob or (times is not None and times < 1):
             raise UsageError(
                 "mirror-rule-invalid",
-                "A rule needs a pattern, and `times` of at least 1.",
+                "A fault rule needs a pattern, and `times` of at least 1.",
                 "For example `dl.k8s.io/*`.",
             )
         with self._lock:
             self._last_id += 1
-            rule = self._rules[self._last_id] = FaultRule(self._last_id, glob, switch, times)
+            rule = self._rules[self._last_id] = FaultRule(self._last_id, glob, fault, times)
             return rule
 
     def remove(self, rule_id: int) -> bool:
-        """Whether there was such a rule."""
+        """Removes a fault rule; returns whether it existed."""
         with self._lock:
             return self._rules.pop(rule_id, None) is not None
 
     def reset(self) -> None:
-        """No faults, and all counts at nought."""
+        """Removes all fault rules and resets the request counts."""
         with self._lock:
             self._rules.clear()
             self._fetched.clear()
 
     def match(self, request: MirrorRequest) -> FaultRule | None:
-        """The rule that decides this request, its hit counted: the first that was added and is not spent."""
+        """Returns the oldest rule that matches the request and is not used up, and counts the hit."""
         with self._lock:
             for rule in self._rules.values():
                 if not rule.exhausted and rule.matches(request):
@@ -242,7 +250,7 @@ class FaultRuleTable:
         return None
 
     def is_active(self, rule: FaultRule) -> bool:
-        """Whether the rule still stands; one that is taken away lets go of the answers it holds."""
+        """Returns whether the rule still exists. The responses that a removed rule delays continue."""
         with self._lock:
             return rule.id in self._rules
 

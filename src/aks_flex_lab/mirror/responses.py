@@ -34,7 +34,7 @@ CONTENT_TYPES = {
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of a file before it is read."""
+    """Size, modification time and type of a file, known before it is read."""
 
     name: str
     size: int
@@ -62,7 +62,7 @@ class FileFacts:
 
 @dataclass(frozen=True)
 class FileResponse:
-    """What will be sent: `length` bytes of the file from `start` on."""
+    """A response with `length` bytes of a file from `start`."""
 
     status: int
     headers: Mapping[str, str]
@@ -77,11 +77,11 @@ class ByteRange:
 
 
 class RangeNotSatisfiable(Exception):  # noqa: N818 - RFC 9110's word for it
-    """The range begins after the end of the file."""
+    """The requested range begins after the end of the file."""
 
 
 def file_response(facts: FileFacts, request_headers: Mapping[str, str]) -> FileResponse:
-    """200, 206, 304 or 416, from the request's headers, their names in lower case."""
+    """Returns a 200, 206, 304 or 416 response for the headers of a request, whose names are in lower case."""
     validators = {"ETag": facts.etag, "Last-Modified": facts.last_modified}
     if is_not_modified(facts, request_headers):
         return FileResponse(304, validators)
@@ -100,7 +100,7 @@ def file_response(facts: FileFacts, request_headers: Mapping[str, str]) -> FileR
 
 
 def parse_range(header: str, size: int) -> ByteRange | None:
-    """The one range asked for; None, which means the whole, for several ranges or none that can be read."""
+    """Returns the requested range; None (the whole file) for several ranges or an invalid one."""
     match = RANGE_HEADER.fullmatch(header.strip())
     if not match or not (match[1] or match[2]):
         return None
@@ -119,7 +119,7 @@ def parse_range(header: str, size: int) -> ByteRange | None:
 
 
 def is_not_modified(facts: FileFacts, request_headers: Mapping[str, str]) -> bool:
-    """Whether the client's copy is still good. An entity tag is asked before a date."""
+    """Returns whether the client's copy is current. An entity tag has precedence over a date."""
     tags = request_headers.get("if-none-match")
     if tags is not None:
         known = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
@@ -129,7 +129,7 @@ def is_not_modified(facts: FileFacts, request_headers: Mapping[str, str]) -> boo
 
 
 def may_resume(facts: FileFacts, request_headers: Mapping[str, str]) -> bool:
-    """With If-Range, a range is answered only when the file is the one the client began with."""
+    """Returns whether a range can be served: with If-Range, only if the file has not changed."""
     condition = request_headers.get("if-range")
     return condition is None or condition.strip() in {facts.etag, facts.last_modified}
 
@@ -143,15 +143,15 @@ def parse_date(text: str) -> datetime | None:
 
 
 CHUNK_BYTES = 256 * 1024
-DAMAGED_BYTES = 64  # bytes that a corrupt answer has wrong
+DAMAGED_BYTES = 64  # number of wrong bytes in a corrupt response
 DRAIN_SECONDS = 5.0
-TICK = 0.1  # seconds between two looks at whether the client, or the switch, is still there
+TICK = 0.1  # seconds between two checks whether the client and the fault rule still exist
 FLIPPED = bytes(255 - value for value in range(256))
 
 
 class ResponseBody(Protocol):
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill the view with the bytes from `offset` on; how many were there."""
+        """Fills the view with the bytes from `offset`, and returns their number."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class TextBody:
 
 @dataclass(frozen=True)
 class DamagedBody:
-    """Another body with every bit of a few bytes flipped, from `start` to `end`."""
+    """A body in which all bits of the bytes from `start` to `end` are inverted."""
 
     original: ResponseBody
     start: int
@@ -182,7 +182,7 @@ class DamagedBody:
 
     @classmethod
     def in_middle(cls, sound: ResponseBody, start: int, length: int) -> DamagedBody:
-        """Damage in the middle of what will be sent, where only a checksum finds it."""
+        """Damages the middle of the sent bytes, where only a checksum detects it."""
         width = min(DAMAGED_BYTES, length)
         first = start + (length - width) // 2
         return cls(sound, first, first + width)
@@ -198,7 +198,7 @@ class DamagedBody:
 
 @dataclass(frozen=True)
 class BodySender:
-    """One answer's way to one client. `note` is told of every byte before it goes out."""
+    """Sends a response to a client. Calls `note` with the number of bytes before it sends them."""
 
     connection: socket.socket
     body: ResponseBody
@@ -206,7 +206,7 @@ class BodySender:
     count_bytes: Callable[[int], None]
 
     def send(self, start: int, end: int) -> None:
-        """Send these bytes at full speed."""
+        """Sends bytes at full speed."""
         if isinstance(self.body, FileBody) and not isinstance(self.connection, ssl.SSLSocket):
             self.count_bytes(end - start)
             if end > start and self.connection.sendfile(self.body.file, start, end - start) < end - start:
@@ -216,7 +216,7 @@ class BodySender:
             start += self._send(start, min(CHUNK_BYTES, end - start))
 
     def send_throttled(self, start: int, end: int, rate: int, is_on: Callable[[], bool]) -> None:
-        """Send so many bytes a second, and the rest at full speed once the switch is off."""
+        """Sends bytes at a limited rate, and the rest at full speed when the fault rule is removed."""
         portion = max(1, min(CHUNK_BYTES, int(rate * TICK)))
         began, sent = time.monotonic(), 0
         while start + sent < end and is_on():
@@ -237,7 +237,7 @@ class BodySender:
 
 
 def hold_connection(connection: socket.socket, seconds: float, is_on: Callable[[], bool]) -> None:
-    """Say nothing until the client leaves, the time is over or the switch is off."""
+    """Sends nothing until the client disconnects, the time is over or the fault rule is removed."""
     watch = select.poll()
     watch.register(connection, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
     end = time.monotonic() + seconds
@@ -247,18 +247,18 @@ def hold_connection(connection: socket.socket, seconds: float, is_on: Callable[[
 
 
 def reset_connection(connection: socket.socket) -> None:
-    """Reset the connection, once the client's kernel has all that was sent.
+    """Resets the connection after the client's kernel has acknowledged all sent bytes.
 
-    A reset throws away what still waits to be sent, which would make "cut after N bytes" mean anything below N.
+    A reset discards bytes that wait to be sent, so that "cut after N bytes" would otherwise send fewer than N.
     """
     end = time.monotonic() + DRAIN_SECONDS
     while unsent_bytes(connection) and time.monotonic() < end:
         time.sleep(0.001)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    socket.close(connection.detach())  # detached, so that nobody says goodbye on it first
+    socket.close(connection.detach())  # detached, so that no TLS close alert is sent first
 
 
 def unsent_bytes(connection: socket.socket) -> int:
-    """Bytes that the other side has not acknowledged."""
+    """Returns the number of bytes that the other side has not acknowledged."""
     waiting = fcntl.ioctl(connection, termios.TIOCOUTQ, struct.pack("i", 0))
     return int(struct.unpack("i", waiting)[0])

@@ -1,6 +1,4 @@
-"""From a request to a file of the mirror's tree, without following links; and checksum files and their
-falsification.
-"""
+"""Finds the file of a request in the mirror's tree without following links, and falsifies checksum files."""
 
 from __future__ import annotations
 
@@ -29,19 +27,21 @@ NOT_FOUND_ERRNOS = {
     errno.ENXIO,
 }
 OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # non-blocking: a FIFO must not hold us
+OPEN_FILE = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # non-blocking, because opening a FIFO would block
 
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """What was asked for."""
+    """The host and path of a request."""
 
     host: str
     names: tuple[str, ...]
 
     @property
     def path(self) -> str:
-        """What patterns are matched against and counters are kept under."""
+        """The `host/path` that patterns match and that counts are stored by."""
         return "/".join((self.host, *self.names))
 
     @property
@@ -52,9 +52,9 @@ class RequestTarget:
 
 
 def parse_target(request_target: str, host_header: str) -> RequestTarget:
-    """The host without its port, and the decoded names of the path."""
+    """Returns the host without its port, and the decoded segments of the path."""
     path = request_target.partition("?")[0]
-    if request_target.lower().startswith(("http://", "https://")):  # as a client writes it for a proxy
+    if request_target.lower().startswith(("http://", "https://")):  # an absolute URL, as a client sends to a proxy
         host_header, _, path = path.partition("://")[2].partition("/")
     names = tuple(unquote(name, errors="surrogateescape") for name in path.removeprefix("/").split("/"))
     return RequestTarget(bare_host(host_header), names)
@@ -68,12 +68,12 @@ def bare_host(header: str) -> str:
 
 
 def served_hosts(root: Path) -> tuple[str, ...]:
-    """The names this mirror answers to."""
+    """Returns the host names that this mirror serves."""
     return tuple(sorted(entry.name for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()))
 
 
 def open_file(root: Path, target: RequestTarget) -> io.FileIO | None:
-    """The regular file that was asked for, or None."""
+    """Opens the requested regular file; returns None if it does not exist."""
     if not target.safe:
         return None
     try:
@@ -85,7 +85,7 @@ def open_file(root: Path, target: RequestTarget) -> io.FileIO | None:
 
 
 def open_below(root: Path, names: Sequence[str]) -> int:
-    """A file descriptor of the last name, reached one name at a time."""
+    """Opens a path segment by segment, and returns the file descriptor of the last one."""
     here = os.open(root, OPEN_DIRECTORY & ~os.O_NOFOLLOW)
     try:
         for name in names[:-1]:
@@ -111,12 +111,12 @@ def is_checksum(path: str) -> bool:
 
 
 def checksum_subjects(path: str, content: bytes) -> tuple[str, ...]:
-    """The checksum file itself, the file it is named after, and the files it names."""
+    """Returns the paths of the checksum file, of the file that it is named after, and of the files that it lists."""
     return (path, artifact_path(path), *(name for _, name in checksum_lines(path, content) if name))
 
 
 def falsify_checksums(path: str, content: bytes, glob: str) -> bytes:
-    """The same text with other digits: in every line, or just for the files the pattern covers."""
+    """Returns the text with wrong checksums, in every line or only for files that match the pattern."""
     whole = fnmatchcase(path, glob) or fnmatchcase(artifact_path(path), glob)
     return b"".join(
         wrong_digits(line) if whole or (name and fnmatchcase(name, glob)) else line
@@ -129,7 +129,7 @@ def artifact_path(path: str) -> str:
 
 
 def checksum_lines(path: str, content: bytes) -> Iterator[tuple[bytes, str]]:
-    """Every line with its line end, and the path of the file that it names, if any."""
+    """Yields every line with its line end, and the path of the file that it lists, if any."""
     folder = path.rpartition("/")[0]
     for line in content.splitlines(keepends=True):
         match = CHECKSUM_LINE.fullmatch(line.rstrip(b"\r\n"))

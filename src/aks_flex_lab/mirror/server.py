@@ -54,7 +54,7 @@ STDOUT = 1
 
 @dataclass(frozen=True)
 class MirrorState:
-    """What all connections share."""
+    """The state that all connections share."""
 
     root: Path
     rules: FaultRuleTable
@@ -62,10 +62,10 @@ class MirrorState:
 
 @dataclass
 class AccessLogEntry:
-    """What the log will say about a request."""
+    """The line of the access log for a request."""
 
     path: str
-    range_header: str = "-"  # the range
+    range_header: str = "-"  # the Range header
     status: int = 0
     sent: int = 0
     switch: str = "-"
@@ -81,7 +81,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         self, state: MirrorState, request: socket.socket, client_address: object, server: socketserver.BaseServer
     ) -> None:
         self.site = state
-        self.buffer: memoryview | None = None  # made with the first body, kept for the connection
+        self.buffer: memoryview | None = None  # created with the first body, kept for the connection
         super().__init__(request, client_address, server)
 
     def do_GET(self) -> None:
@@ -91,9 +91,9 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         self._serve()
 
     def _refuse_method(self) -> None:
-        self.close_connection = True  # its body, if any, is not going to be read
+        self.close_connection = True  # its body, if any, is not read
         record = AccessLogEntry(self.path)
-        self._send_text(record, 405, "This mirror knows GET and HEAD.", {"Allow": "GET, HEAD"})
+        self._send_text(record, 405, "This mirror supports only GET and HEAD.", {"Allow": "GET, HEAD"})
         self._log(record)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse_method  # noqa: N815
@@ -102,7 +102,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         target = served_files.parse_target(self.path, self.headers.get("Host", ""))
         record = AccessLogEntry(target.path, self.headers.get("Range", "-"))
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # a body that nobody reads must not be taken for the next request
+            self.close_connection = True  # An unread body must not be parsed as the next request.
         self.site.rules.count(target.path, requests=1)
         try:
             self._answer(target, record)
@@ -126,7 +126,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
                 self._send_body(file, reply, rule, record)
 
     def _request_headers(self) -> dict[str, str]:
-        """The request's headers; a range has a meaning for GET alone."""
+        """Returns the headers of the request, without Range unless the method is GET."""
         headers = {name.lower(): value for name, value in self.headers.items()}
         if self.command != "GET":
             headers.pop("range", None)
@@ -139,7 +139,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             return
         known = served_files.served_hosts(self.site.root)
         if target.host in known:
-            self._send_text(record, 404, f"{target.host} has no such file here.")
+            self._send_text(record, 404, f"{target.host} does not have this file in the mirror.")
         else:
             self._send_text(
                 record, 404, f"No host {target.host!r} here. The hosts are: {', '.join(known) or 'none'}."
@@ -155,7 +155,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         return MirrorRequest(target.path, body, summed)
 
     def _match_rule(self, request: MirrorRequest, record: AccessLogEntry) -> FaultRule | None:
-        """The rule for this request, noted in the record."""
+        """Returns the fault rule for this request, and adds it to the log entry."""
         rule = self.site.rules.match(request)
         if rule:
             record.switch = f"{rule.fault.kind}#{rule.id}"
@@ -172,13 +172,13 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             self.buffer = memoryview(bytearray(CHUNK_BYTES))
         start, end = reply.start, reply.start + reply.length
         delivery = BodySender(self.connection, self._body(file, reply, rule, record), self.buffer, note)
-        switch = rule.fault if rule else None
-        if rule and isinstance(switch, SlowFault):
-            delivery.send_throttled(start, end, switch.rate, lambda: self.site.rules.is_active(rule))
-        elif rule and isinstance(switch, CutFault | StallFault):
-            delivery.send(start, start + switch.after.of(reply.length))
-            if isinstance(switch, StallFault):
-                hold_connection(self.connection, switch.hold, lambda: self.site.rules.is_active(rule))
+        fault = rule.fault if rule else None
+        if rule and isinstance(fault, SlowFault):
+            delivery.send_throttled(start, end, fault.rate, lambda: self.site.rules.is_active(rule))
+        elif rule and isinstance(fault, CutFault | StallFault):
+            delivery.send(start, start + fault.after.of(reply.length))
+            if isinstance(fault, StallFault):
+                hold_connection(self.connection, fault.hold, lambda: self.site.rules.is_active(rule))
             self.close_connection = True
             reset_connection(self.connection)
         else:
@@ -193,16 +193,16 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
             return TextBody(served_files.falsify_checksums(record.path, read_content(file), rule.glob))
         return FileBody(file)
 
-    def _refuse(self, switch: StatusFault, record: AccessLogEntry) -> None:
-        headers = {} if switch.retry_after is None else {"Retry-After": str(switch.retry_after)}
+    def _refuse(self, fault: StatusFault, record: AccessLogEntry) -> None:
+        headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
         self._send_text(
-            record, switch.code, f"{reason_phrase(switch.code)}, as a switch of the lab demands.", headers
+            record, fault.code, f"{reason_phrase(fault.code)}, because of a fault rule of the lab.", headers
         )
 
     def _send_text(
         self, record: AccessLogEntry, status: int, sentence: str, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Answer with a line of text."""
+        """Sends a response with a line of text."""
         text = f"{sentence}\n".encode("utf-8", "backslashreplace")
         kind = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(text))}
         self._head(record, status, {**kind, **(headers or {})})
@@ -220,7 +220,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """What http.server calls for a request it cannot read: text, not a page."""
+        """Sends an error as text instead of HTML; http.server calls it for an invalid request."""
         self.close_connection = True
         self.command = self.command or "GET"
         record = AccessLogEntry("-")
@@ -231,7 +231,7 @@ class MirrorRequestHandler(BaseHTTPRequestHandler):
         return "aks-flex-lab-mirror"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Silent: one line a request is written by `_log`."""
+        """Logs nothing: `_log` writes one line for each request."""
 
     def _log(self, record: AccessLogEntry) -> None:
         milliseconds = (time.monotonic() - record.began) * 1000
@@ -257,7 +257,7 @@ def reason_phrase(status: int) -> str:
 
 
 def write_log(line: str) -> None:
-    """One write a line, straight to the descriptor: the lines of several threads never mix."""
+    """Writes a line with one system call, so that the lines of several threads do not mix."""
     clean = "".join(char if char.isprintable() else "?" for char in line)
     stamp = time.strftime("%H:%M:%S")
     os.write(STDOUT, f"{stamp} {clean}\n".encode("utf-8", "backslashreplace"))
@@ -277,7 +277,7 @@ class MirrorServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def server_bind(self) -> None:
-        # HTTPServer looks its own name up here, which takes many seconds where no DNS answers.
+        # HTTPServer resolves its own name here, which takes many seconds without a DNS server.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -291,7 +291,7 @@ class MirrorServer(ThreadingHTTPServer):
             close_tls(secure)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """A client that leaves, or does not trust us, is worth a line; a mistake of ours, a traceback."""
+        """Logs a line for a client that disconnects or rejects the certificate; a traceback for other errors."""
         error = sys.exc_info()[1]
         if isinstance(error, ConnectionError | TimeoutError | ssl.SSLError):
             write_log(f"connection from {client_address[0]} ended: {error}")
@@ -300,7 +300,7 @@ class MirrorServer(ThreadingHTTPServer):
 
 
 def close_tls(connection: ssl.SSLSocket) -> None:
-    """Tell the client that the end is meant, without waiting for its answer."""
+    """Sends the TLS close alert without waiting for the client's."""
     if connection.fileno() < 0:
         return
     try:
@@ -314,7 +314,7 @@ def server_tls_context(cert: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+AESGCM+AES128:ECDHE+AESGCM:ECDHE+CHACHA20")
-    # The kernel encrypts where Python (3.12) and the kernel can; elsewhere this changes nothing.
+    # The kernel encrypts if Python (3.12 or later) and the kernel support it. Otherwise, this has no effect.
     context.options |= getattr(ssl, "OP_ENABLE_KTLS", 0)
     try:
         context.load_cert_chain(cert, key)
@@ -333,5 +333,5 @@ def listen(address: tuple[str, int], state: MirrorState, tls: ssl.SSLContext | N
         raise HostError(
             "address-in-use",
             f"The mirror cannot listen on {host} port {port}: {error.strerror}.",
-            "See who has it with `ss -ltnp`, or run `aks-flex-lab down` for a lab that was left behind.",
+            "Find the process with `ss -ltnp`, or run `aks-flex-lab down` if it belongs to an earlier lab.",
         ) from error

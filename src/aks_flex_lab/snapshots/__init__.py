@@ -1,11 +1,11 @@
 """Compares a machine with an earlier snapshot: files, units, mounts, sysctls, firewall, links, processes.
 
-    take      take a snapshot, through a function that runs a script in the machine
+    take      take a snapshot, with a function that runs a script in the machine
     save/load store a snapshot, readable by its owner only
-    diff      the differences between two
-    render    the same as text
+    diff      the differences between two snapshots
+    render    differences as text
 
-What is excluded, and why, is in `collector/exclusions.py`.
+`collector/exclusions.py` lists the exclusions with their reasons.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
-    # Runs a script with arguments by `python3 -` inside the machine, as root, and returns what it printed.
+    # Runs a script with arguments by `python3 -` in the machine, as root, and returns its output.
     RunInside: TypeAlias = Callable[[str, list[str]], str]
 
 __all__ = ["AttributeChange", "Snapshot", "SnapshotDifference", "diff", "load", "render", "save", "take"]
 
 
 def take(run_inside: RunInside) -> Snapshot:
-    """Look at the machine. It is waited for while it boots, and nothing in it is changed."""
+    """Takes a snapshot after the machine has booted. Changes nothing in the machine."""
     return parse(run_inside(model.collector_script(), []))

@@ -1,4 +1,4 @@
-"""Differences between two snapshots, and their text form; a tree that was added or removed is one line."""
+"""Compares two snapshots and renders the differences. A tree that was added or removed is one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.snapshots.model import Row, Rows, Snapshot
 
 
-# In the order a person wants to read them: what is on the disk, what runs, what the kernel was told.
+# In the order of the output: disk, processes and units, kernel.
 SECTIONS = (
     "file",
     "user",
@@ -33,7 +33,7 @@ SECTIONS = (
     "module",
     "swap",
 )
-# All machines of a lab run on one kernel: these may have been changed by another machine.
+# All machines of a lab share one kernel, so that another machine may have changed these.
 KERNEL_SECTIONS = frozenset({"kernel", "module", "swap"})
 
 ChangeKind = Literal["added", "removed", "changed"]
@@ -41,7 +41,7 @@ ChangeKind = Literal["added", "removed", "changed"]
 
 @dataclass(frozen=True)
 class AttributeChange:
-    """One attribute of a row, before and after; None where there was none."""
+    """One attribute of a row, before and after; None if it did not exist."""
 
     name: str
     before: str | None
@@ -57,7 +57,7 @@ class SnapshotDifference:
 
     @property
     def shared(self) -> bool:
-        """Whether it is the kernel's, and so may come from another machine on it."""
+        """Whether another machine on the same kernel may have caused the difference."""
         return self.section in KERNEL_SECTIONS
 
     @property
@@ -73,7 +73,7 @@ class SnapshotDifference:
 
 
 def diff(before: Snapshot, after: Snapshot) -> list[SnapshotDifference]:
-    """Everything that is not as it was, section by section, by key."""
+    """Returns the differences between two snapshots, sorted by section and key."""
     others = sorted({*before.sections, *after.sections} - {*SECTIONS})
     return [
         difference
@@ -98,20 +98,20 @@ def change_kind(before: Row | None, after: Row | None) -> ChangeKind:
 
 
 def changed_attributes(before: Row, after: Row) -> Iterator[AttributeChange]:
-    """Those that differ, in the order the collector tells them; new ones last."""
+    """Returns the attributes that differ, in the order of the collector, new ones last."""
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
             yield AttributeChange(name, before.get(name), after.get(name))
 
 
-WIDEST_KEY = 60  # a longer key does not push the rest of its table to the right
+WIDEST_KEY = 60  # longer keys do not widen the column
 LONGEST_VALUE = 70
 HASH = re.compile(r"[0-9a-f]{64}")
 HASH_SHOWN = 12
-# Every link brings dozens of settings of its own.
+# Every link has dozens of sysctls.
 LINK_SETTINGS = re.compile(r"(net\.[a-z0-9]+\.(?:conf|neigh)\.[^.]+)\..+")
 TREES = {"file", "cgroup"}
-# What a person wants to know of something that came or went; of other sections, all there is.
+# The attributes to show for rows that were added or removed; for other sections, all attributes.
 SHOWN_ATTRIBUTES = {
     "file": ("type", "mode", "owner", "target"),
     "unit": ("enabled", "active"),
@@ -131,7 +131,7 @@ class DiffLine:
 
 
 def render(differences: Sequence[SnapshotDifference]) -> list[str]:
-    """One text line each, in columns."""
+    """Returns one text line for each difference, in columns."""
     lines = list(fold_differences(differences))
     sections = max((len(line.section) for line in lines), default=0)
     keys = min(WIDEST_KEY, max((len(line.key) for line in lines), default=0))
@@ -141,7 +141,7 @@ def render(differences: Sequence[SnapshotDifference]) -> list[str]:
 
 
 def fold_differences(differences: Sequence[SnapshotDifference]) -> Iterator[DiffLine]:
-    """Bring together what came or went together, under its topmost name."""
+    """Groups rows that were added or removed together under their topmost name."""
     mounts = {one.key for one in differences if one.section == "mount" and one.change != "changed"}
     groups: dict[tuple[str, str, str], list[SnapshotDifference]] = {}
     seen: set[tuple[str, str, str]] = set()
@@ -154,7 +154,7 @@ def fold_differences(differences: Sequence[SnapshotDifference]) -> Iterator[Diff
 
 
 def top_of(one: SnapshotDifference, seen: set[tuple[str, str, str]], mounts: set[str]) -> str:
-    """The name to show it under. Directories come before what is in them, so their own top is known already."""
+    """Returns the topmost name of a group. Directories precede their contents, so that their top is known."""
     if one.section == "file":
         for directory in parent_directories(one.key):
             if directory in mounts:
@@ -172,7 +172,7 @@ def top_of(one: SnapshotDifference, seen: set[tuple[str, str, str]], mounts: set
 
 
 def parent_directories(path: str) -> Iterator[str]:
-    """The directories above, the nearest first."""
+    """Returns the parent directories, the nearest first."""
     directory = path.rpartition("/")[0]
     while directory:
         yield directory
@@ -201,7 +201,7 @@ def difference_text(one: SnapshotDifference) -> str:
 
 
 def attribute_text(part: AttributeChange) -> str:
-    """An attribute of what came or went. A single one of a kind needs no count."""
+    """Returns the text of an attribute of an added or removed row. A count of one is omitted."""
     text = part.after if part.before is None else part.before
     if part.name == "count":
         return "" if text == "1" else f"{text} times"
@@ -217,6 +217,6 @@ def shown_value(text: str | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Names are bytes: what is no text, or would move the cursor, is written out."""
+    """Escapes bytes that are not text, and control characters."""
     readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in readable)

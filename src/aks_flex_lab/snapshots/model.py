@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     Rows: TypeAlias = Mapping[str, Row]
 
 
-RETAKE_HINT = "Take the snapshot again."
+RETAKE_HINT = "Take a new snapshot."
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    taken: float  # unix time
-    seconds: float  # how long the look took
+    taken: float  # Unix time
+    seconds: float  # duration of the collection
     sections: Mapping[str, Rows]
 
     @property
@@ -41,7 +41,7 @@ class Snapshot:
 
 
 def parse(text: str) -> Snapshot:
-    """What the collector printed inside the machine."""
+    """Parses the output of the collector."""
     try:
         document = json.loads(text)
         return from_document({"taken": time.time(), **document})
@@ -49,19 +49,19 @@ def parse(text: str) -> Snapshot:
         last = text.strip().splitlines()[-1:] or ["nothing"]
         raise LabError(
             "snapshot-failed",
-            f"The machine did not tell what it is; the last it said was {last[0][:200]!r}.",
-            "Look whether it is up and has python3.",
+            f"The machine did not return a snapshot. Its last line of output was {last[0][:200]!r}.",
+            "Check that the machine is running and that its python3 works.",
         ) from error
 
 
 def from_document(document: Mapping[str, Any]) -> Snapshot:
     if document["format"] != FORMAT:
-        raise UsageError("snapshot-outdated", "The snapshot was taken by another version of the lab.", RETAKE_HINT)
+        raise UsageError("snapshot-outdated", "Another version of the lab took this snapshot.", RETAKE_HINT)
     return Snapshot(float(document["taken"]), float(document["seconds"]), dict(document["sections"]))
 
 
 def save(snapshot: Snapshot, path: Path) -> None:
-    """For root alone: command lines and hashes of secrets are nobody else's business."""
+    """Writes a snapshot, readable by its owner only, because it contains command lines and hashes of secrets."""
     document = {"format": FORMAT, **vars(snapshot)}
     write_atomically(path, gzip.compress(json.dumps(document).encode(), compresslevel=3, mtime=0), mode=0o600)
 
@@ -70,7 +70,9 @@ def load(path: Path) -> Snapshot:
     try:
         return from_document(json.loads(gzip.decompress(path.read_bytes())))
     except FileNotFoundError as error:
-        raise UsageError("snapshot-not-found", "There is no snapshot to compare with.", "Take one first.") from error
+        raise UsageError(
+            "snapshot-not-found", "No snapshot exists to compare with.", "Take a snapshot first."
+        ) from error
     except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
         raise LabError("snapshot-unreadable", f"{path} is not a snapshot: {error}.", RETAKE_HINT) from error
 
@@ -84,10 +86,10 @@ COLLECTOR_MODULES = (
     "service_state",
     "network_state",
     "main",
-)  # imports point left
+)  # a module imports only earlier ones
 
-# Makes modules of the sources in memory. Nothing is written in the machine, no compiled file either: a snapshot must
-# not change what it looks at.
+# Creates the modules in memory. Nothing is written in the machine, not even bytecode, because a snapshot must not
+# change the machine.
 LOADER = """\
 import sys, types
 sys.dont_write_bytecode = True
@@ -101,7 +103,7 @@ module.main()
 
 
 def collector_script() -> str:
-    """A program for `python3 -` that prints what it finds as JSON."""
+    """Returns a program for `python3 -` that prints the state of the machine as JSON."""
     return LOADER.format(package=COLLECTOR_PACKAGE, sources=collector_sources())
 
 

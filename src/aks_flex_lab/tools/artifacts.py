@@ -1,4 +1,4 @@
-"""Builds the tree that the artifact mirror serves: `<host>/<path…>`, as publishers lay out their files.
+"""Builds the tree that the artifact mirror serves: `<host>/<path…>`, with the publishers' layout.
 
 The tree is built once from the cached tools, keyed by its content. Programs are hard links: never write to the tree.
 Tarballs are reproducible.
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from aks_flex_lab.tools.toolbox import Toolbox
 
 
-Compress: TypeAlias = Callable[[Path, Path], None]  # from a file to a new one
-COMPRESSION_LEVEL = 6  # what the publishers' own files come near to; higher costs minutes and saves little
+Compress: TypeAlias = Callable[[Path, Path], None]  # compresses a file into a new one
+COMPRESSION_LEVEL = 6  # similar to the publishers' files; higher levels take minutes and save little
 
 
 @dataclass(frozen=True, order=True)
 class ArchiveMember:
-    name: str  # in the archive, as its publisher writes it: with a leading `./` or without
+    name: str  # path in the archive as its publisher writes it, with or without a leading `./`
     source: Path
 
 
 def make_archive(members: Iterable[ArchiveMember], path: Path, compress: Compress) -> None:
-    """Write a compressed tarball. It has its name only when it is whole."""
+    """Writes a compressed tarball, and renames it to its final name when it is complete."""
     plain = path.with_name(f".{path.name}.tar")
     done = path.with_name(f".{path.name}.gz")
     write_tar(sorted(members), plain)
@@ -69,7 +69,7 @@ def write_tar(members: list[ArchiveMember], path: Path) -> None:
 
 
 def tar_entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
-    """Root's, and from the beginning of time."""
+    """Returns a reproducible tar entry: owned by root, with time 0."""
     info = tarfile.TarInfo(name)
     info.type, info.mode, info.mtime = kind, mode, 0
     info.uid = info.gid = 0
@@ -78,12 +78,12 @@ def tar_entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
 
 
 def best_compress() -> Compress:
-    """pigz uses all cores; Python's own gzip is always there."""
+    """Returns the compressor: pigz, which uses all cores, or else Python's gzip."""
     return pigz if shutil.which("pigz") else python_gzip
 
 
 def pigz(plain: Path, done: Path) -> None:
-    """The number of threads is fixed, because the bytes differ between one thread and several."""
+    """Compresses with pigz and a fixed number of threads, because the output depends on it."""
     processes.run(
         "pigz", "--no-name", "--keep", "--force", f"-{COMPRESSION_LEVEL}", "--processes", "4", plain, timeout=600
     )
@@ -99,17 +99,17 @@ def python_gzip(plain: Path, done: Path) -> None:
         shutil.copyfileobj(source, packed, 1 << 20)
 
 
-LAYOUT_VERSION = 1  # raise it when the same tools would be laid out otherwise
+LAYOUT_VERSION = 1  # increase it when the layout changes
 NODE_TARBALL_MIRRORS = ("acs-mirror.azureedge.net", "packages.aks.azure.com")
 
 
 def artifact_tree(
     toolbox: Toolbox, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
 ) -> Path:
-    """The tree of all release files, made when it is not there yet."""
-    shelves = published_tools(toolbox)
+    """Returns the tree of all release files; builds it if it does not exist."""
+    directories = published_tools(toolbox)
     root = toolbox.cache / "artifacts"
-    target = root / tree_key(shelves)
+    target = root / tree_key(directories)
     if target.exists():
         return target
     tree = ArtifactTree(root / f".{target.name}.partial", compress or best_compress())
@@ -120,7 +120,7 @@ def artifact_tree(
     ):
         if not target.exists():
             shutil.rmtree(tree.root, ignore_errors=True)
-            fill_tree(tree, shelves)
+            fill_tree(tree, directories)
             os.sync()
             tree.root.rename(target)
     progress.finished("artifacts", "packed", time.monotonic() - start)
@@ -128,24 +128,26 @@ def artifact_tree(
 
 
 def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:
-    """The tools that have a publisher."""
+    """Returns the tools that have published releases."""
     return [toolbox.tool_directory(tool) for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
 
 
-def tree_key(shelves: list[ToolDirectory]) -> str:
+def tree_key(directories: list[ToolDirectory]) -> str:
     digest = hashlib.sha256(f"{LAYOUT_VERSION}\n".encode())
-    for shelf in shelves:
-        manifest = shelf.manifest()
+    for directory in directories:
+        manifest = directory.manifest()
         if manifest is None:
-            raise ToolError("tool-missing", f"{shelf.tool.title} is not there.", "Run `aks-flex-lab tools install`.")
-        digest.update(f"{shelf.path.name}\n".encode())
+            raise ToolError(
+                "tool-missing", f"{directory.tool.title} is not installed.", "Run `aks-flex-lab tools install`."
+            )
+        digest.update(f"{directory.path.name}\n".encode())
         digest.update("".join(f"{file.sha256} {file.path}\n" for file in manifest.files).encode())
     return digest.hexdigest()[:12]
 
 
 @dataclass
 class ArtifactTree:
-    """A tree in the making."""
+    """A tree under construction."""
 
     root: Path
     compress: Compress
@@ -161,14 +163,14 @@ class ArtifactTree:
         make_archive(members, self.at(url), self.compress)
 
     def link(self, source: Path, url: str) -> None:
-        """The same file under another name; a copy where the disk knows no links."""
+        """Links a file to another name; copies it if the file system does not support hard links."""
         try:
             os.link(source, self.at(url))
         except OSError:
             shutil.copy2(source, self.at(url))
 
     def write(self, url: str, text: str) -> None:
-        """Add to a file: one checksum file may speak of several."""
+        """Appends to a file, because a checksum file can list several files."""
         with self.at(url).open("a") as file:
             file.write(text)
 
@@ -178,19 +180,19 @@ class ArtifactTree:
         self.write(checksum.url, f"{value}  {path.name}\n" if checksum.named else value)
 
 
-def fill_tree(tree: ArtifactTree, shelves: list[ToolDirectory]) -> None:
-    for shelf in shelves:
-        for file in shelf.tool.release_for(shelf.arch):
-            publish_file(tree, shelf, file)
-    kubernetes = [shelf for shelf in shelves if shelf.tool.name == "kubernetes"]
-    for shelf in kubernetes:
-        publish_node_tarball(tree, shelf)
-        link_below_release(tree, shelf.tool.version)
-    write_stable_files(tree, [shelf.tool.version for shelf in kubernetes])
+def fill_tree(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
+    for directory in directories:
+        for file in directory.tool.release_for(directory.arch):
+            publish_file(tree, directory, file)
+    kubernetes = [directory for directory in directories if directory.tool.name == "kubernetes"]
+    for directory in kubernetes:
+        publish_node_tarball(tree, directory)
+        link_below_release(tree, directory.tool.version)
+    write_stable_files(tree, [directory.tool.version for directory in kubernetes])
 
 
 def publish_file(tree: ArtifactTree, directory: ToolDirectory, file: ReleaseFile) -> None:
-    """One release file with its checksum files."""
+    """Adds a release file and its checksum files."""
     if file.inside is None:
         tree.link(directory.command(file.commands[0]), file.url)
     else:
@@ -206,7 +208,7 @@ def archive_members(directory: ToolDirectory, file: ReleaseFile) -> list[Archive
 
 
 def publish_node_tarball(tree: ArtifactTree, directory: ToolDirectory) -> None:
-    """What Kubernetes publishes for nodes, and Azure's mirrors carry on."""
+    """Adds the node tarball of Kubernetes, which Azure's mirrors also serve."""
     name = f"kubernetes-node-linux-{directory.arch}.tar.gz"
     url = f"dl.k8s.io/v{directory.tool.version}/{name}"
     commands = [
@@ -220,14 +222,14 @@ def publish_node_tarball(tree: ArtifactTree, directory: ToolDirectory) -> None:
 
 
 def link_below_release(tree: ArtifactTree, version: str) -> None:
-    """dl.k8s.io answers at `/v1.…` and at `/release/v1.…`."""
+    """Links the files below `/release/v1.…`, because dl.k8s.io serves both `/v1.…` and `/release/v1.…`."""
     root = tree.root / "dl.k8s.io"
     for file in sorted(path for path in (root / f"v{version}").rglob("*") if path.is_file()):
         tree.link(file, f"dl.k8s.io/release/{file.relative_to(root)}")
 
 
 def write_stable_files(tree: ArtifactTree, versions: list[str]) -> None:
-    """The small files that name the newest version, of all and of each minor."""
+    """Writes the files that contain the newest version, of all versions and of each minor version."""
     newest_first = sorted(versions, key=lambda version: [int(part) for part in version.split(".")], reverse=True)
     named: dict[str, str] = {}
     for version in newest_first:
@@ -239,10 +241,10 @@ def write_stable_files(tree: ArtifactTree, versions: list[str]) -> None:
 
 
 def clean_artifacts(toolbox: Toolbox) -> int:
-    """Remove every tree but the one that the present tools make, and say how many bytes that was."""
+    """Removes all trees except the one of the current tools; returns the freed bytes."""
     root = toolbox.cache / "artifacts"
-    shelves = published_tools(toolbox)
-    keep = root / tree_key(shelves) if all(shelf.manifest() for shelf in shelves) else None
+    directories = published_tools(toolbox)
+    keep = root / tree_key(directories) if all(directory.manifest() for directory in directories) else None
     freed = 0
     with file_lock(root / ".lock", "the artifacts"):
         for folder in sorted(path for path in root.iterdir() if path.is_dir() and path != keep):

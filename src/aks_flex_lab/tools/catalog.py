@@ -1,7 +1,7 @@
-"""The one pinned list of everything the lab runs.
+"""The pinned list of all tools that the lab runs.
 
-The first version of a tool is the one taken when none is named. Kubernetes stands last, because its build is the long
-one and a mistake in a short one should show first.
+The first version of a tool is the default. Kubernetes is last because its build takes longest, so that errors in
+shorter builds appear first.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def containerd(version: str, commands: tuple[str, ...]) -> GoTool:
 
 
 def runc(version: str) -> GoTool:
-    """Its version is in its source, so there is nothing to stamp."""
+    """Returns runc, whose version is in its source, so that the build sets none."""
     folder = f"{GITHUB}/opencontainers/runc/releases/download/v{version}"
     return GoTool(
         "runc",
@@ -104,7 +104,7 @@ def cni_plugins(version: str) -> GoTool:
 
 
 def node_problem_detector(version: str) -> GoTool:
-    """Built without cgo: it watches the kernel log, files, checks and metrics, but not the journal."""
+    """Returns node-problem-detector, built without cgo: it monitors the kernel log and files, but not the journal."""
     package = "k8s.io/node-problem-detector"
     folder = f"{GITHUB}/kubernetes/node-problem-detector/releases/download/v{version}"
     url = f"{folder}/node-problem-detector-v{version}-linux_{{arch}}.tar.gz"
@@ -140,7 +140,7 @@ def toxiproxy(version: str) -> GoTool:
 
 
 def pause(version: str) -> GoTool:
-    """What a pod sandbox runs; ours, because no image registry is reachable."""
+    """Returns the program of pod sandboxes, built by the lab because no image registry is reachable."""
     return GoTool(
         "pause",
         version,
@@ -182,11 +182,11 @@ DEBIAN_TOOLS: tuple[DebianTool, ...] = (
     DebianTool("busybox", "busybox-static", ("busybox",), static=True),
 )
 
-MACHINES_PYTHON = "3.11"  # of Debian 12, which most machines run
+MACHINES_PYTHON = "3.11"  # the version of Debian 12, which most machines run
 
 
 def azure_cli(release: str) -> tuple[PythonTool, ...]:
-    """For this machine, and for the lab's own."""
+    """Returns the Azure CLI for the host's Python and for that of the lab's machines."""
     pythons = dict.fromkeys((OWN_PYTHON, MACHINES_PYTHON))
     return tuple(PythonTool("azure-cli", release, "azure.cli", ("az",), ("version",), each) for each in pythons)
 
@@ -202,15 +202,15 @@ def tool_names() -> tuple[str, ...]:
 
 
 def tool_versions(name: str) -> tuple[AnyTool, ...]:
-    """All versions of a tool, the default first."""
+    """Returns all versions of a tool, the default first."""
     known = tuple(tool for tool in ALL_TOOLS if tool.name == name)
     if not known:
-        raise UsageError("tool-unknown", f"There is no tool {name!r}.", did_you_mean(name, tool_names()))
+        raise UsageError("tool-unknown", f"The catalog has no tool {name!r}.", did_you_mean(name, tool_names()))
     return known
 
 
 def find_tool(name: str, version: str | None = None) -> AnyTool:
-    """One tool: the default version of it, or the one that is named."""
+    """Returns a tool in a version, or in its default version."""
     known = tool_versions(name)
     for tool in known:
         if version in (None, tool.version):
@@ -218,12 +218,12 @@ def find_tool(name: str, version: str | None = None) -> AnyTool:
     raise UsageError(
         "tool-version-unknown",
         f"{name} {version} is not in the catalog.",
-        f"It has {', '.join(tool.version for tool in known)}.",
+        f"The catalog has {', '.join(tool.version for tool in known)}.",
     )
 
 
 def select_tools(selectors: Sequence[str] = ()) -> tuple[AnyTool, ...]:
-    """The tools that words like `runc` (all its versions) and `runc@1.4.0` mean; everything when there are none."""
+    """Returns the tools for names such as `runc` (all versions) and `runc@1.4.0`; all tools without names."""
     if not selectors:
         return ALL_TOOLS
     chosen: list[AnyTool] = []

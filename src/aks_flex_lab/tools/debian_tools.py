@@ -1,4 +1,4 @@
-"""Tools that come as Debian packages of the host. The lab finds them and says what to install."""
+"""Finds tools that are Debian packages of the host, and names the packages to install."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from aks_flex_lab.errors import ToolError
 
 DPKG_STATUS = Path("/var/lib/dpkg/status")
-SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")  # sbin is not on everybody's PATH
-ELF_INTERPRETER = 3  # the ELF segment that a statically linked program does not have
+SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")  # sbin may be missing in PATH
+ELF_INTERPRETER = 3  # the ELF segment that statically linked programs do not have
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class DebianTool:
     name: str
     package: str
     commands: tuple[str, ...]
-    static: bool = False  # it is copied into images, so it must not need the machine's libraries
+    static: bool = False  # static, because it is copied into images without the host's libraries
 
-    version: str = "Debian"  # whichever the machine has
+    version: str = "Debian"  # the version that the host has
 
     @property
     def title(self) -> str:
@@ -30,7 +30,7 @@ class DebianTool:
 
 
 def locate(tool: DebianTool, command: str, search: str | None = None) -> Path | None:
-    """Where a command of the tool is; None when it is not there, or not of the kind that is needed."""
+    """Returns the path of a command; None when it is missing, or not static if that is required."""
     path = search if search is not None else os.pathsep.join((os.environ.get("PATH", ""), *SYSTEM_PATHS))
     found = shutil.which(command, path=path)
     if found is None or (tool.static and not is_static(Path(found))):
@@ -39,7 +39,7 @@ def locate(tool: DebianTool, command: str, search: str | None = None) -> Path | 
 
 
 def is_static(program: Path) -> bool:
-    """Whether a 64-bit ELF program runs without the machine's dynamic linker."""
+    """Returns whether a 64-bit ELF program runs without a dynamic linker."""
     with program.open("rb") as file:
         header = file.read(64)
         if len(header) < 64 or header[:4] != b"\x7fELF":
@@ -52,7 +52,7 @@ def is_static(program: Path) -> bool:
 
 
 def package_version(package: str, status: Path = DPKG_STATUS) -> str:
-    """The installed version of a package, read from dpkg's own list; empty when there is none."""
+    """Returns the installed version of a package from the status file of dpkg; empty when it is not installed."""
     try:
         text = status.read_text(errors="replace")
     except OSError:

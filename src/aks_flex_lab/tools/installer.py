@@ -27,20 +27,20 @@ OUTCOMES = {"release": "downloaded", "build": "built"}
 
 
 class ToolBuilder(Protocol):
-    """What makes a tool from its source; a test brings its own."""
+    """The interface that builds a tool from its source; tests use a fake."""
 
     def prepare(self, tools: Iterable[GoTool]) -> None:
-        """Refuse now what would fail later."""
+        """Raises an error for requirements that are not met."""
 
     def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
-        """Leave the commands of the tool, by their names, in a folder."""
+        """Builds the commands of the tool into a directory."""
 
     def progress_text(self) -> str:
-        """How far it is, for a person who waits."""
+        """Returns the progress as text."""
 
 
 def program_version_output(*argv: str | Path) -> str:
-    """What a program says of itself."""
+    """Returns the output of a program's version command."""
     result = processes.run(*argv, check=False, timeout=30)
     return result.out + result.err
 
@@ -54,18 +54,20 @@ class ToolInstaller:
     progress: ProgressReporter
     version_output: Callable[..., str] = field(default=program_version_output)
 
-    def install(self, shelves: Sequence[ToolDirectory], source: str = "auto") -> None:
+    def install(self, directories: Sequence[ToolDirectory], source: str = "auto") -> None:
         if source not in SOURCES:
-            raise UsageError("source-unknown", f"There is no source {source!r}.", f"Use one of {', '.join(SOURCES)}.")
-        empty = [shelf for shelf in shelves if shelf.manifest() is None]
+            raise UsageError("source-unknown", f"Unknown source {source!r}.", f"Use one of {', '.join(SOURCES)}.")
+        empty = [directory for directory in directories if directory.manifest() is None]
         if not empty:
             return
         with self.exclusive():
-            # Whoever held the lock before us may have made them.
-            plan = [(shelf, self.choose(shelf, source)) for shelf in empty if shelf.manifest() is None]
-            self.builder.prepare([shelf.tool for shelf, chosen in plan if chosen == "build"])
-            for shelf, chosen in plan:
-                self.install_tool(shelf, chosen)
+            # The previous holder of the lock may have installed them.
+            plan = [
+                (directory, self.choose(directory, source)) for directory in empty if directory.manifest() is None
+            ]
+            self.builder.prepare([directory.tool for directory, chosen in plan if chosen == "build"])
+            for directory, chosen in plan:
+                self.install_tool(directory, chosen)
 
     def choose(self, directory: ToolDirectory, source: str) -> str:
         if source == "build" or not directory.tool.release:
@@ -95,7 +97,7 @@ class ToolInstaller:
                 releases.unpack(directory.tool, file, download, bench)
 
     def check_versions(self, directory: ToolDirectory, bench: Path) -> None:
-        """A program that does not call itself what we call it is not put on a shelf."""
+        """Raises an error when a program does not report the version of its tool."""
         for command in directory.tool.commands:
             if command.ask is None or directory.arch != machine_arch():
                 continue
@@ -108,8 +110,8 @@ class ToolInstaller:
                     out.write(f"\n$ {command.name} {' '.join(command.ask)}\n{output}\n")
                 raise ToolError(
                     "tool-version-check-failed",
-                    f"{directory.tool.title}: {command.name} does not say {directory.tool.version_text!r} of itself.",
-                    f"The log is {log}.",
+                    f"{directory.tool.title}: {command.name} does not report {directory.tool.version_text!r}.",
+                    f"Read the log {log}.",
                 )
 
     def log(self, directory: ToolDirectory) -> Path:
@@ -117,7 +119,7 @@ class ToolInstaller:
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """One installation at a time: builds would only slow one another down."""
+        """Holds a lock, so that only one installation runs at a time; parallel builds would be slower."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(file_lock(self.lock, "the tools"))
@@ -128,7 +130,7 @@ class ToolInstaller:
 
 
 def check_packages(tools: Iterable[AnyTool]) -> None:
-    """All packages that the machine lacks, in one line to run."""
+    """Raises one error with all packages that are not installed on the host."""
     missing = [
         tool
         for tool in tools

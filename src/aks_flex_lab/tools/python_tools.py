@@ -1,4 +1,4 @@
-"""Tools that come as Python packages: pinned by hash, one directory for each tool and Python version."""
+"""Installs tools that are Python packages, pinned by hash, one directory for each tool and Python version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 INSTALL_SECONDS = 900.0
-# With the Python that made it, else with that of the machine which borrowed it.
+# Runs with the Python that installed it, or else with that of the machine that it is lent to.
 COMMAND_SCRIPT = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 for python in {pythons}; do
@@ -45,9 +45,9 @@ runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 class PythonTool:
     name: str
     release: str
-    module: str  # what Python runs
-    commands: tuple[str]  # what a person types for it
-    ask: tuple[str, ...]  # the words that make it tell its version
+    module: str  # the module that Python runs
+    commands: tuple[str]  # the names of its commands
+    ask: tuple[str, ...]  # arguments that print its version
     python: str = OWN_PYTHON
     megabytes: int = 400
 
@@ -66,7 +66,7 @@ class PythonTool:
 
 @dataclass(frozen=True)
 class PythonToolDirectory:
-    """The place of one such tool in the cache."""
+    """The directory of one Python tool in the cache."""
 
     root: Path
     tool: PythonTool
@@ -83,12 +83,12 @@ class PythonToolDirectory:
         return self.path.exists()
 
     def make(self, progress: ProgressReporter) -> None:
-        """Install it beside its place, and move it there when it is whole and runs."""
+        """Installs the tool in a temporary directory, and renames it when it is complete and runs."""
         start = time.monotonic()
         bench = self.path.with_name(f".{self.path.name}.partial")
         shutil.rmtree(bench, ignore_errors=True)
         require_disk_megabytes(self.tool.megabytes, [self.root])
-        with progress.task(self.tool.title, lambda: f"installing, {_count(bench)} packages are there"):
+        with progress.task(self.tool.title, lambda: f"installing, {_count(bench)} packages installed"):
             self._install(bench)
             self._check_version(bench)
             os.sync()
@@ -111,7 +111,7 @@ class PythonToolDirectory:
         command.chmod(0o755)
 
     def _check_version(self, bench: Path) -> None:
-        """Only our own Python is surely here."""
+        """Checks the version of the tool if it is for this Python, because no other may be installed."""
         if self.tool.python != OWN_PYTHON:
             return
         with tempfile.TemporaryDirectory() as home:
@@ -119,13 +119,13 @@ class PythonToolDirectory:
         if self.tool.release not in result.out:
             raise ToolError(
                 "tool-version-check-failed",
-                f"{self.tool.title}: {self.tool.commands[0]} does not say {self.tool.release!r} of itself.",
-                f"It said: {result.last_line}",
+                f"{self.tool.title}: {self.tool.commands[0]} does not report {self.tool.release!r}.",
+                f"Its output: {result.last_line}",
             )
 
 
 def install_command(tool: PythonTool, target: Path) -> list[str]:
-    """By names and hashes only: where packages come from is the machine's affair. uv is ten times as quick as pip."""
+    """Returns the command that installs the pinned packages from the configured index; uv is much faster than pip."""
     uv = shutil.which("uv", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
     installer = [uv, "pip", "install", "--quiet", "--link-mode", "copy"] if uv else [*pip_command(), "install"]
     what = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--python-version", tool.python]

@@ -17,13 +17,13 @@ class Command:
     """A program of a tool."""
 
     name: str
-    package: str  # what Go builds it from
-    ask: tuple[str, ...] | None = None  # the words that make it tell its version; None when nothing does
+    package: str  # the Go package that it is built from
+    ask: tuple[str, ...] | None = None  # arguments that print its version; None if it cannot print it
 
 
 @dataclass(frozen=True)
 class BuildRequirement:
-    """Something a build wants from the machine, and the package that brings it."""
+    """A program or library that a build needs on the host, and the package that contains it."""
 
     package: str
     program: str = ""
@@ -34,13 +34,13 @@ class BuildRequirement:
 class BuildRecipe:
     """How a tool is built from Go modules."""
 
-    module: str  # the folder in modules/ with its go.mod
-    stamps: tuple[str, ...] = ()  # the variables that hold the version, as `path.name=value`
+    module: str  # the directory in modules/ with its go.mod
+    stamps: tuple[str, ...] = ()  # variables that contain the version, as `path.name=value`
     tags: tuple[str, ...] = ()
-    cgo: bool = False  # with it, linked statically against the machine's C libraries
+    cgo: bool = False  # with cgo, linked statically with the host's C libraries
     requirements: tuple[BuildRequirement, ...] = ()
-    folders: tuple[tuple[str, str], ...] = ()  # (Go module, folder): files that come along, as the release has them
-    megabytes: int = 250  # what a cold build adds to the disk, Go's own caches included
+    folders: tuple[tuple[str, str], ...] = ()  # (Go module, directory): additional files, as in the release
+    megabytes: int = 250  # disk space of a build with empty caches, including Go's caches
 
     @property
     def directory(self) -> Path:
@@ -56,7 +56,7 @@ class BuildRecipe:
 
 @dataclass(frozen=True)
 class Checksum:
-    """A checksum file as its publisher names and writes it."""
+    """A checksum file of a publisher."""
 
     url: str
     algorithm: str = "sha256"
@@ -65,13 +65,13 @@ class Checksum:
 
 @dataclass(frozen=True)
 class ReleaseFile:
-    """A file of a publisher's release. Addresses have no scheme: the lab's mirror serves the same layout."""
+    """A file of a publisher's release. URLs have no scheme, because the mirror serves the same layout."""
 
     url: str
     checksums: tuple[Checksum, ...]
     commands: tuple[str, ...]
-    inside: str | None = None  # the folder of an archive that holds the commands; None when the file is the program
-    folders: tuple[str, ...] = ()  # further folders of the archive
+    inside: str | None = None  # the directory of the commands in an archive; None when the file is the program
+    folders: tuple[str, ...] = ()  # other directories of the archive
 
     @property
     def name(self) -> str:
@@ -90,8 +90,8 @@ class GoTool:
     version: str
     commands: tuple[Command, ...]
     recipe: BuildRecipe
-    release: tuple[ReleaseFile, ...] = ()  # addresses hold {arch}
-    version_text: str = ""  # what a command that is asked for its version must say
+    release: tuple[ReleaseFile, ...] = ()  # URLs contain {arch}
+    version_text: str = ""  # the expected text in the version output of a command
 
     @property
     def title(self) -> str:
@@ -107,12 +107,12 @@ def for_arch(file: ReleaseFile, arch: str) -> ReleaseFile:
 
 
 def machine_arch() -> str:
-    """This machine's architecture, as Go names it."""
+    """Returns the architecture of this machine by its Go name."""
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         raise ToolError(
             "architecture-unsupported",
-            f"The lab has no tools for this machine's architecture, {machine}.",
-            "It runs on amd64 and arm64.",
+            f"The lab does not support the architecture of this machine, {machine}.",
+            "Use a machine with amd64 or arm64.",
         )
     return ARCHITECTURES[machine]

@@ -51,22 +51,22 @@ DIGITS = {"sha256": 64, "sha512": 128}
 
 @dataclass(frozen=True)
 class DownloadStream:
-    """A file that has begun to come."""
+    """A download in progress."""
 
     body: IO[bytes]
-    start: int  # where in the file the body begins
-    total: int  # the size of the whole file; 0 when the publisher does not say
+    start: int  # offset of the body in the file
+    total: int  # size of the whole file; 0 when the server does not report it
 
 
 class DownloadTransport(Protocol):
-    """The way to the publishers; a test brings its own."""
+    """The interface that downloads files; tests use a fake."""
 
     def get(self, url: str, start: int, seconds: float) -> AbstractContextManager[DownloadStream]:
-        """Ask for `https://` + url from byte `start` on. Raises OSError."""
+        """Requests `https://` + url from byte `start`. Raises OSError."""
 
 
 class HttpsTransport:
-    """The real web. Proxies are taken from the environment, as everywhere."""
+    """Downloads over HTTPS, with the proxies of the environment."""
 
     @contextmanager
     def get(self, url: str, start: int, seconds: float) -> Iterator[DownloadStream]:
@@ -78,7 +78,7 @@ class HttpsTransport:
                 begins = start if answer.status == PARTIAL else 0
                 yield DownloadStream(answer, begins, begins + int(answer.headers.get("Content-Length") or 0))
         except http.client.HTTPException as error:
-            raise OSError(f"the server broke off: {error!r}") from error
+            raise OSError(f"the server closed the connection: {error!r}") from error
 
 
 @dataclass
@@ -87,13 +87,13 @@ class ReleaseDownloader:
 
     transport: DownloadTransport = field(default_factory=HttpsTransport)
     seconds: float = REACHABILITY_SECONDS
-    pause: float = 0.5  # before another try, doubled each time
+    pause: float = 0.5  # delay before a retry, doubled each time
     pins: Mapping[str, str] = field(default_factory=lambda: PINNED_SHA256)
     reachable_hosts: dict[str, bool] = field(default_factory=dict)
-    progress_text: str = ""  # how far the present download is
+    progress_text: str = ""  # progress of the current download
 
     def reachable(self, files: tuple[ReleaseFile, ...]) -> bool:
-        """Whether the files can be had. A checksum file must come back as one: no login page is taken for it."""
+        """Returns whether the release is reachable: its checksum file must be valid, not for example a login page."""
         if not files:
             return False
         for file in files:
@@ -102,7 +102,7 @@ class ReleaseDownloader:
         return all(self.reachable_hosts[file.host] for file in files)
 
     def is_host_reachable(self, file: ReleaseFile) -> bool:
-        """Asks on a thread of its own, because looking up a name does not keep to a time limit."""
+        """Checks a host in a separate thread, because name resolution has no time limit."""
         answers: list[bool] = []
 
         def ask() -> None:
@@ -122,7 +122,7 @@ class ReleaseDownloader:
             return answer.body.read(1 << 20).decode(errors="replace")
 
     def fetch(self, tool: GoTool, file: ReleaseFile, into: Path) -> Path:
-        """The file, whole and checked against what its publisher says of it."""
+        """Downloads a file and verifies it with its published and pinned checksums."""
         try:
             expected = published_hash(self.text(file.checksums[0].url), file, file.checksums[0])
             path = self.download(file, into / file.name)
@@ -130,7 +130,7 @@ class ReleaseDownloader:
             raise ToolError(
                 "tool-download-failed",
                 f"{tool.title}: download of {file.url} failed: {error}.",
-                "Run `aks-flex-lab tools install` again to go on where it stopped, or add `--source build`.",
+                "Run `aks-flex-lab tools install` again to resume, or add `--source build`.",
             ) from error
         require_hash(tool, file, path, file.checksums[0].algorithm, expected)
         if file.url in self.pins:
@@ -138,7 +138,7 @@ class ReleaseDownloader:
         return path
 
     def download(self, file: ReleaseFile, path: Path) -> Path:
-        """Under another name until it is whole; what came before the line broke is kept and not asked for again."""
+        """Downloads a file to a temporary name, and resumes an interrupted download."""
         part = path.with_name(f"{path.name}.part")
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -163,7 +163,7 @@ class ReleaseDownloader:
                     f"downloading {url.rsplit('/', 1)[1]}, {out.tell() >> 20} of {answer.total >> 20} MB"
                 )
             if answer.total and out.tell() != answer.total:
-                raise EOFError(f"{out.tell()} of {answer.total} bytes came")
+                raise EOFError(f"{out.tell()} of {answer.total} bytes received")
 
 
 def require_hash(tool: GoTool, file: ReleaseFile, path: Path, algorithm: str, expected: str) -> None:
@@ -172,31 +172,31 @@ def require_hash(tool: GoTool, file: ReleaseFile, path: Path, algorithm: str, ex
         path.unlink()
         raise ToolError(
             "tool-checksum-mismatch",
-            f"{tool.title}: {file.url} is refused: its {algorithm} is {actual}, it should be {expected}.",
-            "Something on the way changes the file. Try another network, or `--source build`.",
+            f"{tool.title}: {file.url} was rejected: its {algorithm} is {actual}, expected {expected}.",
+            "A proxy may change the file. Use another network, or `--source build`.",
         )
 
 
 def is_permanent(error: Exception) -> bool:
-    """Whether asking again is of no use."""
+    """Returns whether a retry cannot help."""
     return isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != RANGE_REFUSED
 
 
 def published_hash(text: str, file: ReleaseFile, checksum: Checksum) -> str:
-    """What a checksum file says of a file, whether it names it or holds the bare hash."""
+    """Returns the hash of a file from a checksum file, which lists names or contains only the hash."""
     for line in text.splitlines():
         found = HASH_LINE.fullmatch(line.strip().lower())
         if found and len(found["hash"]) == DIGITS[checksum.algorithm] and found["name"] in (file.name.lower(), None):
             return found["hash"]
     raise ToolError(
         "checksum-file-unreadable",
-        f"{checksum.url} says nothing about {file.name}.",
-        "Try again later, or add `--source build`.",
+        f"{checksum.url} does not contain {file.name}.",
+        "Retry later, or add `--source build`.",
     )
 
 
 def unpack(tool: GoTool, file: ReleaseFile, download: Path, into: Path) -> None:
-    """Put the commands of a downloaded file, and the folders that belong to them, where the tool is made."""
+    """Copies the commands and additional directories of a downloaded file into the directory of the tool."""
     if file.inside is None:
         install_program(download, into / file.commands[0])
         return

@@ -1,6 +1,6 @@
-"""The store of finished tools: one directory a tool, keyed by version, architecture and recipe.
+"""The store of installed tools: one directory for each tool, keyed by version, architecture and recipe.
 
-A tool is built beside its directory and renamed into place with its manifest, so readers see all of it or none.
+A tool is built in a temporary directory and renamed together with its manifest, so that it is never incomplete.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from aks_flex_lab.tools.recipes import GoTool
 
 MANIFEST_NAME = "manifest.json"
-STORE_FORMAT = 1  # raise it when the same recipe would be made into something else
+STORE_FORMAT = 1  # increase it when the result of the same recipe changes
 
 
 @dataclass(frozen=True)
 class ManifestFile:
-    path: str  # below the tool's folder
+    path: str  # relative to the directory of the tool
     size: int
     sha256: str
 
 
 @dataclass(frozen=True)
 class ToolManifest:
-    """What stands on a shelf, and how it came there."""
+    """The files of an installed tool, and their source."""
 
     name: str
     version: str
@@ -47,7 +47,7 @@ class ToolManifest:
 
 @dataclass(frozen=True)
 class ToolDirectory:
-    """The place of one tool for one architecture."""
+    """The directory of one tool for one architecture."""
 
     root: Path
     tool: GoTool
@@ -58,7 +58,7 @@ class ToolDirectory:
         return self.root / f"{self.tool.name}-{self.tool.version}-{self.arch}-{recipe_key(self.tool, self.arch)}"
 
     def build_directory(self, source: str) -> Path:
-        """Where the tool is made; a build does not go on from half a download."""
+        """Returns the temporary directory for a source; a build does not reuse an incomplete download."""
         return self.path.with_name(f".{self.path.name}.{source}")
 
     @property
@@ -69,7 +69,7 @@ class ToolDirectory:
         return self.path / name
 
     def manifest(self) -> ToolManifest | None:
-        """What the shelf holds; None when it is empty, or when a file is no longer as it was put there."""
+        """Returns the manifest; None when the tool is not installed, or when a file has changed."""
         try:
             manifest = read_manifest(self.path / MANIFEST_NAME)
             whole = all((self.path / file.path).stat().st_size == file.size for file in manifest.files)
@@ -82,12 +82,12 @@ class ToolDirectory:
         return self.manifest() is not None
 
     def commit(self, source: str, seconds: float) -> ToolManifest:
-        """Move what is on the workbench to its place."""
+        """Renames the temporary directory to the directory of the tool."""
         bench = self.build_directory(source)
         files = tuple(manifest_files(bench))
         manifest = ToolManifest(self.tool.name, self.tool.version, self.arch, source, round(seconds, 1), files)
         (bench / MANIFEST_NAME).write_text(json.dumps(asdict(manifest), indent=2) + "\n")
-        os.sync()  # a power cut right after the rename must not find empty files
+        os.sync()  # so that files are not empty after a power loss
         shutil.rmtree(self.path, ignore_errors=True)
         bench.rename(self.path)
         for leftover in self.root.glob(f".{self.path.name}.*"):
@@ -96,7 +96,7 @@ class ToolDirectory:
 
 
 def recipe_key(tool: GoTool, arch: str) -> str:
-    """Twelve digits that change when anything changes that the tool is made from."""
+    """Returns twelve hexadecimal digits that change with the sources and recipe of the tool."""
     recipe = tool.recipe
     digest = hashlib.sha256()
     made_from = (tool.title, arch, tool.commands, tool.release_for(arch))
@@ -118,7 +118,7 @@ def manifest_files(directory: Path) -> list[ManifestFile]:
 
 
 def reclaimable_bytes(folder: Path) -> int:
-    """What the files take up that have no other name elsewhere."""
+    """Returns the size of the files that have no other hard link."""
     files = [path.stat() for path in folder.rglob("*") if path.is_file()]
     names_here = Counter(file.st_ino for file in files)
     sizes = {file.st_ino: file.st_size for file in files if names_here[file.st_ino] == file.st_nlink}

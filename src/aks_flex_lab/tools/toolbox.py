@@ -30,15 +30,15 @@ MISSING = "missing"
 
 @dataclass(frozen=True)
 class ToolState:
-    """How it stands with one version of one tool."""
+    """The state of one version of a tool."""
 
     name: str
     version: str
-    source: str  # release, build, Debian or PyPI; where it would come from is not known before it is made
+    source: str  # release, build, Debian or PyPI; unknown before the installation
     size: int
     state: str
-    seconds: float  # what making it took
-    commands: dict[str, str]  # name and path; empty when missing
+    seconds: float  # duration of the installation
+    commands: dict[str, str]  # names and paths; empty when missing
 
     @property
     def ready(self) -> bool:
@@ -62,7 +62,7 @@ class Toolbox:
         return PythonToolDirectory(self.root, tool, self.arch)
 
     def path(self, tool: str, command: str, version: str | None = None) -> Path:
-        """A program, by the tool it belongs to; the catalog's default version when none is named."""
+        """Returns the path of a command of a tool, by default in the default version."""
         entry = catalog.find_tool(tool, version)
         known = [name if isinstance(name, str) else name.name for name in entry.commands]
         if command not in known:
@@ -78,23 +78,23 @@ class Toolbox:
         return found
 
     def folder(self, tool: str, version: str | None = None) -> Path:
-        """The folder of a tool that was fetched or built, with everything that came with its programs."""
+        """Returns the directory of a downloaded or built tool."""
         entry = catalog.find_tool(tool, version)
         if isinstance(entry, DebianTool):
             raise UsageError(
-                "tool-directory-missing", f"{tool} is a package of the machine.", f"Use `path {tool} …`."
+                "tool-directory-missing", f"{tool} is a Debian package and has no directory.", f"Use `path {tool} …`."
             )
-        shelf = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
-        if not shelf.ready:
+        directory = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
+        if not directory.ready:
             raise ToolError(
                 "tool-missing", f"{entry.title} is not in the cache.", "Run `aks-flex-lab tools install`."
             )
-        return shelf.path
+        return directory.path
 
     def install(
         self, names: Sequence[str] = (), progress: ProgressReporter = NO_PROGRESS, source: str = "auto"
     ) -> None:
-        """Make what is missing of the named tools, or of all."""
+        """Installs the missing ones of the named tools, or of all tools."""
         chosen = catalog.select_tools(names)
         check_packages(chosen)
         installer = ToolInstaller(
@@ -113,7 +113,7 @@ class Toolbox:
             return
         with installer.exclusive():
             for folder in missing:
-                if not folder.ready:  # whoever held the lock before us may have made it
+                if not folder.ready:  # The previous holder of the lock may have installed it.
                     folder.make(installer.progress)
 
     def states(self) -> tuple[ToolState, ...]:
@@ -153,7 +153,7 @@ class Toolbox:
         return ToolState(tool.name, tool.version, "PyPI", size, READY, 0, paths)
 
     def clean(self) -> int:
-        """Remove what no tool of the catalog uses, and say how many bytes that was."""
+        """Removes what no tool of the catalog uses; returns the freed bytes."""
         keep = {self.tool_directory(tool).path for tool in self.tools if isinstance(tool, GoTool)}
         keep |= {self.python_tool_directory(tool).path for tool in self.tools if isinstance(tool, PythonTool)}
         freed = 0

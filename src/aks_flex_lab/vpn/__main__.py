@@ -1,6 +1,4 @@
-"""Keeps the OpenVPN server and the private network's DNS server in line with the gateway in ARM until a signal
-ends it.
-"""
+"""Reconciles the OpenVPN server and the private network's DNS server with the gateway in ARM until a signal."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ INTERVAL_SECONDS = 0.2
 
 @dataclass
 class GatewayController:
-    state: Path  # of the lab's ARM
+    state: Path  # state directory of the lab's ARM
     directory: Path
     certificate: Path
     key: Path
@@ -37,7 +35,7 @@ class GatewayController:
     _ended: list[ProcessHandle] = field(default_factory=list)
 
     def reconcile(self) -> None:
-        """One look at the gateway, and at what should run by it."""
+        """Reads the gateway once, and starts or stops the servers accordingly."""
         if self._names is None or not self._names.alive:
             self._names = self._spawn("dns", *dnsmasq_command(self.directory))
         desired = self._desired()
@@ -68,7 +66,7 @@ class GatewayController:
 
 
 def dnsmasq_command(directory: Path) -> list[str]:
-    """Knows the API server by its private name, and nothing else; it answers in the private network alone."""
+    """Returns the command of the private network's DNS server, which resolves only the API server's private name."""
     return [
         "dnsmasq",
         "--keep-in-foreground",

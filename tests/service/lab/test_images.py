@@ -129,5 +129,5 @@ def test_a_registry_that_is_not_there_is_told_as_such() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         host, port = nobody.getsockname()
-        with pytest.raises(ComponentError, match="registry does not answer"):
+        with pytest.raises(ComponentError, match="registry does not respond"):
             list_repositories(lambda: http.client.HTTPConnection(host, port))

@@ -196,8 +196,8 @@ def test_a_mirror_starts_at_a_long_path_over_a_dead_one_and_leaves_nothing(
         while not MirrorClient(control).is_running():
             assert process.alive, (tmp_path / "log").read_text()
             time.sleep(0.02)
-        assert run(*argv, *files, check=False).err.startswith("mirror: Another mirror already answers")
+        assert run(*argv, *files, check=False).err.startswith("mirror: Another mirror already runs")
         process.stop(0 if sudden else 5)
     assert not control.exists()
-    with pytest.raises(ComponentError, match="does not answer"):
+    with pytest.raises(ComponentError, match="does not respond"):
         MirrorClient(control).rules()

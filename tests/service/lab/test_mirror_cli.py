@@ -65,7 +65,7 @@ def lab(mirror: MirrorClient, tmp_path: Path) -> Lab:
         (("checksum", "*"), ChecksumFault()),
     ],
 )
-def test_each_command_switches_its_fault_on(
+def test_each_command_adds_its_fault_rule(
     lab: Lab, mirror: MirrorClient, words: tuple[str, ...], switch: MirrorFault
 ) -> None:
     lab(*words, "--times", "2")
@@ -73,13 +73,13 @@ def test_each_command_switches_its_fault_on(
     assert (rule.glob, rule.fault, rule.times) == ("*", switch, 2)
 
 
-def test_a_switch_says_what_it_covers_and_asks_when_that_is_nothing(lab: Lab) -> None:
+def test_command_prints_matching_files_and_warns_without_a_match(lab: Lab) -> None:
     assert "cut after=50% for 1 file of the mirror." in lab("cut", "dl.k8s.io/v1/kubelet")
-    assert "Is the pattern right?" in lab("corrupt", "dl.k8s.io/v1/kublet")
+    assert "Check the pattern" in lab("corrupt", "dl.k8s.io/v1/kublet")
 
 
 def test_the_list_shows_rules_and_hits(lab: Lab, mirror: MirrorClient, curl: Callable[..., CommandResult]) -> None:
-    assert "No switch is on" in lab("list")
+    assert "No fault rule is active" in lab("list")
     rule = mirror.add("github.com/*", StatusFault(503, 1), times=3).rule
     curl("github.com/runc/runc.amd64")
     assert lab("list").split()[5:] == [str(rule.id), "status", "code=503", "retry_after=1", "github.com/*", "1", "3"]
@@ -91,14 +91,14 @@ def test_one_is_removed_and_all_are_reset(lab: Lab, mirror: MirrorClient) -> Non
     mirror.add("*", CutFault())
     lab("remove", str(first.id))
     assert [rule.fault for rule in mirror.rules()] == [CutFault()]
-    with pytest.raises(LabError, match="no switch with the ID"):
+    with pytest.raises(LabError, match="No fault rule has the ID"):
         lab("remove", str(first.id))
     lab("reset")
     assert mirror.rules() == ()
 
 
 def test_what_was_fetched_is_shown(lab: Lab, curl: Callable[..., CommandResult]) -> None:
-    assert "Nothing was fetched" in lab("requests")
+    assert "No request since" in lab("requests")
     curl("github.com/runc/runc.amd64")
     assert lab("requests").split() == ["REQUESTS", "BYTES", "PATH", "1", "5", "github.com/runc/runc.amd64"]
     assert json.loads(lab("requests", "--json")) == [

@@ -36,7 +36,7 @@ def test_another_key_is_refused_before_anything_is_made(tmp_path: Path, keys: tu
     said = subprocess.run([SCRIPT, "--key", second, folder], capture_output=True, text=True, check=False)
 
     assert said.returncode == 1
-    assert f"was signed with another key than {second}" in said.stderr
+    assert f"is signed with another key than {second}" in said.stderr
     assert "--new-key" in said.stderr
     assert [path.name for path in folder.iterdir()] == ["aks-flex-node.asc"]
 

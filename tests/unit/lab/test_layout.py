@@ -29,7 +29,7 @@ def test_the_environment_moves_both_places() -> None:
 
 @pytest.mark.parametrize("name", ["", "Upper", "a/b", "..", "-a", "a-", "a" * 13, "ü"])
 def test_a_name_that_cannot_be_a_directory_and_a_namespace_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="not a usable name"):
+    with pytest.raises(UsageError, match="not a valid name"):
         lab_layout(name, {})
 
 

@@ -31,7 +31,7 @@ def test_a_site_that_is_full_says_so() -> None:
     everything = set(range(network.FIRST_MACHINE, network.LAST_MACHINE + 1))
 
     assert network.free_machine_number(everything - {42}) == 42
-    with pytest.raises(LabError, match="no room for more machines"):
+    with pytest.raises(LabError, match="cannot have more machines"):
         network.free_machine_number(everything)
 
 

@@ -1,1 +1,1 @@
-"""Template deployments in the lab's ARM: parsed, evaluated, and executed with the caller's token."""
+"""Template deployments of the lab's ARM: parses, evaluates and executes them with the caller's token."""

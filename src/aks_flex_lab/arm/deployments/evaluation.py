@@ -18,18 +18,18 @@ from aks_flex_lab.arm.deployments.template_errors import TemplateError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_COPIES = 800  # of one loop, as in Azure
+MAX_COPIES = 800  # limit of a loop, as in Azure
 
 
 class Deferred:
-    """Stands for what is known only while the deployment runs."""
+    """A placeholder for a value that is known only while the deployment runs."""
 
 
 DEFERRED: Final = Deferred()
 
 
 class TemplateRuntime(Protocol):
-    """What a template asks of resources that exist."""
+    """The interface by which template functions read existing resources."""
 
     def reference(self, resource: str, version: str, *, full: bool) -> Any: ...
 
@@ -38,7 +38,7 @@ class TemplateRuntime(Protocol):
 
 @dataclass(frozen=True)
 class DeferredRuntime:
-    """Before the deployment: nothing is asked, and nothing is known."""
+    """Returns placeholders before the deployment, without requests."""
 
     def reference(self, *_: object, **__: object) -> Any:
         return DEFERRED
@@ -49,7 +49,7 @@ class DeferredRuntime:
 
 @dataclass(frozen=True)
 class DeploymentTarget:
-    """Where a template is deployed, and as what."""
+    """The scope and name of a deployment."""
 
     subscription: str
     tenant: str
@@ -70,8 +70,8 @@ class EvaluationScope:
     target: DeploymentTarget
     parameters: Mapping[str, Any]
     variables: Mapping[str, Any]
-    runtime: TemplateRuntime | None = None  # None where a template may not depend on what exists
-    loops: Mapping[str, int] = field(default_factory=dict)  # the resource's own is also there as ""
+    runtime: TemplateRuntime | None = None  # None where expressions must not depend on existing resources
+    loops: Mapping[str, int] = field(default_factory=dict)  # the loop of the resource is also stored as ""
 
     def at(self, loop: str, index: int, *, own: bool = False) -> EvaluationScope:
         return replace(self, loops={**self.loops, loop.lower(): index, **({"": index} if own else {})})
@@ -89,7 +89,7 @@ def evaluate(value: Any, scope: EvaluationScope) -> Any:
 
 
 def evaluate_copies(loops: Any, scope: EvaluationScope) -> dict[str, Any]:
-    """Arrays that a template describes by one of their elements."""
+    """Evaluates copy loops, which describe an array by one element."""
     found: dict[str, Any] = {}
     for loop in loops or ():
         name, count = str(loop["name"]), evaluate(loop["count"], scope)
@@ -104,7 +104,7 @@ def checked_count(count: Any, loop: str) -> int:
 
 
 def resource_id_in(scope: str, kind: str, names: list[str]) -> str:
-    """The id of a resource by its type and the names on the way to it."""
+    """Returns the ID of a resource from its type and the segments of its name."""
     namespace, *types = kind.split("/")
     if not types or len(types) != len(names) or not all(names):
         raise TemplateError(
@@ -121,7 +121,7 @@ def _evaluate_text(text: str, scope: EvaluationScope) -> Any:
     try:
         return _evaluate_tree(tree, scope)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        message = str(error) if type(error) is ValueError else "its arguments do not fit"
+        message = str(error) if type(error) is ValueError else "its arguments are invalid"
         raise TemplateError(f"Unable to evaluate the template language expression '{text}': {message}.") from None
 
 
@@ -135,14 +135,14 @@ def _evaluate_tree(tree: TemplateExpression, scope: EvaluationScope) -> Any:
 
 
 def _member(of: Any, key: Any) -> Any:
-    """Names of properties match without regard to case."""
+    """Returns a member of a value; property names are case-insensitive."""
     if isinstance(of, dict):
         for name, value in of.items():
             if name.lower() == key.lower():
                 return value
-        raise ValueError("there is no such property")
+        raise ValueError("the property does not exist")
     if not isinstance(of, list) or not isinstance(key, int) or not 0 <= key < len(of):
-        raise ValueError("there is no such element")
+        raise ValueError("the element does not exist")
     return of[key]
 
 
@@ -158,18 +158,18 @@ def _evaluate_call(call: CallExpression, scope: EvaluationScope) -> Any:
     if name == "reference" or (name.startswith("list") and name != "list"):
         return _evaluate_runtime_call(call.name, scope, arguments)
     if name not in FUNCTIONS:
-        raise ValueError(f"the function '{call.name}' is unknown, or not one that the lab has")
+        raise ValueError(f"the function '{call.name}' is unknown, or not supported by the lab")
     return FUNCTIONS[name](*arguments)
 
 
 def _evaluate_if(call: CallExpression, scope: EvaluationScope) -> Any:
-    """Only the one that counts is evaluated: the other may call what does not exist."""
+    """Evaluates only the selected branch, because the other may refer to what does not exist."""
     condition, yes, no = call.arguments
     found = _evaluate_tree(condition, scope)
     if found is DEFERRED:
         return DEFERRED
     if not isinstance(found, bool):
-        raise ValueError("the condition is not true or false")
+        raise ValueError("the condition is not a Boolean value")
     return _evaluate_tree(yes if found else no, scope)
 
 
@@ -204,7 +204,7 @@ def _variable(scope: EvaluationScope, name: str) -> Any:
 
 
 def _copy_index(scope: EvaluationScope, *arguments: Any) -> int:
-    """`copyIndex()`, `copyIndex(1)`, `copyIndex('loop')`, `copyIndex('loop', 1)`."""
+    """Evaluates `copyIndex()`, `copyIndex(1)`, `copyIndex('loop')` and `copyIndex('loop', 1)`."""
     names = [each for each in arguments if isinstance(each, str)]
     offsets = [each for each in arguments if isinstance(each, int)]
     loop = names[0].lower() if names else ""
@@ -214,10 +214,10 @@ def _copy_index(scope: EvaluationScope, *arguments: Any) -> int:
 
 
 def _resource_id(scope: EvaluationScope, *arguments: str) -> str:
-    """`resourceId([subscription], [group], type, name…)`."""
+    """Evaluates `resourceId([subscription], [group], type, name…)`."""
     kind = next((at for at, each in enumerate(arguments) if "/" in each), None)
     if kind is None or kind > 2:
-        raise ValueError("a type of resources is missing")
+        raise ValueError("the resource type is missing")
     before, target = arguments[:kind], scope.target
     group = before[-1] if before else target.group
     subscription = before[0] if len(before) == 2 else target.subscription

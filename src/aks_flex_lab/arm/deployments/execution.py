@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 REQUEST_SECONDS = 60.0
-ATTEMPTS = 5  # of a call that a provider puts off
+ATTEMPTS = 5  # attempts of a throttled request
 SUCCESS = range(200, 300)
 
 
 class ProviderRefusal(Exception):  # noqa: N818 - an answer, and often an expected one
-    """A provider that says no."""
+    """A provider rejected a request."""
 
     def __init__(self, status: int, problem: ErrorDocument) -> None:
         super().__init__(problem.get("message", ""))
@@ -44,7 +44,7 @@ class ProviderRefusal(Exception):  # noqa: N818 - an answer, and often an expect
 
 class ResourceClient(Protocol):
     async def request(self, method: str, path: str, version: str, body: Any = None) -> tuple[int, Any]:
-        """Status and document of an answer that is not no; Refused otherwise."""
+        """Returns status and document of a successful response; raises ProviderRefusal otherwise."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class InternalClient:
         await answer(scope, receive, send)
 
     async def request(self, method: str, path: str, version: str, body: Any = None) -> tuple[int, Any]:
-        """A call that is put off is made again."""
+        """Sends a request, and retries it when it is throttled."""
         for _ in range(ATTEMPTS):
             answer = await self._client.request(method, path, params={"api-version": version}, json=body)
             if answer.status_code != 429:
@@ -82,7 +82,7 @@ class InternalClient:
 
 @dataclass(frozen=True)
 class LiveRuntime:
-    """What a template asks of resources while it is deployed. Called in a thread beside the event loop."""
+    """Reads existing resources for template functions during a deployment. Runs in a separate thread."""
 
     client: ResourceClient
     plan: DeploymentPlan
@@ -102,7 +102,7 @@ class LiveRuntime:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()[1]
 
 
-PARALLEL_WRITES = 8  # resources that are written side by side
+PARALLEL_WRITES = 8  # number of resources that are written in parallel
 REASONS = {200: "OK", 201: "Created", 400: "BadRequest", 403: "Forbidden", 404: "NotFound", 409: "Conflict"}
 
 DeploymentOutputs = dict[str, tuple[str, Any]]
@@ -112,13 +112,13 @@ DeploymentOutputs = dict[str, tuple[str, Any]]
 class DeploymentRun:
     plan: DeploymentPlan
     client: ResourceClient
-    deployment: str  # its id
+    deployment: str  # ID of the deployment
     record_operation: Callable[[OperationDocument], None]
     problems: list[ErrorDocument] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
 
     async def run(self) -> DeploymentOutputs:
-        """What comes out, unless there are problems; what was made until then stays."""
+        """Deploys all resources and returns the outputs, or the errors. Resources are not rolled back."""
         live = LiveRuntime(self.client, self.plan, asyncio.get_running_loop())
         write_slots = asyncio.Semaphore(PARALLEL_WRITES)
         writing: dict[str, asyncio.Future[bool]] = {}
@@ -139,8 +139,8 @@ class DeploymentRun:
         write_slots: asyncio.Semaphore,
         others: dict[str, asyncio.Future[bool]],
     ) -> bool:
-        """Whether it is there; what depends on something that is not there is not begun."""
-        await asyncio.sleep(0)  # until all have their places in `others`
+        """Writes a resource after its dependencies, unless one of them failed; returns whether it succeeded."""
+        await asyncio.sleep(0)  # until all tasks are in `others`
         if not all([await others[each] for each in resource.depends]):
             return False
         began = time.time()

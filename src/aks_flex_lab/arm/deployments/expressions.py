@@ -1,6 +1,6 @@
 """The template language: parser of expressions, and the functions that need only their arguments.
 
-A `ValueError` says what is wrong without the values, which may be secret.
+A `ValueError` describes the error without the values, which may be secret.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _format(pattern: Any, *values: Any) -> str:
         if found[3]:
             return found[3][0]
         if found[4] or int(found[1]) >= len(values):
-            raise ValueError("the placeholders do not fit the values")
+            raise ValueError("the placeholders do not match the values")
         value = values[int(found[1])]
         return f"{value:0{found[2]}d}" if found[2] else _string(value)
 
@@ -49,12 +49,12 @@ def _string(value: Any) -> str:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"a string is expected, and no {type(value).__name__}")
+        raise ValueError(f"a string is expected, not {type(value).__name__}")
     return value
 
 
 def _union(first: Any, *others: Any) -> Any:
-    """Objects by their keys, those inside of them as well; arrays without what is there already."""
+    """Merges objects recursively by keys, and arrays without duplicates."""
     merged = first
     for each in others:
         if isinstance(merged, dict) and isinstance(each, dict):
@@ -112,7 +112,7 @@ def _pad_left(value: Any, width: Any, pad: Any = " ") -> str:
 
 
 def _unique_string(*parts: Any) -> str:
-    """As long as Azure's and made of the same letters, and another one: how Azure makes it is its own matter."""
+    """Returns a string with Azure's length and alphabet. Its value differs: Azure's algorithm is not public."""
     digest = hashlib.sha256("\0".join(_text(each) for each in parts).encode()).digest()
     return base64.b32encode(digest).decode().lower()[:13]
 
@@ -172,7 +172,7 @@ class CallExpression:
 
 @dataclass(frozen=True)
 class MemberExpression:
-    """A property, or an element of an array."""
+    """Access to a property or an array element."""
 
     of: TemplateExpression
     key: TemplateExpression
@@ -186,7 +186,7 @@ def is_expression(text: str) -> bool:
 
 
 def parse_expression(text: str) -> TemplateExpression:
-    """Of a string in brackets; TemplateError names it when it is not in the language."""
+    """Parses a string in brackets; raises TemplateError for invalid syntax."""
     reader = ExpressionParser(text)
     found = reader.expression()
     if reader.kind:

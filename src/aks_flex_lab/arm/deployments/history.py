@@ -1,4 +1,4 @@
-"""The history of deployments, kept in a file as ARM documents without secure values."""
+"""The history of deployments, stored in a file as ARM documents without secure values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ UNFINISHED = frozenset({"Accepted", "Running"})
 
 
 class DeploymentHistory:
-    """By id. One process writes them."""
+    """Deployments by ID. Only one process writes them."""
 
     def __init__(self, state: Path) -> None:
         self._file = state / "deployments.json"
         for each in self.all():
-            if is_unfinished(each):  # nobody goes on with it after a restart
+            if is_unfinished(each):  # A restart interrupts active deployments.
                 self.finish(each["id"], {"provisioningState": "Canceled"})
 
     def all(self) -> list[DeploymentDocument]:
-        """The newest first."""
+        """Returns all deployments, the newest first."""
         return [each["document"] for each in reversed(self._read().values())]
 
     def find(self, deployment: str) -> DeploymentDocument | None:
@@ -69,5 +69,5 @@ def timestamp(seconds: float) -> str:
 
 
 def iso_duration(seconds: float) -> str:
-    """As ISO 8601 has it."""
+    """Returns a duration in ISO 8601 format."""
     return f"PT{seconds:.3f}S"

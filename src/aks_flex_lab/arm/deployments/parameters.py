@@ -1,4 +1,4 @@
-"""The request body of a deployment, and its parameters checked against the template's definitions."""
+"""Reads the request body of a deployment, and validates its parameters with the template's definitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# By ARM's names, which match without regard to case: what it is to us, and how ARM shows it.
+# By ARM's case-insensitive names: the Python type, and ARM's spelling.
 PARAMETER_TYPES: dict[str, tuple[type, str]] = {
     "string": (str, "String"),
     "securestring": (str, "SecureString"),
@@ -32,14 +32,14 @@ MASK = "*******"
 @dataclass(frozen=True)
 class DeploymentParameters:
     values: Mapping[str, Any]
-    types: Mapping[str, str]  # as ARM shows them
+    types: Mapping[str, str]  # with ARM's spelling
 
     def shown(self) -> dict[str, Any]:
-        """As everybody may see them who may read deployments."""
+        """Returns the parameters without secure values, for callers that can read deployments."""
         return {name: public_value(self.types[name], value) for name, value in self.values.items()}
 
     def masked(self) -> dict[str, Any]:
-        """Values to calculate with where the result is shown."""
+        """Returns the values with secure ones masked, for evaluations whose result is shown."""
         return {
             name: mask(value) if self.types[name] in SECURE_TYPES else value for name, value in self.values.items()
         }
@@ -50,7 +50,7 @@ def public_value(kind: str, value: Any) -> dict[str, Any]:
 
 
 def mask(value: Any) -> Any:
-    """Its shape is kept: templates ask for the keys of an object, and whether a string is empty."""
+    """Masks a value but keeps its shape, because templates use keys of objects and check for empty strings."""
     if isinstance(value, dict):
         return {key: mask(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -80,13 +80,13 @@ def parameter_type(definition: Mapping[str, Any], what: str) -> str:
     kind = str(definition.get("type", "")).lower()
     if kind not in PARAMETER_TYPES:
         raise TemplateError(
-            f"The {what} has the type '{definition.get('type')}', which is none of {', '.join(PARAMETER_TYPES)}."
+            f"The {what} has the type '{definition.get('type')}', which is not one of {', '.join(PARAMETER_TYPES)}."
         )
     return PARAMETER_TYPES[kind][1]
 
 
 def _value(name: str, definition: Mapping[str, Any], known: Mapping[str, Any], before: EvaluationScope) -> Any:
-    """A default may use the parameters before it."""
+    """Returns the value of a parameter. A default can use earlier parameters."""
     kind = parameter_type(definition, f"parameter '{name}'")
     if name in known:
         value = _parameter_value(name, known[name])
@@ -102,7 +102,9 @@ def _value(name: str, definition: Mapping[str, Any], known: Mapping[str, Any], b
 
 def _parameter_value(name: str, value: Any) -> Any:
     if not isinstance(value, dict) or "value" not in value:
-        raise TemplateError(f"The template parameter '{name}' has no value; references to a key vault are not here.")
+        raise TemplateError(
+            f"The template parameter '{name}' has no value. The lab does not support references to a key vault."
+        )
     return value["value"]
 
 
@@ -131,23 +133,23 @@ def _check_size(name: str, definition: Mapping[str, Any], size: int) -> None:
             raise TemplateError(f"The value of the template parameter '{name}' is not valid: its {limit} is {bound}.")
 
 
-# az puts a template's own text into the request, behind a name without quotes.
+# az inserts the text of the template into the request, after a name without quotes.
 BODY_TOKEN = re.compile(rb'("(?:[^"\\]|\\.)*")|(//[^\n]*|/\*.*?\*/)|(, template:)', re.DOTALL)
 
 
 def deployment_properties(content: bytes) -> dict[str, Any]:
-    """Of a deployment that is wanted."""
+    """Reads the properties of a requested deployment."""
     try:
         properties: dict[str, Any] = json.loads(BODY_TOKEN.sub(_to_json_token, content), strict=False)["properties"]
         mode = str(properties.get("mode") or "Incremental")
     except (ValueError, KeyError, TypeError, AttributeError):
         raise LabArmError(400, "InvalidRequestContent", "The request content was invalid.") from None
     if mode.lower() != "incremental":
-        message = "The lab deploys incrementally: it does not remove what is left out."
+        message = "The lab supports only incremental deployments, which remove no resources."
         raise LabArmError(400, "InvalidDeploymentMode", message)
     if "template" not in properties:
         raise LabArmError(
-            400, "InvalidTemplate", "The lab takes a template in the request alone, and no link to one."
+            400, "InvalidTemplate", "The lab supports only templates in the request, not links to templates."
         )
     return properties
 

@@ -89,12 +89,12 @@ DEPLOYMENT_TYPE = "Microsoft.Resources/deployments"
 DEPLOYMENTS_PATH = GROUP_PATH + r"/providers/microsoft\.resources/deployments"
 DEPLOYMENT_PATH = (
     GROUP_PATH + r"(?:/providers/microsoft\.resources)?/deployments/(?P<name>[^/]+)"
-)  # az uses the short one, too
+)  # az also uses the short path
 RETRY_HEADERS = {"Retry-After": "1"}
 
 
 class Deployments:
-    """Values that are secure are kept in memory alone, for those who may ask for them."""
+    """Serves deployments. Secure outputs are in memory only, for authorized callers."""
 
     def __init__(self, state: Path, resources: ManagedClusters, tenant: str) -> None:
         self._records, self._groups, self._tenant = DeploymentHistory(state), ResourceGroups(resources), tenant
@@ -150,7 +150,7 @@ class Deployments:
         id_ = _deployment_id(planned.target)
         if id_.lower() in self._running:
             raise LabArmError(
-                409, "DeploymentActive", f"The deployment '{found['name']}' is active; wait, or cancel it."
+                409, "DeploymentActive", f"The deployment '{found['name']}' is active. Wait, or cancel it."
             )
         inside = _internal_client(request, resource_manager)
         document = self._document(planned, "Running", inside.correlation)
@@ -182,7 +182,7 @@ class Deployments:
             self._records.finish(id_, {**done, "outputResources": [{"id": each} for each in run.made], **more})
 
     def _stored(self, id_: str, outputs: DeploymentOutputs) -> dict[str, Any]:
-        """Of outputs that are secure, the type; who wants the value asks for it, and needs a right to."""
+        """Returns the outputs to store: of secure outputs only the type. Their values need an authorized request."""
         self._secure[id_.lower()] = {name: value for name, (kind, value) in outputs.items() if kind in SECURE_TYPES}
         return {name: public_value(kind, value) for name, (kind, value) in outputs.items()}
 
@@ -211,7 +211,7 @@ class Deployments:
     async def _result(self, _: Request, __: str, found: re.Match[str]) -> Response:
         result = self._foreseen.pop(found["result"], None)
         if result is None:
-            raise LabArmError(404, "NotFound", "There is no such result, or it was fetched before.")
+            raise LabArmError(404, "NotFound", "The result does not exist, or was already read.")
         return JSONResponse(result)
 
     async def _list(self, request: Request, _: str, found: re.Match[str]) -> Response:
@@ -223,12 +223,12 @@ class Deployments:
         return JSONResponse(self._known(found))
 
     async def _delete(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        """What was deployed stays."""
+        """Deletes the record of a deployment, not its resources."""
         if self._records.find(_deployment_key(found)) is None:
             return Response(status_code=204)
         if _deployment_key(found) in self._running:
             raise LabArmError(
-                409, "DeploymentActive", f"The deployment '{found['name']}' is active; cancel it first."
+                409, "DeploymentActive", f"The deployment '{found['name']}' is active. Cancel it first."
             )
         self._records.remove(_deployment_key(found))
         self._secure.pop(_deployment_key(found), None)
@@ -258,7 +258,7 @@ class Deployments:
         for each in self._records.operations(_deployment_key(found)):
             if each["operationId"].lower() == found["operation"].lower():
                 return JSONResponse(each)
-        raise LabArmError(404, "DeploymentOperationNotFound", f"There is no operation '{found['operation']}'.")
+        raise LabArmError(404, "DeploymentOperationNotFound", f"The operation '{found['operation']}' was not found.")
 
     async def _status(self, _: Request, __: str, found: re.Match[str]) -> Response:
         document = self._known(found)
@@ -318,6 +318,6 @@ def _deployment_id(target: DeploymentTarget) -> str:
 
 
 def _matches_filter(document: DeploymentDocument, filter_text: str) -> bool:
-    """`provisioningState eq 'Failed'` is the filter that az knows."""
+    """Applies the filter `provisioningState eq 'Failed'`, the one that az uses."""
     state = filter_text.partition("provisioningState eq ")[2].strip("' ")
     return not state or document["properties"]["provisioningState"] == state

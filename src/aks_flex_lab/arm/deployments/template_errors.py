@@ -13,7 +13,7 @@ ErrorDocument = dict[str, Any]
 
 
 class TemplateError(Exception):
-    """A template, or what was given to it, that cannot be deployed."""
+    """A template or its parameters are invalid."""
 
     def __init__(self, message: str, code: str = "InvalidTemplate") -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class TemplateError(Exception):
 
 
 def deployment_failed(deployment: str, details: Sequence[ErrorDocument]) -> ErrorDocument:
-    """Of a deployment in which something did not work."""
+    """Returns the error of a failed deployment."""
     return {
         "code": "DeploymentFailed",
         "target": deployment,
@@ -35,12 +35,12 @@ def deployment_failed(deployment: str, details: Sequence[ErrorDocument]) -> Erro
 
 
 def resource_failed(resource: str, problem: ErrorDocument) -> ErrorDocument:
-    """What a provider said, with the resource that it said it of."""
+    """Returns a provider's error together with its resource."""
     if "target" not in problem:
         return {**problem, "target": resource}
     return {
         "code": "ResourceDeploymentFailure",
         "target": resource,
-        "message": "The resource write operation was refused by its provider.",
+        "message": "The provider rejected the resource write operation.",
         "details": [problem],
     }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TEMPLATE_KEYS = frozenset(
     {"$schema", "contentVersion", "metadata", "parameters", "variables", "functions", "resources", "outputs"}
 )
-# What of a resource is sent to its provider, and what is for ARM itself.
+# Properties of a resource that are sent to its provider, and those that ARM handles.
 PROVIDER_KEYS = frozenset({"properties", "location", "tags", "sku", "kind", "identity", "zones"})
 ARM_KEYS = frozenset({"type", "apiVersion", "name", "dependsOn", "copy", "condition", "comments", "metadata"})
 
@@ -33,19 +33,19 @@ Template = dict[str, Any]
 
 @dataclass(frozen=True)
 class PlannedResource:
-    """One resource that is to be."""
+    """One resource of the template."""
 
     id: str
     kind: str
     name: str
     version: str
-    loop: str  # the name of the copy loop that it comes from
-    depends: tuple[str, ...]  # ids, once the whole template is read
-    document: Mapping[str, Any]  # its expressions are evaluated when its turn comes
+    loop: str  # name of its copy loop
+    depends: tuple[str, ...]  # IDs, after the whole template is read
+    document: Mapping[str, Any]  # its expressions are evaluated when it is deployed
     scope: EvaluationScope
 
     def body(self, runtime: TemplateRuntime) -> dict[str, Any]:
-        """As it is sent to its provider."""
+        """Returns the document for its provider."""
         document = {key: value for key, value in self.document.items() if key in PROVIDER_KEYS}
         body: dict[str, Any] = evaluate(document, replace(self.scope, runtime=runtime))
         return body
@@ -60,27 +60,27 @@ class DeploymentPlan:
     scope: EvaluationScope
 
     def find(self, resource: str) -> str:
-        """An id, from what a template calls a resource of its own: that id, or its name."""
+        """Returns the ID of a resource of the template by its ID or name."""
         own = [each.id for each in self.resources if resource.lower() in {each.id.lower(), each.name.lower()}]
         return own[0] if own else resource
 
 
 def plan_deployment(template: Any, values: Mapping[str, Any], target: DeploymentTarget) -> DeploymentPlan:
-    """TemplateError when the template could not be deployed, whatever its providers say."""
+    """Validates a template and returns its resources; raises TemplateError when it is invalid."""
     _check_shape(template)
     parameters = read_parameters(template.get("parameters") or {}, values, target)
     scope = EvaluationScope(target, parameters.values, template.get("variables") or {})
     found = tuple(each for document in template["resources"] for each in _plan_resources(document, scope))
     made = DeploymentPlan(target, parameters, _resolve_dependencies(found), template.get("outputs") or {}, scope)
     _check_order(made.resources)
-    for each in made.resources:  # what cannot be evaluated is told before anything is made
+    for each in made.resources:  # report errors before any resource is written
         each.body(DeferredRuntime())
     evaluate_outputs(made, DeferredRuntime())
     return made
 
 
 def evaluate_outputs(plan: DeploymentPlan, runtime: TemplateRuntime) -> dict[str, tuple[str, Any]]:
-    """By name: the type, and the value."""
+    """Returns the type and value of each output by name."""
     scope = replace(plan.scope, runtime=runtime)
     found = {}
     for name, output in plan.outputs.items():
@@ -98,23 +98,23 @@ def _output(name: str, output: Mapping[str, Any], scope: EvaluationScope) -> Any
 
 def _check_shape(template: Any) -> None:
     if not isinstance(template, dict) or not isinstance(template.get("resources"), list):
-        raise TemplateError("A template is an object, with its resources in an array.")
+        raise TemplateError("A template must be an object with an array of resources.")
     if unknown := sorted({*template} - TEMPLATE_KEYS):
-        raise TemplateError(f"The template has '{', '.join(unknown)}', which the lab does not know.")
+        raise TemplateError(f"The template has '{', '.join(unknown)}', which the lab does not support.")
     if template.get("functions"):
-        raise TemplateError("The template has functions of its own, which the lab does not know.")
+        raise TemplateError("The template has user-defined functions, which the lab does not support.")
 
 
 def _plan_resources(document: Mapping[str, Any], scope: EvaluationScope) -> Iterator[PlannedResource]:
     if unknown := sorted({*document} - PROVIDER_KEYS - ARM_KEYS):
-        raise TemplateError(f"A resource has '{', '.join(unknown)}', which the lab does not know.")
+        raise TemplateError(f"A resource has '{', '.join(unknown)}', which the lab does not support.")
     loop = document.get("copy")
     if loop is None:
         yield from _plan_resource(document, scope, "")
         return
     name = str(loop["name"])
     if str(loop.get("mode", "parallel")).lower() != "parallel":
-        raise TemplateError(f"The copy loop '{name}' is serial, which the lab does not know.")
+        raise TemplateError(f"The copy loop '{name}' is serial, which the lab does not support.")
     for index in range(checked_count(evaluate(loop["count"], scope), name)):
         yield from _plan_resource(document, scope.at(name, index, own=True), name)
 
@@ -123,10 +123,10 @@ def _plan_resource(document: Mapping[str, Any], scope: EvaluationScope, loop: st
     kind, name, version = (_required_text(document, key, scope) for key in ("type", "name", "apiVersion"))
     id_ = scope.target.resource_id(kind, name.split("/"))
     if not PROVIDER_PATHS.fullmatch(id_):
-        raise TemplateError(f"The resource type '{kind}' is none that the lab deploys.", "InvalidResourceType")
+        raise TemplateError(f"The resource type '{kind}' is not supported by the lab.", "InvalidResourceType")
     condition = evaluate(document.get("condition", True), scope)
     if not isinstance(condition, bool):
-        raise TemplateError(f"The condition of '{name}' is not true or false.")
+        raise TemplateError(f"The condition of '{name}' is not a Boolean value.")
     if condition:
         depends = tuple(str(each) for each in evaluate(document.get("dependsOn") or [], scope))
         yield PlannedResource(id_, kind, name, version, loop, depends, document, scope)
@@ -140,7 +140,7 @@ def _required_text(document: Mapping[str, Any], key: str, scope: EvaluationScope
 
 
 def _resolve_dependencies(resources: tuple[PlannedResource, ...]) -> tuple[PlannedResource, ...]:
-    """What a resource depends on, as ids. What a condition left out is waited for by nobody."""
+    """Resolves dependencies to IDs, without resources that a condition excludes."""
     ids = [each.id.lower() for each in resources]
     if twice := next((each.id for each in resources if ids.count(each.id.lower()) > 1), None):
         raise TemplateError(f"The resource '{twice}' is defined multiple times in the template.")

@@ -20,7 +20,7 @@ ROOT_DEFINITION = "#/definitions/FlexNodeConfigProperties"
 
 
 def settable_properties(properties: Any) -> Any:
-    """Two descriptions of the same node are the same after this."""
+    """Returns the properties that a caller can set, normalized for comparison."""
     return _pruned(properties, {"$ref": ROOT_DEFINITION})
 
 
@@ -51,7 +51,7 @@ def _contract() -> dict[str, Any]:
     return document
 
 
-UNKNOWN = "(known when it is deployed)"
+UNKNOWN = "(known after deployment)"
 
 
 async def what_if_changes(plan: DeploymentPlan, inside: ResourceClient) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ async def what_if_changes(plan: DeploymentPlan, inside: ResourceClient) -> list[
 
 
 async def _change(resource: PlannedResource, masked: dict[str, Any], inside: ResourceClient) -> dict[str, Any]:
-    """Calculated with masks in place of secure values, since everything here is shown."""
+    """Returns the change of a resource, with masked secure values, because the result is shown."""
     body = _shown(replace(resource, scope=replace(resource.scope, parameters=masked)).body(DeferredRuntime()))
     named = {"id": resource.id, "name": resource.id.rpartition("/")[2], "type": resource.kind}
     before = await _existing(resource, inside)

@@ -1,4 +1,4 @@
-"""All files of the machine: type, mode, owner, attributes and content hashes.
+"""Collects all files of the machine: type, mode, owner, attributes and content hashes.
 
 One thread walks the tree, a few read contents. Times, inode numbers and directory sizes are excluded.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from aks_flex_lab.snapshots.collector.probe import Row, Rows
 
 THREADS = 4
-BATCH = 64  # files handed to a thread at once: most are so small that handing over would cost more than hashing
+BATCH = 64  # files per task: most are so small that scheduling each would cost more than hashing
 BLOCK = 1 << 20
 ZEROS = bytes(BLOCK)
-BIG = 256 << 20  # from here on, blocks of zeros are skipped, so that a sparse file costs what it holds
+BIG = 256 << 20  # for larger files, blocks of zeros are skipped, because the file may be sparse
 TRIES = 3
 FLAGS_REQUEST = 0x80086601  # FS_IOC_GETFLAGS
 FLAGS = {0x10: "immutable", 0x20: "append-only"}
@@ -40,14 +40,14 @@ TYPES = {
 
 
 def file_rows(root: str, file_systems: dict[str, str]) -> Rows:
-    """All files below `root`; `file_systems` tells which kind is mounted where."""
+    """Returns rows for all files below `root`; `file_systems` maps mount points to types."""
     rows: Rows = {}
     contents: dict[tuple[int, int], list[str]] = {}
     restless = matcher(FILE_CONTENTS)
     for path, status in walk(root, file_systems):
         rows[path] = describe(path, status)
         if stat.S_ISREG(status.st_mode) and not restless(path):
-            # Hard links and bind mounts show one content many times; it is read once.
+            # The content of hard links and bind mounts is read only once.
             contents.setdefault((status.st_dev, status.st_ino), []).append(path)
     for paths, content in read_all(list(contents.values())):
         for path in paths:
@@ -56,7 +56,7 @@ def file_rows(root: str, file_systems: dict[str, str]) -> Rows:
 
 
 def walk(root: str, file_systems: dict[str, str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Each path that counts, with its status. What vanishes under our eyes was not there."""
+    """Yields each included path with its status. Files that disappear meanwhile are omitted."""
     ignored, foreign = matcher(FILES), matcher(FILE_SYSTEMS)
     pending = [root]
     yield root, os.lstat(root)
@@ -79,7 +79,7 @@ def walk(root: str, file_systems: dict[str, str]) -> Iterator[tuple[str, os.stat
 
 
 def describe(path: str, status: os.stat_result) -> Row:
-    """All that can be told without opening the file."""
+    """Returns the attributes of a file that can be read without opening it."""
     kind = stat.S_IFMT(status.st_mode)
     row = {
         "type": TYPES.get(kind, oct(kind)),
@@ -94,12 +94,12 @@ def describe(path: str, status: os.stat_result) -> Row:
         for name in os.listxattr(path, follow_symlinks=False):
             row[f"xattr {name}"] = os.getxattr(path, name, follow_symlinks=False).hex()
     except OSError:
-        pass  # it has vanished meanwhile, or its file system knows no extended attributes
+        pass  # it was removed meanwhile, or its file system does not support extended attributes
     return row
 
 
 def read_all(groups: list[list[str]]) -> Iterator[tuple[list[str], Row]]:
-    """The contents of many files; each group is several names of one file."""
+    """Reads the contents of many files; each group contains the names of one file."""
     batches = [groups[start : start + BATCH] for start in range(0, len(groups), BATCH)]
     with ThreadPoolExecutor(THREADS) as pool:
         for batch, contents in pool.map(lambda batch: (batch, [file_content(paths[0]) for paths in batch]), batches):
@@ -108,9 +108,9 @@ def read_all(groups: list[list[str]]) -> Iterator[tuple[list[str], Row]]:
 
 
 def file_content(path: str) -> Row:
-    """Size, hash and flags of one file. A file that does not keep still is told as such, not as what it was once."""
+    """Returns size, hash and flags of a file, or that it changes while it is read."""
     try:
-        # Without O_NONBLOCK a file that was replaced by a fifo would hold us; O_NOATIME leaves no trace of the look.
+        # O_NONBLOCK, because the file may have been replaced by a FIFO; O_NOATIME, to keep its access time.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOATIME)
     except OSError as error:
         return {"sha256": f"unreadable: {error.strerror}"}
@@ -127,7 +127,7 @@ def digest(handle: int, size: int) -> Row:
 
 
 def stable_content(handle: int, look: Callable[[int, int], Row] = digest) -> Row:
-    """Look until nobody has written meanwhile, but not for ever."""
+    """Reads a file until it does not change meanwhile, with a limited number of attempts."""
     for _ in range(TRIES):
         before = os.fstat(handle)
         seen = look(handle, before.st_size)
@@ -150,7 +150,7 @@ def plain_digest(handle: int, size: int) -> str:
 
 
 def sparse_digest(handle: int) -> str:
-    """A hash of each block that is not all zeros, with its place: the same for the same content, holes or not."""
+    """Returns a hash over the offsets and hashes of non-zero blocks, which is independent of holes."""
     found = hashlib.sha256()
     for offset in data_blocks(handle):
         block = os.pread(handle, BLOCK, offset)
@@ -161,13 +161,13 @@ def sparse_digest(handle: int) -> str:
 
 
 def data_blocks(handle: int) -> Iterator[int]:
-    """Where blocks begin that hold any data."""
+    """Yields the offsets of blocks that contain data."""
     offset = 0
     while True:
         try:
             start = os.lseek(handle, offset, os.SEEK_DATA)
         except OSError:
-            return  # nothing but a hole until the end
+            return  # only a hole until the end
         end = os.lseek(handle, start, os.SEEK_HOLE)
         offset = max(offset, start - start % BLOCK)
         while offset < end:
@@ -176,11 +176,11 @@ def data_blocks(handle: int) -> Iterator[int]:
 
 
 def file_flags(handle: int) -> Row:
-    """Flags that keep even root from changing a file."""
+    """Returns the flags that prevent even root from changing a file."""
     answer = array.array("L", [0])
     try:
         fcntl.ioctl(handle, FLAGS_REQUEST, answer)
     except OSError:
-        return {}  # not every file system has them
+        return {}  # not supported by every file system
     names = [name for bit, name in FLAGS.items() if answer[0] & bit]
     return {"flags": " ".join(names)} if names else {}

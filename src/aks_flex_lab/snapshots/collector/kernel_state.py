@@ -1,4 +1,4 @@
-"""Kernel state: mounts, sysctls, modules, swap and cgroups."""
+"""Collects kernel state: mounts, sysctls, modules, swap and cgroups."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from aks_flex_lab.snapshots.collector.probe import Row, Rows
 
 SETTINGS = "/proc/sys"
-# Settings that belong to a namespace: network, host name, communication between processes.
+# Sysctls that belong to a namespace: network, UTS, IPC.
 OWN_SETTING = re.compile(r"net\.|fs\.mqueue\.|kernel\.(hostname|domainname|sem|shm|msg|auto_msgmni)")
 ESCAPED = re.compile(r"\\([0-7]{3})")
 NAMESPACE = re.compile(r":\[\d+\]$")
-# Groups that systemd makes for its units are told as units.
+# The section unit covers the cgroups of systemd units.
 UNIT = re.compile(r".+\.(service|scope|slice|mount|socket|swap)")
 
 
 def parse_mounts(text: str) -> Rows:
-    """/proc/self/mountinfo by mount point, without the numbers that every boot deals anew."""
+    """Parses /proc/self/mountinfo by mount point, without numbers that change at every boot."""
     ignored = matcher(MOUNTS)
     rows: Rows = {}
     for target, row in map(parse_mount, text.splitlines()):
@@ -47,15 +47,15 @@ def parse_mount(line: str) -> tuple[str, Row]:
 
 
 def part_of(root: str) -> str:
-    """Which part of its file system is mounted. A namespace has a number, and a deleted file often a random name."""
+    """Returns the mounted directory of the file system, without namespace numbers and names of deleted files."""
     return "a deleted file" if root.endswith("//deleted") else NAMESPACE.sub("", root)
 
 
 def merged_options(options: str, own_options: str) -> str:
-    """What holds for the mount, and what holds for its file system."""
+    """Merges the options of the mount and of its file system."""
     merged = sorted(set(options.split(",")) | set(own_options.split(",")))
     if "ro" in options.split(",") and "rw" in merged:
-        merged.remove("rw")  # a read-only view of what can be written elsewhere
+        merged.remove("rw")  # a read-only mount of a writable file system
     return ",".join(unescape(word) for word in merged)
 
 
@@ -64,12 +64,12 @@ def unescape(text: str) -> str:
 
 
 def file_systems(mountinfo: str) -> dict[str, str]:
-    """Which kind of file system one sees at each mount point: the one that was mounted last."""
+    """Returns the type of the file system that was mounted last at each mount point."""
     return {target: row["type"] for target, row in map(parse_mount, mountinfo.splitlines())}
 
 
 def sysctl_rows(root: str = SETTINGS) -> Rows:
-    """All settings that can be read, by the names that sysctl(8) gives them."""
+    """Returns all readable sysctls by their sysctl(8) names."""
     ignored = matcher(SYSCTLS)
     rows: Rows = {}
     pending = [root]
@@ -86,16 +86,16 @@ def sysctl_rows(root: str = SETTINGS) -> Rows:
 
 
 def split_sysctls(settings: Rows) -> tuple[Rows, Rows]:
-    """The settings of the machine itself, and those that it shares with all machines on the same kernel.
+    """Splits sysctls into those of the machine and those shared with all machines on the same kernel.
 
-    Each of these machines can change the latter for all, as a kubelet does; so they are told apart.
+    Any of these machines can change the shared ones for all, as a kubelet does.
     """
     own = {name: row for name, row in settings.items() if OWN_SETTING.match(name)}
     return own, {name: row for name, row in settings.items() if name not in own}
 
 
 def dotted(path: str) -> str:
-    """A link may have a dot in its name; sysctl(8) writes it as a slash."""
+    """Returns the sysctl(8) name of a path, in which a dot in the name of a link is a slash."""
     return path.replace(".", "\0").replace("/", ".").replace("\0", "/")
 
 
@@ -107,18 +107,18 @@ def scan(path: str) -> list[os.DirEntry[str]]:
 
 
 def parse_modules(text: str) -> Rows:
-    """/proc/modules: names only, since who uses a module changes with every process."""
+    """Parses the names in /proc/modules. The users of a module change with every process."""
     return {line.split()[0]: {"state": "loaded"} for line in text.splitlines()}
 
 
 def parse_swaps(text: str) -> Rows:
-    """/proc/swaps: how much is in use changes all the time."""
+    """Parses /proc/swaps without the used size, which changes continuously."""
     lines = (line.split() for line in text.splitlines()[1:])
     return {unescape(name): {"type": kind, "kilobytes": size} for name, kind, size, *_ in lines}
 
 
 def cgroup_rows(mounts: Rows) -> Rows:
-    """Control groups that systemd does not know: what a runtime made itself and forgot to remove."""
+    """Returns cgroups that systemd does not manage, for example those that a runtime did not remove."""
     tops = [target for target, row in mounts.items() if row["type"] in {"cgroup", "cgroup2"}]
     return {name: {"state": "made"} for top in tops for name in groups_below(top)}
 
@@ -131,6 +131,6 @@ def groups_below(top: str) -> Iterator[str]:
                 continue
             if not UNIT.fullmatch(entry.name):
                 yield entry.path[len(top) :]
-            # Below a service or a scope is what its program made of it, and goes with it.
+            # Cgroups below a service or scope belong to its program, and are removed with it.
             if not entry.name.endswith((".service", ".scope")):
                 pending.append(entry.path)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
-# The programs that are asked. One that is not installed leaves its part empty, and the section `host` says so.
+# The programs to run. If one is not installed, its section is empty, and the section `host` reports it.
 COMMANDS = {
     "unit list": ("systemctl", "list-units", "--all", "--full", "--plain", "--no-legend", "--no-pager"),
     "unit files": ("systemctl", "list-unit-files", "--full", "--no-legend", "--no-pager"),
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def collect() -> dict[str, Rows]:
-    """Look at everything, the commands beside the files; at processes before and after."""
+    """Collects all sections: commands in parallel with files, and processes before and after."""
     before = running_processes()
     mountinfo = read_text("/proc/self/mountinfo")
     with ThreadPoolExecutor(len(COMMANDS)) as pool:

@@ -1,4 +1,4 @@
-"""Network state: links, addresses, routes, rules, and firewall rules of iptables, nftables and ipset."""
+"""Collects network state: links, addresses, routes, rules, and firewall rules of iptables, nftables and ipset."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 CHAIN = re.compile(r":(\S+) (\S+)(?: \[\d+:\d+\])?")
 COUNTERS = re.compile(r"^\[\d+:\d+\] ")
 EXPIRES = re.compile(r" expires \S+?(?=[ ,}]|$)")
-# A set's seed is random; a member's time runs down.
+# The seed of a set is random, and the timeouts of its members count down.
 IPSET_FLEETING = {"create": re.compile(r" initval \S+"), "add": re.compile(r" (timeout|packets|bytes) \d+")}
 OPENING = re.compile(r"(table|chain|set|map|flowtable|counter|quota|limit|ct \w+|synproxy|secmark) .*\{$")
 
 
 def parse_iptables(text: str, family: str) -> Rows:
-    """`iptables-save`. A chain tells how many rules it has and in which order, so that a moved rule shows.
+    """Parses `iptables-save`. A chain has the number and order of its rules, so that a moved rule is a difference.
 
-    A built-in chain that accepts and is empty is what the kernel does without it: merely listing a table makes one.
+    An empty built-in chain with the policy ACCEPT is omitted: listing a table creates it, and it has no effect.
     """
     rules: dict[tuple[str, str], list[str]] = {}
     policies: dict[tuple[str, str], str] = {}
@@ -58,12 +58,12 @@ def rules_order(rules: list[str]) -> str:
 
 
 def iptables_tables(text: str, family: str) -> set[str]:
-    """The tables that iptables-save told of, as nft names them."""
+    """Returns the tables in the output of iptables-save, by their names in nft."""
     return {f"{family} {line[1:]}" for line in text.splitlines() if line.startswith("*")}
 
 
 def parse_nft(text: str, known_tables: set[str]) -> Rows:
-    """`nft --stateless list ruleset`, but for the tables that iptables-save has told already, and told better."""
+    """Parses `nft --stateless list ruleset`, without the tables that iptables-save covers in more detail."""
     rules: dict[tuple[str, ...], list[str]] = {}
     for path, rule in nft_statements(text):
         if path[0][len("table ") :] not in known_tables:
@@ -76,7 +76,7 @@ def parse_nft(text: str, known_tables: set[str]) -> Rows:
 
 
 def nft_statements(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each block with no statement, then each statement in it; a list of elements may go over several lines."""
+    """Yields each block without a statement, then each statement in it. Lists of elements can span lines."""
     path: list[str] = []
     pending = ""
     for line in text.splitlines():
@@ -96,24 +96,24 @@ def nft_statements(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def parse_ipsets(text: str) -> Rows:
-    """`ipset save`: one line for a set, one for each of its members."""
+    """Parses `ipset save`: one line for a set, and one for each member."""
     found = (line.partition(" ") for line in text.splitlines())
     return count_rows(
         f"{verb} {IPSET_FLEETING[verb].sub('', rest)}" for verb, _, rest in found if verb in IPSET_FLEETING
     )
 
 
-# Whether the other end is there changes on its own.
+# The state of the other end changes independently.
 FLEETING_FLAGS = ("LOWER_UP", "NO-CARRIER", "M-DOWN", "linkdown", "dead")
-# These make a route the one it is; the rest is what it does.
+# These fields identify a route; the others are its attributes.
 ROUTE_NAME = ("type", "dst", "from", "tos", "table", "dev", "metric")
-# Numbers that the kernel deals out anew, and times that run down.
+# Numbers that the kernel assigns, and timers.
 ROUTE_FLEETING = {"expires", "nhid", "cache", "used", "age"}
 RULE_FLEETING = {"protocol"}
 
 
 def parse_links(text: str) -> Rows:
-    """`ip -json -details address show`, without indexes and hardware addresses, which are dealt anew."""
+    """Parses `ip -json -details address show`, without indexes and MAC addresses, which change."""
     return {link["ifname"]: parse_link(link) for link in json.loads(text or "[]") if link}
 
 
@@ -133,7 +133,7 @@ def parse_link(link: dict[str, Any]) -> Row:
 
 
 def parse_routes(text: str, family: str) -> Rows:
-    """`ip -json route show table all`."""
+    """Parses `ip -json route show table all`."""
     ignored = matcher(ADDRESSES)
     rows: Rows = {}
     for route in json.loads(text or "[]"):
@@ -152,7 +152,7 @@ def route_name(route: dict[str, Any], family: str) -> Iterator[str]:
 
 
 def parse_rules(text: str, family: str) -> Rows:
-    """`ip -json rule show`: which routing table is asked when."""
+    """Parses `ip -json rule show`: the rules that select routing tables."""
     names = []
     for rule in json.loads(text or "[]"):
         parts = [
@@ -163,7 +163,7 @@ def parse_rules(text: str, family: str) -> Rows:
 
 
 def flatten(value: Any) -> str:
-    """What iproute2 nests, as one word or a few."""
+    """Returns a nested value of iproute2 as text."""
     if isinstance(value, list):
         return " ".join(filter(None, (flatten(one) for one in value if one not in FLEETING_FLAGS)))
     if isinstance(value, dict):

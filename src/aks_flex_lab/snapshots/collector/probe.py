@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 60
 
 
 def run_program(*argv: str) -> str | None:
-    """What a program says; None when it is not installed or cannot answer on this kernel."""
+    """Returns the output of a program, or None when it is not installed or not supported by this kernel."""
     try:
         done = subprocess.run(
             argv,
@@ -35,7 +35,7 @@ def run_program(*argv: str) -> str | None:
 
 
 def read_text(path: str) -> str:
-    """A small file of the kernel; empty when it is not there, or is a setting that can only be written."""
+    """Returns the text of a kernel file; empty when it does not exist or is write-only."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - thousands of times
             return file.read()
@@ -44,7 +44,7 @@ def read_text(path: str) -> str:
 
 
 def wait_until_booted(seconds: float = TIMEOUT_SECONDS) -> None:
-    """Wait until the machine has finished booting: before that it is not yet what it is."""
+    """Waits until the machine has finished booting, because its state changes until then."""
     end = time.monotonic() + seconds
     while is_booting() and time.monotonic() < end:
         time.sleep(0.1)
@@ -68,12 +68,12 @@ Rows = dict[str, Row]
 
 
 def count_rows(names: Iterable[str]) -> Rows:
-    """The same thing several times is one row, and one more or less of it is a difference."""
+    """Returns one row with a count for each name, so that another count is a difference."""
     return {name: {"count": str(count)} for name, count in collections.Counter(names).items()}
 
 
 def unused_name(name: str, rows: Rows) -> str:
-    """A name for one more row. A second mount on the same place, or route to it, is another one."""
+    """Returns a name that no row has, for example for a second mount on the same directory."""
     unused, number = name, 1
     while unused in rows:
         number += 1

@@ -1,4 +1,4 @@
-"""Units, processes, listening sockets, users and groups."""
+"""Collects units, processes, listening sockets, users and groups."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.snapshots.collector.probe import Rows
 
-# The unit that a process belongs to; slices only order the others.
+# The unit of a process, which is not a slice.
 UNIT = re.compile(r"[^/]+\.(service|scope|socket|mount|swap)")
-# Units of these kinds that have no file are systemd's echo of mounts, swaps and devices, which are told themselves.
+# Units of these kinds without a file reflect mounts, swaps and devices, which other sections cover.
 DERIVED_UNIT = re.compile(r".+\.(mount|swap|device)")
 STARTERS = (".socket", ".timer", ".path", ".automount")
-# Logins are numbered.
+# The names of login sessions contain numbers.
 SESSION = re.compile(r"session-.+\.scope")
-# systemd was told to re-execute itself; the number is an open file.
+# systemd re-executed itself; the number is a file descriptor.
 DESERIALIZE = re.compile(r" --deserialize[= ]\d+")
 LISTENER = re.compile(r'\("([^"]*)",')
 HOLDER_FIELD = 6
 
 
 def parse_units(loaded: str, files: str) -> Rows:
-    """`systemctl list-units --all` and `list-unit-files` as one.
+    """Merges the outputs of `systemctl list-units --all` and `list-unit-files`.
 
-    A unit that is loaded but inactive counts as one that is not loaded: systemd loads and forgets those as it likes.
+    A loaded but inactive unit counts as not loaded, because systemd loads and unloads those at any time.
     """
     ignored, restless = matcher(UNITS), matcher(VOLATILE_UNITS)
     rows: Rows = {}
@@ -45,7 +45,7 @@ def parse_units(loaded: str, files: str) -> Rows:
             continue
         row = rows.setdefault(name, {})
         row["active"] = activity(name, active, sub)
-        if load not in {"loaded", "masked"}:  # list-unit-files says masked too
+        if load not in {"loaded", "masked"}:  # list-unit-files also reports masked units
             row["load"] = load
     for name in filter(restless, rows):
         rows[name].pop("active", None)
@@ -53,20 +53,20 @@ def parse_units(loaded: str, files: str) -> Rows:
 
 
 def activity(name: str, active: str, sub: str) -> str:
-    """Of a unit that starts another, only whether it watches: whether the other runs, the other tells."""
+    """Returns the activity of a unit. Of a unit that triggers another, only whether it is active."""
     return active if name.endswith(STARTERS) else f"{active} ({sub})"
 
 
 class RunningProcess(NamedTuple):
     pid: int
-    started: str  # with the id it names a process for good
+    started: str  # identifies a process together with its ID
     parent: int
     unit: str
     command: str
 
 
 def running_processes() -> set[RunningProcess]:
-    """All processes of this look, but for the kernel's threads and the dead that nobody has buried."""
+    """Returns all processes except kernel threads and zombies."""
     found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
     return {one for one in found if one is not None}
 
@@ -86,7 +86,7 @@ def parse_command(text: str) -> str:
 
 
 def parse_unit(text: str) -> str:
-    """The unit of a process, from its control groups; `-` when it came in from outside."""
+    """Returns the unit of a process from its cgroups; `-` for a process that entered from outside."""
     paths = {}
     for line in text.splitlines():
         _, names, path = line.split(":", 2)
@@ -97,9 +97,9 @@ def parse_unit(text: str) -> str:
 
 
 def lasting_processes(before: set[RunningProcess], after: set[RunningProcess], myself: int) -> Rows:
-    """The processes that were there all the time, but for this one and those that it hangs from.
+    """Returns the processes that exist in both lists, except this process and its ancestors.
 
-    Two looks, because what lives shorter than a snapshot is no part of what the machine is.
+    Processes that do not exist for the whole snapshot are not part of the machine's state.
     """
     there = before & after
     own = lineage(there, myself)
@@ -117,7 +117,7 @@ def lineage(processes: Iterable[RunningProcess], pid: int) -> set[int]:
 
 
 def parse_sockets(text: str, port_range: str) -> Rows:
-    """`ss -tulpnH`: who listens where. A port that the kernel chose is told as such, since it chooses anew."""
+    """Parses `ss -tulpnH`. Ports that the kernel selected are marked instead of listed, because they change."""
     low, high = (int(word) for word in (port_range.split() or ("32768", "60999")))
     names = []
     for line in text.splitlines():

@@ -56,8 +56,8 @@ def test_a_resource_depends_on_others_by_name_by_id_and_by_loop() -> None:
         ([node("a", dependsOn=["plant/b"]), node("b", dependsOn=["plant/a"])], "Circular dependency"),
         ([node("a"), node("A")], "defined multiple times"),
         ([node("a", name="plant")], "incorrect segment lengths"),
-        ([node("a", type="Microsoft.Web/sites", name="x")], "'Microsoft.Web/sites' is none that the lab deploys"),
-        ([node("a", scope="x")], "'scope', which the lab does not know"),
+        ([node("a", type="Microsoft.Web/sites", name="x")], "'Microsoft.Web/sites' is not supported by the lab"),
+        ([node("a", scope="x")], "'scope', which the lab does not support"),
         ([node("a", copy={"name": "x", "count": 1000})], "copy count of 'x'"),
         ([node("a", copy={"name": "x", "count": 1, "mode": "serial"})], "is serial"),
         ([node("a", condition="[string('x')]")], "condition of 'plant/a'"),
@@ -73,9 +73,9 @@ def test_resources_that_cannot_be_are_told_before_anything_is_made(resources: li
 @pytest.mark.parametrize(
     ("template", "said"),
     [
-        ({"resources": {}}, "resources in an array"),
-        ({"languageVersion": "2.0"}, "'languageVersion', which the lab does not know"),
-        ({"functions": [{}]}, "functions of its own"),
+        ({"resources": {}}, "an array of resources"),
+        ({"languageVersion": "2.0"}, "'languageVersion', which the lab does not support"),
+        ({"functions": [{}]}, "user-defined functions"),
         ({"outputs": {"a": {"type": "string", "value": "[oops()]"}}}, "oops"),
         ({"outputs": {"a": {"type": "text", "value": ""}}}, "output 'a' has the type 'text'"),
         ({"parameters": {"a": {"type": "text"}}}, "parameter 'a' has the type 'text'"),

@@ -173,7 +173,7 @@ def test_an_amount_is_bytes_or_a_share_and_never_more_than_there_is() -> None:
     assert ByteAmount.parse("100%").of(7) == 7
     assert ByteAmount.parse("1k").of(5000) == 1024
     assert ByteAmount.parse("1k").of(100) == 100
-    with pytest.raises(UsageError, match="more than the whole"):
+    with pytest.raises(UsageError, match="more than 100 %"):
         ByteAmount.parse("101%")
 
 

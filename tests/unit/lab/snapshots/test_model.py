@@ -31,7 +31,7 @@ def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
 
 
 def test_a_missing_snapshot_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no snapshot") as caught:
+    with pytest.raises(UsageError, match="No snapshot exists") as caught:
         load(tmp_path / "s")
 
     assert caught.value.name == "snapshot-not-found"
@@ -69,7 +69,7 @@ def test_take_runs_the_script_inside_and_reads_what_it_prints() -> None:
 
 @pytest.mark.parametrize("said", ["", "[]", "1", "python3: not found\n"])
 def test_a_machine_that_does_not_answer_is_told_of(said: str) -> None:
-    with pytest.raises(LabError, match="did not tell") as caught:
+    with pytest.raises(LabError, match="did not return a snapshot") as caught:
         take(lambda _script, _arguments: said)
 
     assert caught.value.name == "snapshot-failed"

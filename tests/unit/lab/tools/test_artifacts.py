@@ -154,7 +154,7 @@ def test_an_interrupted_tree_is_not_taken_for_a_whole_one(toolbox: Toolbox) -> N
 
 
 def test_a_missing_tool_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match=r"runc 1\.5\.2 is not there") as missing:
+    with pytest.raises(ToolError, match=r"runc 1\.5\.2 is not installed") as missing:
         artifacts.artifact_tree(Toolbox(tmp_path, "amd64", catalog.tool_versions("runc")))
     assert missing.value.name == "tool-missing"
 

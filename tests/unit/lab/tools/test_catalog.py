@@ -70,9 +70,9 @@ def test_a_name_means_all_versions_and_a_name_with_a_version_one() -> None:
 
 
 def test_an_unknown_tool_or_version_is_answered_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match="no tool 'kubelet'") as unknown:
+    with pytest.raises(UsageError, match="has no tool 'kubelet'") as unknown:
         catalog.find_tool("kubelet")
     assert "kubernetes" in unknown.value.hint
     with pytest.raises(UsageError, match=r"runc 1\.0 is not in the catalog") as version:
         catalog.select_tools(["runc@1.0"])
-    assert version.value.hint == "It has 1.5.2, 1.4.0."
+    assert version.value.hint == "The catalog has 1.5.2, 1.4.0."

@@ -134,7 +134,7 @@ def test_the_go_that_a_tool_needs_is_read_from_its_module() -> None:
 
 def test_a_disk_without_room_is_named_before_the_build(tmp_path: Path) -> None:
     go_builder.require_disk_megabytes(1, [tmp_path / "not" / "yet" / "there"])
-    with pytest.raises(ToolError, match=f"below {tmp_path}") as full:
+    with pytest.raises(ToolError, match=f"in {tmp_path}") as full:
         go_builder.require_disk_megabytes(10**9, [tmp_path / "not" / "yet"])
     assert full.value.name == "disk-full"
 
