@@ -25,7 +25,7 @@ def flex(az: Az, verb: str, *words: str) -> Any:
     return az("aks", "flex-node", verb, *ON, *words)
 
 
-def test_the_seeds_own_words_give_a_url_and_an_update(owner: Az, site: Site, name: str) -> None:
+def test_create_outputs_config_url_and_update_sets_version(owner: Az, site: Site, name: str) -> None:
     """With az as it is, from its start on."""
     create = f"aks flex-node create --cluster plant --resource-group edge --name {name}"
     url = owner.run(
@@ -38,19 +38,19 @@ def test_the_seeds_own_words_give_a_url_and_an_update(owner: Az, site: Site, nam
     assert site.admin.get(name).json["properties"]["versions"] == {"kubernetes": "1.34.4"}
 
 
-def test_the_other_short_words_of_the_seed_are_the_same(az: WarmAz, name: str) -> None:
+def test_create_accepts_short_options_and_output_url(az: WarmAz, name: str) -> None:
     words = ("-g", "edge", "--cluster-name", "plant", "-n", name, "--auth-method", "bootstrapToken", "--output-url")
     made = az("aks", "flex-node", "create", *words)
     assert made["properties"]["configUrl"].startswith("https://localhost:")
 
 
-def test_a_url_is_shown_to_whoever_asks_for_it_alone(az: WarmAz, name: str) -> None:
+def test_config_url_is_output_only_with_output_config_url(az: WarmAz, name: str) -> None:
     assert "configUrl" not in flex(az, "create", "--name", name)["properties"]
     assert "configUrl" not in flex(az, "show", "--name", name)["properties"]
     assert "configUrl" in flex(az, "update", "--name", name, "--output-config-url")["properties"]
 
 
-def test_a_node_is_not_created_over_another(az: WarmAz, name: str) -> None:
+def test_create_is_refused_when_node_exists(az: WarmAz, name: str) -> None:
     flex(az, "create", "--name", name, "--max-pods", "50")
     again = az.run("aks", "flex-node", "create", *ON, "--name", name.upper(), check=False)
     assert again.code == 1
@@ -59,7 +59,7 @@ def test_a_node_is_not_created_over_another(az: WarmAz, name: str) -> None:
     assert flex(az, "show", "--name", name)["properties"]["nodeConfig"] == {"maxPods": 50}
 
 
-def test_settings_of_all_kinds_become_properties(az: WarmAz, name: str, site: Site) -> None:
+def test_create_options_become_node_properties(az: WarmAz, name: str, site: Site) -> None:
     (site.service.room / "kubelet.yaml").write_text("podPidsLimit: 100\nkubeReserved: {cpu: 100m}\n")
     words = (
         "--labels topology.kubernetes.io/zone=a rack=7 --labels empty= --taints edge=yes:NoSchedule spot:NoExecute "
@@ -84,14 +84,14 @@ def test_settings_of_all_kinds_become_properties(az: WarmAz, name: str, site: Si
     }
 
 
-def test_a_file_holds_all_properties_and_words_beside_it_are_stronger(az: WarmAz, name: str, site: Site) -> None:
+def test_create_options_override_properties_file(az: WarmAz, name: str, site: Site) -> None:
     file = site.service.room / "node.json"
     file.write_text(json.dumps({"properties": {"nodeConfig": {"maxPods": 10, "labels": {"a": "1"}}, "status": {}}}))
     made = flex(az, "create", "--name", name, "--file", str(file), "--max-pods", "20")
     assert made["properties"]["nodeConfig"] == {"maxPods": 20, "labels": {"a": "1"}}
 
 
-def test_a_file_may_have_names_without_values_and_days(az: WarmAz, name: str, site: Site) -> None:
+def test_properties_file_accepts_empty_keys_and_dates_in_yaml(az: WarmAz, name: str, site: Site) -> None:
     file = site.service.room / "node.yaml"
     file.write_text("azureAuth:\nversions:\nnodeConfig: {kubelet: , labels: {since: 2026-11-15, rack: }}\n")
     words = ("--max-pods", "20", "--labels", "a=1", "--kubernetes-version", "1.34.4")
@@ -103,7 +103,7 @@ def test_a_file_may_have_names_without_values_and_days(az: WarmAz, name: str, si
     assert "nodeConfig.labels has the wrong type." in refused.err
 
 
-def test_nodes_are_named_by_their_ids(az: WarmAz, name: str) -> None:
+def test_commands_accept_several_nodes_by_resource_id(az: WarmAz, name: str) -> None:
     other = f"{name}-b"
     ids = [flex(az, "create", "--name", each)["id"] for each in (name, other)]
     shown = az("aks", "flex-node", "show", "--ids", *ids)
@@ -117,7 +117,7 @@ def test_nodes_are_named_by_their_ids(az: WarmAz, name: str) -> None:
     assert {each["name"] for each in renewed} == {name, other}
 
 
-def test_a_list_is_filtered_where_it_is(az: WarmAz, site: Site, name: str) -> None:
+def test_list_filters_by_label_readiness_join_state_and_version(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name, "--labels", f"own={name}", "--kubernetes-version", "1.33.9")
     own = ("--label", f"own={name}", "--query", "[].name")
     assert flex(az, "list", *own) == [name]
@@ -127,7 +127,7 @@ def test_a_list_is_filtered_where_it_is(az: WarmAz, site: Site, name: str) -> No
     assert flex(az, "list", *own, "--join-state", "Joined") == []
 
 
-def test_a_list_goes_on_from_page_to_page_and_asks_nobody_else(
+def test_list_pages_through_next_link_on_same_endpoint_only(
     az: WarmAz, owner: Az, between: Between, name: str
 ) -> None:
     """Whatever a link says: whoever asks shows a token."""
@@ -140,7 +140,7 @@ def test_a_list_goes_on_from_page_to_page_and_asks_nobody_else(
     assert between.asked[1] == f"GET {link.removeprefix('https://elsewhere.example')}"
 
 
-def test_a_table_says_what_one_wants_to_know(az: WarmAz, site: Site, name: str) -> None:
+def test_table_output_shows_state_versions_and_join_failure(az: WarmAz, site: Site, name: str) -> None:
     made = flex(az, "create", "--name", name, "--labels", f"own={name}", "--kubernetes-version", "1.33.9")
     flex(az, "create", "--name", f"{name}-b", "--labels", f"own={name}")
     version = made["properties"]["configVersion"]
@@ -169,13 +169,13 @@ def test_a_table_says_what_one_wants_to_know(az: WarmAz, site: Site, name: str) 
     assert one.splitlines()[0].split()[: len(COLUMNS) - 1] == COLUMNS[:-1]
 
 
-def test_a_url_that_was_asked_for_is_in_the_table_too(az: WarmAz, name: str) -> None:
+def test_table_output_includes_requested_config_url(az: WarmAz, name: str) -> None:
     """Who has made tables the usual form would lose it, and it is said only once."""
     words = ("create", *ON, "--name", name, "--output-config-url", "-o", "table")
     assert "https://localhost:" in az.run("aks", "flex-node", *words).out
 
 
-def test_what_a_machine_reports_tells_no_terminal_what_to_do(az: WarmAz, site: Site, name: str) -> None:
+def test_reported_text_is_stripped_of_terminal_control_characters(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name)
     failed = {"joinState": "Failed", "joinFailure": "No route.\n\x1b[2J\x1b[31mAll is well\r\u202e."}
     assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), failed).status == 200
@@ -185,7 +185,7 @@ def test_what_a_machine_reports_tells_no_terminal_what_to_do(az: WarmAz, site: S
         assert "No route. [2J[31mAll is well ." in text
 
 
-def test_all_formats_say_the_same(az: WarmAz, name: str) -> None:
+def test_output_formats_contain_same_data(az: WarmAz, name: str) -> None:
     flex(az, "create", "--name", name)
     show = ("aks", "flex-node", "show", *ON, "--name", name, "-o")
     document = json.loads(az.run(*show, "json").out)
@@ -196,7 +196,7 @@ def test_all_formats_say_the_same(az: WarmAz, name: str) -> None:
     assert az.run(*show, "none").out == ""
 
 
-def test_the_join_command_can_be_pasted_and_piped(az: WarmAz, site: Site, name: str) -> None:
+def test_join_command_prints_one_line_and_invalidates_previous_url(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
     ask = ("aks", "flex-node", "join-command", *ON, "--name", name)
     pasted, piped = az.run(*ask), az.run(*ask, "-o", "tsv")
@@ -211,14 +211,14 @@ def test_the_join_command_can_be_pasted_and_piped(az: WarmAz, site: Site, name: 
     assert (dead.status, alive.status) == (404, 200)
 
 
-def test_a_new_token_has_a_new_url(az: WarmAz, name: str) -> None:
+def test_regenerate_token_returns_new_config_url(az: WarmAz, name: str) -> None:
     first = flex(az, "create", "--name", name, "--output-url")["properties"]["configUrl"]
     made = flex(az, "regenerate-token", "--name", name)
     assert made["configUrl"] != first
     assert set(made) == {"name", "configUrl", "configUrlExpires", "configVersion"}
 
 
-def test_waiting_ends_when_a_node_is_ready_and_when_it_never_will_be(az: WarmAz, site: Site, name: str) -> None:
+def test_wait_ends_when_node_is_ready_or_join_failed(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
     wait = ("aks", "flex-node", "wait", *ON, "--name", name, "--timeout", "1", "--interval", "1")
     az.run(*wait, "--created")
@@ -241,7 +241,7 @@ def test_waiting_ends_when_a_node_is_ready_and_when_it_never_will_be(az: WarmAz,
     assert az.run(*wait, "--exists", check=False).code != 0
 
 
-def test_waiting_outlasts_a_service_that_is_away_for_a_moment(
+def test_wait_retries_when_provider_is_briefly_unavailable(
     az: WarmAz, site: Site, between: Between, name: str
 ) -> None:
     not_yet = site.admin.put(name).json
@@ -252,7 +252,7 @@ def test_waiting_outlasts_a_service_that_is_away_for_a_moment(
     assert "The service does not respond. Retrying in 1 s." in done.err
 
 
-def test_a_deletion_is_asked_about_and_says_what_it_ended(az: WarmAz, site: Site, name: str) -> None:
+def test_delete_requires_confirmation_and_reports_cleanup(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
     delete = ("aks", "flex-node", "delete", *ON, "--name", name)
     unasked = az.run(*delete, check=False)
@@ -264,7 +264,7 @@ def test_a_deletion_is_asked_about_and_says_what_it_ended(az: WarmAz, site: Site
     assert f"The flex node {name} was not found." in again.err
 
 
-def test_who_does_not_wait_is_told_nothing(az: WarmAz, site: Site, name: str) -> None:
+def test_no_wait_prints_nothing_and_is_refused_with_output_url(az: WarmAz, site: Site, name: str) -> None:
     assert az.run("aks", "flex-node", "create", *ON, "--name", name, "--no-wait").out == ""
     assert site.admin.get(name).status == 200
     lost = az.run("aks", "flex-node", "update", *ON, "--name", name, "--no-wait", "--output-url", check=False)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 SHOW = ("aks", "flex-node", "show", *ON)
 
 
-def test_a_wrong_secret_signs_nobody_in(owner: Az, site: Site) -> None:
+def test_login_with_wrong_secret_fails(owner: Az, site: Site) -> None:
     [somebody] = [each for each in site.cloud.directory.all() if each.name == "contributor"]
     words = ("--username", somebody.client_id, "--password", "wrong", "--tenant", TENANT_ID)
     assert not owner.run("login", "--service-principal", *words, check=False).ok
 
 
-def test_a_reader_reads_and_is_told_which_role_writing_needs(reader: Az, site: Site, name: str) -> None:
+def test_reader_can_show_and_refused_update_names_required_role(reader: Az, site: Site, name: str) -> None:
     site.admin.put(name)
     assert flex(reader, "show", "--name", name)["name"] == name
     refused = reader.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "9", check=False)
@@ -35,13 +35,13 @@ def test_a_reader_reads_and_is_told_which_role_writing_needs(reader: Az, site: S
     assert f'--role "Azure Kubernetes Service Contributor Role" --scope {CLUSTER}' in refused.err
 
 
-def test_a_node_that_is_not_there_is_asked_for_elsewhere(az: WarmAz) -> None:
+def test_show_of_missing_node_suggests_list_command(az: WarmAz) -> None:
     done = az.run(*SHOW, "--name", "nobody", check=False)
     assert done.code == 3
     assert "az aks flex-node list -g edge --cluster-name plant" in done.err
 
 
-def test_a_cluster_that_is_not_there_is_named(az: WarmAz, site: Site) -> None:
+def test_missing_cluster_is_reported_with_cluster_list_hint(az: WarmAz, site: Site) -> None:
     words = ("--rp-endpoint", site.service.connection.url)
     key = ("--rp-key-file", str(site.service.service.settings.admin_key_file))
     there = ("-g", "edge", "--cluster", "nowhere", "--name", "x", *words, *key)
@@ -52,7 +52,7 @@ def test_a_cluster_that_is_not_there_is_named(az: WarmAz, site: Site) -> None:
 
 
 @pytest.mark.parametrize("nobody", ["", ".", ".."])
-def test_what_is_no_name_is_asked_of_nobody(az: WarmAz, between: Between, nobody: str) -> None:
+def test_invalid_node_or_cluster_name_is_refused_without_request(az: WarmAz, between: Between, nobody: str) -> None:
     """In an address, `..` after a node is the cluster, and a deletion would be of all of it."""
     delete = ("aks", "flex-node", "delete", "--yes", "--rp-endpoint", between.url)
     for words in (("--cluster", "plant", "--name", nobody), ("--cluster", nobody, "--name", "edge-1")):
@@ -62,7 +62,7 @@ def test_what_is_no_name_is_asked_of_nobody(az: WarmAz, between: Between, nobody
     assert between.asked == []
 
 
-def test_a_service_that_sends_one_elsewhere_is_not_followed(az: WarmAz, between: Between, name: str) -> None:
+def test_redirect_from_provider_is_refused(az: WarmAz, between: Between, name: str) -> None:
     """What is written may hold a secret."""
     between.answers.append((307, {"Location": f"{between.url}/elsewhere"}, {}))
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
@@ -96,20 +96,22 @@ def test_a_service_that_sends_one_elsewhere_is_not_followed(az: WarmAz, between:
         (("--rp-endpoint", "https://a", "--rp-ca-file", "/nowhere"), "--rp-ca-file: the file does not exist."),
     ],
 )
-def test_a_bad_value_is_told_by_its_option(az: WarmAz, name: str, words: tuple[str, ...], said: str) -> None:
+def test_invalid_option_value_is_reported_with_its_option(
+    az: WarmAz, name: str, words: tuple[str, ...], said: str
+) -> None:
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, *words, check=False)
     assert not done.ok
     assert said in done.err
 
 
-def test_a_busy_service_is_asked_again_when_it_says_so(az: WarmAz, site: Site, between: Between, name: str) -> None:
+def test_throttled_request_is_retried_after_retry_after(az: WarmAz, site: Site, between: Between, name: str) -> None:
     between.refuse(429, "TooManyRequests", "Too many.", Retry_After="1")
     made = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url)
     assert "Retrying in 1 s" in made.err
     assert site.admin.get(name).status == 200
 
 
-def test_a_service_that_is_busy_for_long_is_not_waited_for(az: WarmAz, between: Between) -> None:
+def test_request_fails_when_retry_after_is_too_long(az: WarmAz, between: Between) -> None:
     between.refuse(429, "TooManyRequests", "Too many.", Retry_After="3600")
     done = az.run(*SHOW, "--name", "x", "--rp-endpoint", between.url, check=False)
     assert done.code == 1
@@ -118,9 +120,7 @@ def test_a_service_that_is_busy_for_long_is_not_waited_for(az: WarmAz, between: 
     assert len(between.asked) == 1
 
 
-def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_done_again(
-    az: WarmAz, between: Between, name: str
-) -> None:
+def test_write_is_not_retried_after_bad_gateway(az: WarmAz, between: Between, name: str) -> None:
     between.refuse(502, "BadGateway", "Nobody is there.")
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
     assert done.code == 1
@@ -128,13 +128,13 @@ def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_done_again(
     assert len(between.asked) == 1
 
 
-def test_where_azure_has_never_heard_of_flex_nodes_another_service_is_advised(az: WarmAz, between: Between) -> None:
+def test_unknown_resource_type_error_suggests_checking_rp_endpoint(az: WarmAz, between: Between) -> None:
     between.refuse(404, "InvalidResourceType", "The resource type could not be found.")
     done = az.run(*SHOW, "--name", "x", "--rp-endpoint", between.url, check=False)
     assert "is not a flex node resource provider. Check --rp-endpoint." in done.err
 
 
-def test_nobody_at_an_address_is_told_at_once(az: WarmAz) -> None:
+def test_unreachable_provider_is_reported_with_serve_hint(az: WarmAz) -> None:
     done = az.run(*SHOW, "--name", "x", "--rp-endpoint", f"https://localhost:{free_port()}", check=False)
     assert done.code == 1
     assert "does not respond" in done.err

@@ -79,7 +79,7 @@ def room(site: Site, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_works_as_it_is_printed(
+def test_documented_example_runs_as_printed(
     az: WarmAz, site: Site, there: str, room: Path, example: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"{there}-new" if "flex-node create" in EXAMPLES[example] else there

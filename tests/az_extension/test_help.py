@@ -34,12 +34,12 @@ def options(table: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(verb, each) for verb, command in table.items() for each in command["arguments"].values()]
 
 
-def test_every_command_is_there_and_comes_from_the_extension(table: dict[str, Any]) -> None:
+def test_all_commands_are_registered_by_extension(table: dict[str, Any]) -> None:
     assert set(table) == VERBS
     assert {each["source"] for each in table.values()} == {"az-aks-flex-node"}
 
 
-def test_every_command_has_a_summary_and_examples_that_begin_with_it(table: dict[str, Any]) -> None:
+def test_every_command_has_summary_and_matching_examples(table: dict[str, Any]) -> None:
     for verb, command in table.items():
         assert command["help"]["short-summary"].endswith("."), verb
         assert command["help"]["examples"], verb
@@ -48,7 +48,7 @@ def test_every_command_has_a_summary_and_examples_that_begin_with_it(table: dict
             assert not example["name"].endswith("."), example
 
 
-def test_every_option_has_help_and_a_name_that_is_not_too_long(options: list[tuple[str, dict[str, Any]]]) -> None:
+def test_every_option_has_help_and_a_short_enough_name(options: list[tuple[str, dict[str, Any]]]) -> None:
     for verb, option in options:
         names = [str(each) for each in option["options"]]
         assert option["help"], (verb, names)
@@ -56,24 +56,24 @@ def test_every_option_has_help_and_a_name_that_is_not_too_long(options: list[tup
         assert min(map(len, names)) <= LONGEST, (verb, names)
 
 
-def test_an_update_has_no_defaults_which_would_be_changes(table: dict[str, Any]) -> None:
+def test_update_options_have_no_defaults(table: dict[str, Any]) -> None:
     set_by_us = table["update"]["arguments"]
     assert {each["default"] for each in set_by_us.values()} <= {"None", "Undefined"}
 
 
-def test_commands_that_do_not_wait_have_one_that_does(table: dict[str, Any]) -> None:
+def test_only_create_update_and_delete_support_no_wait(table: dict[str, Any]) -> None:
     assert {verb for verb, each in table.items() if each["no_wait"]} == {"create", "update", "delete"}
     assert table["delete"]["confirmation"]
 
 
-def test_clusters_and_nodes_are_completed(table: dict[str, Any]) -> None:
+def test_cluster_and_node_options_have_completers(table: dict[str, Any]) -> None:
     for verb, command in table.items():
         arguments = command["arguments"]
         assert arguments["cluster_name"]["completer"], verb
         assert verb in {"create", "list"} or arguments["name"]["completer"], verb
 
 
-def test_tab_offers_the_nodes_of_the_cluster(az: WarmAz, name: str) -> None:
+def test_tab_completion_offers_node_names(az: WarmAz, name: str) -> None:
     az.run("aks", "flex-node", "create", "-g", "edge", "--cluster", "plant", "--name", f"tab-{name}")
     line = "az aks flex-node show -g edge --cluster plant --name tab-"
     with tempfile.NamedTemporaryFile("r") as offered:
@@ -88,7 +88,7 @@ def test_tab_offers_the_nodes_of_the_cluster(az: WarmAz, name: str) -> None:
         assert f"tab-{name}" in offered.read()
 
 
-def test_the_summaries_fit_on_the_page_that_lists_them(az: WarmAz) -> None:
+def test_group_help_lists_all_commands(az: WarmAz) -> None:
     said = az.run("aks", "flex-node", "--help").out
     assert all(f"    {verb} " in said for verb in VERBS)
     assert "Manage machines outside Azure that are nodes of an AKS cluster." in said

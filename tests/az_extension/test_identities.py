@@ -36,9 +36,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_secret_comes_from_a_file_from_standard_input_or_from_the_environment(
-    az: WarmAz, site: Site, name: str, file: Path
-) -> None:
+def test_client_secret_is_read_from_file_stdin_or_environment(az: WarmAz, site: Site, name: str, file: Path) -> None:
     create = ("aks", "flex-node", "create", *ON, *PRINCIPAL)
     az.run(*create, "--name", f"{name}-f", "--client-secret-file", str(file))
     az.run(*create, "--name", f"{name}-i", "--client-secret-file", "-", input=SECRET)
@@ -46,7 +44,7 @@ def test_a_secret_comes_from_a_file_from_standard_input_or_from_the_environment(
     assert [secret_of(site, f"{name}-{each}") for each in "fie"] == [SECRET] * 3
 
 
-def test_one_secret_on_standard_input_is_for_all_nodes_that_are_named(az: WarmAz, site: Site, name: str) -> None:
+def test_client_secret_from_stdin_applies_to_all_given_ids(az: WarmAz, site: Site, name: str) -> None:
     names = [f"{name}-{each}" for each in "abc"]
     for each in names:
         az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", each, env=VARIABLE)
@@ -55,7 +53,7 @@ def test_one_secret_on_standard_input_is_for_all_nodes_that_are_named(az: WarmAz
     assert [secret_of(site, each) for each in names] == ["another"] * 3
 
 
-def test_what_az_puts_in_the_place_of_a_file_is_not_shown(az: WarmAz, site: Site, name: str, file: Path) -> None:
+def test_at_file_content_is_not_shown_in_errors(az: WarmAz, site: Site, name: str, file: Path) -> None:
     """In place of @FILE az hands over what is in it, and what is in an error goes to logs and to telemetry."""
     create = ("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name)
     service = ("--rp-endpoint", site.service.connection.url)
@@ -67,7 +65,9 @@ def test_what_az_puts_in_the_place_of_a_file_is_not_shown(az: WarmAz, site: Site
 
 
 @pytest.mark.parametrize("also", [(), ("--client-secret-file", "-")])
-def test_a_person_at_a_terminal_is_asked_for_it(owner: Az, site: Site, name: str, also: tuple[str, ...]) -> None:
+def test_client_secret_prompt_on_terminal_does_not_echo(
+    owner: Az, site: Site, name: str, also: tuple[str, ...]
+) -> None:
     """And what is typed is not shown."""
     mine, theirs = pty.openpty()
     words = [str(owner.program), "aks", "flex-node", "create", *ON, *PRINCIPAL, *also, "--name", name, "-o", "none"]
@@ -85,21 +85,21 @@ def test_a_person_at_a_terminal_is_asked_for_it(owner: Az, site: Site, name: str
     assert secret_of(site, name) == SECRET
 
 
-def test_without_a_terminal_the_ways_to_give_it_are_named(az: WarmAz, name: str) -> None:
+def test_missing_client_secret_without_terminal_names_alternatives(az: WarmAz, name: str) -> None:
     done = az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, check=False)
     assert done.code == 1
     assert "--client-secret-file" in done.err
     assert "AZURE_AKS_FLEX_NODE_CLIENT_SECRET" in done.err
 
 
-def test_a_file_that_others_can_read_is_refused(az: WarmAz, name: str, file: Path) -> None:
+def test_client_secret_file_readable_by_others_is_refused(az: WarmAz, name: str, file: Path) -> None:
     file.chmod(0o644)
     words = (*PRINCIPAL, "--name", name, "--client-secret-file", str(file))
     done = az.run("aks", "flex-node", "create", *ON, *words, check=False)
     assert f"chmod 600 {file}" in done.err
 
 
-def test_no_secret_and_no_url_is_in_what_debug_shows_nor_in_what_az_keeps(owner: Az, site: Site, name: str) -> None:
+def test_debug_output_and_az_logs_contain_no_secret_or_config_url(owner: Az, site: Site, name: str) -> None:
     logged = {**VARIABLE, "AZURE_LOGGING_ENABLE_LOG_FILE": "true"}
     words = ("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, "--output-url", "--debug")
     done = owner.run(*words, "--query", "properties.configUrl", "-o", "tsv", env=logged)
@@ -113,9 +113,7 @@ def test_no_secret_and_no_url_is_in_what_debug_shows_nor_in_what_az_keeps(owner:
         assert url.rpartition("/")[2] not in text
 
 
-def test_a_new_secret_takes_the_place_of_the_old_and_nothing_else_does(
-    az: WarmAz, site: Site, name: str, file: Path
-) -> None:
+def test_client_secret_changes_only_when_new_one_is_given(az: WarmAz, site: Site, name: str, file: Path) -> None:
     az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, env=VARIABLE)
     flex(az, "update", "--name", name, "--labels", "a=1")
     assert secret_of(site, name) == SECRET
@@ -124,9 +122,7 @@ def test_a_new_secret_takes_the_place_of_the_old_and_nothing_else_does(
     assert secret_of(site, name) == "another"
 
 
-def test_a_bootstrap_token_is_no_identity_and_other_methods_leave_nothing_of_it(
-    az: WarmAz, site: Site, name: str
-) -> None:
+def test_changing_auth_method_replaces_azure_auth_settings(az: WarmAz, site: Site, name: str) -> None:
     az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name, env=VARIABLE)
     words = ("--auth-method", "bootstrapToken", "--continuous-monitoring", "false")
     assert flex(az, "update", "--name", name, *words)["properties"]["azureAuth"] == {"method": "none"}
@@ -136,12 +132,12 @@ def test_a_bootstrap_token_is_no_identity_and_other_methods_leave_nothing_of_it(
     assert properties["kubernetesAuth"] == {"useAzureAuth": True, "method": "exec"}
 
 
-def test_words_that_the_method_has_no_use_for_are_refused(az: WarmAz, name: str) -> None:
+def test_option_not_used_by_auth_method_is_refused(az: WarmAz, name: str) -> None:
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--client-id", CLIENT, check=False)
     assert "A node whose method is bootstrapToken does not use --client-id." in done.err
 
 
-def test_an_identity_that_is_used_for_nothing_is_pointed_out(az: WarmAz, name: str) -> None:
+def test_unused_identity_triggers_warning(az: WarmAz, name: str) -> None:
     words = ("--auth-method", "managedIdentity", "--client-id", CLIENT)
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, *words)
     assert "The identity of this node is not used" in done.err

@@ -38,19 +38,19 @@ def key(site: Site) -> Path:
     return site.service.service.settings.admin_key_file
 
 
-def test_somebody_who_is_signed_in_to_azure_needs_only_the_address(az: WarmAz, site: Site, name: str) -> None:
+def test_azure_login_suffices_with_rp_endpoint(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name, "--rp-endpoint", site.service.connection.url)
     assert site.admin.get(name).json["systemData"]["createdByType"] == "Application"
 
 
-def test_the_admin_key_is_enough_without_azure(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
+def test_admin_key_suffices_without_azure_login(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
     words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
     made = flex(stranger, "create", "--name", name, "--subscription", SUBSCRIPTION_ID, *words)
     assert made["id"] == f"{CLUSTER}/flexNodeConfig/{name}"
     assert stranger("aks", "flex-node", "show", "--ids", made["id"], *words)["name"] == name
 
 
-def test_all_of_it_may_stand_in_azs_configuration(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
+def test_provider_options_can_be_set_in_az_config(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
     site.admin.put(name)
     settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key, "rp_ca_file": site.cloud.ca}
     stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
@@ -64,7 +64,7 @@ def test_all_of_it_may_stand_in_azs_configuration(stranger: WarmAz, site: Site, 
 
 
 @pytest.mark.parametrize("by", ["option", "variable"])
-def test_the_key_of_one_service_is_not_shown_to_another(
+def test_configured_admin_key_is_not_sent_to_another_endpoint(
     stranger: WarmAz, site: Site, between: Between, key: Path, by: str
 ) -> None:
     """Nobody is signed in here: without that key, there is nothing to show."""
@@ -88,7 +88,7 @@ def test_the_key_of_one_service_is_not_shown_to_another(
     ("words", "said"),
     [((), "Set its ID with --subscription."), (("--subscription", "my-own"), "'my-own' is not an ID")],
 )
-def test_who_is_not_signed_in_says_which_subscription(
+def test_subscription_id_is_required_without_azure_login(
     stranger: WarmAz, site: Site, key: Path, words: tuple[str, ...], said: str
 ) -> None:
     service = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
@@ -97,9 +97,7 @@ def test_who_is_not_signed_in_says_which_subscription(
     assert said in done.err
 
 
-def test_a_service_that_nobody_vouches_for_is_not_shown_the_key(
-    stranger: WarmAz, site: Site, key: Path, name: str
-) -> None:
+def test_untrusted_provider_certificate_is_refused(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
     words = (
         "--rp-endpoint",
         site.service.connection.url,
@@ -113,7 +111,7 @@ def test_a_service_that_nobody_vouches_for_is_not_shown_the_key(
     assert "--rp-ca-file" in done.err
 
 
-def test_a_wrong_key_is_told_by_its_file(stranger: WarmAz, site: Site, tmp_path: Path) -> None:
+def test_wrong_admin_key_error_names_key_file(stranger: WarmAz, site: Site, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.key"
     wrong.touch(0o600)
     wrong.write_text("wrong")

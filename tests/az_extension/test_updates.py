@@ -27,7 +27,7 @@ BEFORE: dict[str, Any] = {
 }
 
 
-def test_an_update_changes_what_is_said_and_nothing_else(az: WarmAz, site: Site, name: str) -> None:
+def test_update_changes_only_given_settings(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name, {"properties": BEFORE})
     flex(az, "update", "--name", name, "--labels", "rack-", "row=2", "--drift-policy", "log", "--pause")
     properties = site.admin.get(name).properties
@@ -43,20 +43,20 @@ def test_an_update_changes_what_is_said_and_nothing_else(az: WarmAz, site: Site,
     assert (node["updatePolicy"], node["taints"]) == ({"paused": False}, [])
 
 
-def test_the_last_setting_of_all_can_be_taken_away(az: WarmAz, site: Site, name: str) -> None:
+def test_update_can_remove_last_setting_of_section(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name, {"properties": {"nodeConfig": {"kubelet": {"serverURL": "https://10.0.0.4:443"}}}})
     flex(az, "update", "--name", name, "--server-url", "")
     assert "kubelet" not in site.admin.get(name).properties.get("nodeConfig", {})
 
 
-def test_where_nothing_changes_nothing_is_written(az: WarmAz, site: Site, name: str) -> None:
+def test_update_without_changes_writes_nothing(az: WarmAz, site: Site, name: str) -> None:
     before = site.admin.put(name, {"properties": BEFORE}).json["etag"]
     done = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "50")
     assert "No changes." in done.err
     assert site.admin.get(name).json["etag"] == before
 
 
-def test_an_older_version_is_taken_only_if_it_is_meant(az: WarmAz, site: Site, name: str) -> None:
+def test_kubernetes_downgrade_requires_allow_downgrade(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name, {"properties": BEFORE})
     older = ("update", *ON, "--name", name, "--kubernetes-version", "1.32.1")
     refused = az.run("aks", "flex-node", *older, check=False)
@@ -65,7 +65,7 @@ def test_an_older_version_is_taken_only_if_it_is_meant(az: WarmAz, site: Site, n
     assert site.admin.get(name).properties["versions"] == {"kubernetes": "1.32.1"}
 
 
-def test_who_retires_a_url_without_asking_for_another_is_told(az: WarmAz, site: Site, name: str) -> None:
+def test_update_warns_that_earlier_config_url_no_longer_works(az: WarmAz, site: Site, name: str) -> None:
     site.admin.put(name, {"properties": BEFORE})
     told = az.run("aks", "flex-node", "update", *ON, "--name", name, "--max-pods", "60")
     assert "A previous configuration URL is revoked." in told.err
@@ -86,7 +86,7 @@ def meanwhile(site: Site, between: Between, name: str) -> Callable[..., None]:
     return plan
 
 
-def test_a_lost_race_about_something_else_is_run_again(
+def test_update_is_retried_after_concurrent_change_of_other_setting(
     az: WarmAz, site: Site, between: Between, meanwhile: Callable[..., None], name: str
 ) -> None:
     meanwhile({"maxPods": 60})
@@ -95,7 +95,7 @@ def test_a_lost_race_about_something_else_is_run_again(
     assert (node["maxPods"], node["labels"]) == (60, {"site": "north", "rack": "8"})
 
 
-def test_a_lost_race_about_the_same_is_explained(
+def test_update_fails_on_concurrent_change_of_same_setting(
     az: WarmAz, site: Site, between: Between, meanwhile: Callable[..., None], name: str
 ) -> None:
     meanwhile({"labels": {"site": "north", "rack": "9"}})
@@ -106,7 +106,7 @@ def test_a_lost_race_about_the_same_is_explained(
     assert site.admin.get(name).properties["nodeConfig"]["labels"]["rack"] == "9"
 
 
-def test_who_loses_every_race_is_told_so(
+def test_update_fails_after_repeated_concurrent_changes(
     az: WarmAz, between: Between, meanwhile: Callable[..., None], name: str
 ) -> None:
     meanwhile({"maxPods": 60}, times=4)
@@ -148,7 +148,7 @@ EFFECTS = {
 
 
 @pytest.mark.parametrize("case", EFFECTS)
-def test_each_option_changes_what_it_is_about(az: WarmAz, site: Site, name: str, case: str) -> None:
+def test_update_option_changes_its_properties(az: WarmAz, site: Site, name: str, case: str) -> None:
     words, said = EFFECTS[case]
     site.admin.put(name, {"properties": BEFORE})
     written = flex(az, "update", "--name", name, *words.split())["properties"]

@@ -28,16 +28,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZipFile]:
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_what_az_and_aks_flex_rp_share_is_the_same_file(wheel: ZipFile, name: str) -> None:
+def test_wheel_vendors_shared_files_unchanged(wheel: ZipFile, name: str) -> None:
     assert wheel.read(name) == Path(SHARED[name]).read_bytes()
 
 
-def test_the_wheel_has_no_dependency(wheel: ZipFile) -> None:
+def test_wheel_has_no_dependencies(wheel: ZipFile) -> None:
     [metadata] = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
 
     assert "Requires-Dist" not in Parser().parsestr(wheel.read(metadata).decode())
 
 
-def test_every_file_of_the_wheel_is_a_file(wheel: ZipFile) -> None:
+def test_wheel_contains_no_symlinks(wheel: ZipFile) -> None:
     """A link would point out of the wheel."""
     assert {info.external_attr >> 28 for info in wheel.infolist()} <= {0, 0o10}

@@ -139,7 +139,7 @@ def failure(machine: EdgeMachine, name: str) -> str:
     return done.err
 
 
-def test_a_machine_is_registered_has_its_roles_and_leaves_no_trace(
+def test_arc_register_assigns_roles_and_unregister_removes_all_traces(
     lab: Lab, machine: EdgeMachine, operator: EntraPrincipal
 ) -> None:
     machine.run("rm", "-r", "/etc/aks-flex-node")
@@ -166,7 +166,7 @@ def test_a_machine_is_registered_has_its_roles_and_leaves_no_trace(
     assert [str(one) for one in left] == []
 
 
-def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, machine: EdgeMachine) -> None:
+def test_azure_identity_gets_token_from_arc_endpoint(lab: Lab, machine: EdgeMachine) -> None:
     flex(machine, "arc", "register")
     there = known(lab, machine)
     assert there
@@ -215,7 +215,7 @@ def test_azure_identity_gets_the_machines_token_as_on_any_arc_machine(lab: Lab, 
         (lambda _: {"install": False}, "azcmagent-not-found", ""),
     ],
 )
-def test_nothing_is_installed_that_is_not_signed_by_the_key_that_is_expected(
+def test_arc_package_not_signed_by_expected_key_is_not_installed(
     lab: Lab,
     machine: EdgeMachine,
     operator: EntraPrincipal,
@@ -229,7 +229,7 @@ def test_nothing_is_installed_that_is_not_signed_by_the_key_that_is_expected(
     assert not machine.run("test", "-e", "/var/lib/aks-flex-node-packages", check=False).ok
 
 
-def test_a_metadata_service_that_was_stopped_is_started_and_one_that_cannot_is_named(
+def test_stopped_himds_is_started_and_masked_himds_is_reported(
     lab: Lab, machine: EdgeMachine, operator: EntraPrincipal
 ) -> None:
     flex(machine, "arc", "register")
@@ -248,7 +248,7 @@ def test_a_metadata_service_that_was_stopped_is_started_and_one_that_cannot_is_n
         machine.run("systemctl", "unmask", "--runtime", "himdsd")
 
 
-def test_who_may_give_no_roles_is_told_which_and_where(lab: Lab, machine: EdgeMachine) -> None:
+def test_forbidden_role_assignment_names_role_scope_and_command(lab: Lab, machine: EdgeMachine) -> None:
     poor = lab.azure.directory.service_principal("onboarding", "operators-secret")
     lab.azure.assignments.put(RESOURCE_GROUP_ID, ONBOARDING, poor.object_id)
     tell(lab, machine, poor)
@@ -259,9 +259,7 @@ def test_who_may_give_no_roles_is_told_which_and_where(lab: Lab, machine: EdgeMa
 
 
 @pytest.mark.long
-def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again(
-    lab: Lab, machine: EdgeMachine
-) -> None:
+def test_arc_register_waits_for_delayed_roles_and_retries_throttling(lab: Lab, machine: EdgeMachine) -> None:
     EventualConsistency(lab.azure.state).change(principal_seconds=3.0, assignment_seconds=8.0, throttled=3)
     said = flex(machine, "arc", "register").err
     assert "does not know the machine's identity yet" in said
@@ -269,9 +267,7 @@ def test_roles_that_are_late_are_waited_for_and_a_throttled_azure_is_asked_again
 
 
 @pytest.mark.parametrize("command", ["register", "unregister"])
-def test_killed_at_any_moment_with_all_that_it_started_the_next_run_finishes_it(
-    lab: Lab, machine: EdgeMachine, command: str
-) -> None:
+def test_killed_arc_command_completes_on_next_run(lab: Lab, machine: EdgeMachine, command: str) -> None:
     words = ("arc", command, *(("--yes",) if command == "unregister" else ()))
     if command == "unregister":
         flex(machine, "arc", "register")
@@ -287,7 +283,7 @@ def test_killed_at_any_moment_with_all_that_it_started_the_next_run_finishes_it(
     assert not machine.run("ls", "/run/aks-flex-node-arc.json", "/var/lib/aks-flex-node-packages", check=False).out
 
 
-def test_no_process_ever_shows_a_token_or_a_secret(machine: EdgeMachine) -> None:
+def test_process_list_never_shows_token_or_secret(machine: EdgeMachine) -> None:
     machine.run("sh", "-c", "rm -f /run/spy-ends; cat >/run/spy.py", input=SPY)
     machine.run("systemd-run", "--unit=spy", "-p", "StandardOutput=file:/run/spied", "python3", "/run/spy.py")
     flex(machine, "arc", "register")
@@ -298,7 +294,7 @@ def test_no_process_ever_shows_a_token_or_a_secret(machine: EdgeMachine) -> None
     machine.run("rm", "/run/spy-ends", "/run/spy.py", "/run/spied")
 
 
-def test_a_machine_that_is_connected_elsewhere_stays_there(
+def test_arc_register_is_refused_when_connected_as_another_machine(
     lab: Lab, machine: EdgeMachine, operator: EntraPrincipal
 ) -> None:
     flex(machine, "arc", "register")
@@ -309,7 +305,7 @@ def test_a_machine_that_is_connected_elsewhere_stays_there(
 
 
 @pytest.mark.long
-def test_without_azure_the_machine_is_cleared_and_the_rest_is_told(lab: Lab, machine: EdgeMachine) -> None:
+def test_offline_unregister_clears_machine_and_lists_azure_cleanup(lab: Lab, machine: EdgeMachine) -> None:
     flex(machine, "arc", "register")
     there = known(lab, machine)
     assert there
@@ -324,7 +320,7 @@ def test_without_azure_the_machine_is_cleared_and_the_rest_is_told(lab: Lab, mac
     assert known(lab, machine)
 
 
-def test_another_package_manager_is_waited_for(machine: EdgeMachine) -> None:
+def test_arc_register_waits_for_dpkg_lock(machine: EdgeMachine) -> None:
     machine.run("systemd-run", "--unit=busy", "python3", "-c", LOCK)
     until(lambda: machine.run("test", "-e", "/run/locked", check=False).ok, "dpkg is locked")
     machine.run(

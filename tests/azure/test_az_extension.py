@@ -103,7 +103,7 @@ def principal(lab: Lab, name: str) -> EntraPrincipal:
     return lab.azure.directory.service_principal(name, f"secret-of-{name}")
 
 
-def test_from_signing_in_to_ready_and_gone(lab: Lab, machine: EdgeMachine) -> None:
+def test_node_is_created_updated_and_deleted_with_az_extension(lab: Lab, machine: EdgeMachine) -> None:
     operator = principal(lab, "operator-of-after")
     lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, operator.object_id)
     typed(machine, SIGN_IN.format(id=operator.client_id, secret=operator.secret))

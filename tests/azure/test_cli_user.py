@@ -93,7 +93,7 @@ def owners(machine: EdgeMachine) -> set[str]:
     return set(machine.run("find", f"{HOME}/.azure", "-printf", "%u\n").out.split())
 
 
-def test_who_is_signed_in_with_az_asks_azure_behind_sudo(lab: Lab, machine: EdgeMachine) -> None:
+def test_bootstrap_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine: EdgeMachine) -> None:
     bootstrap = ("sudo", "aks-flex-node", "bootstrap")
     alice(machine, "az", "account", "clear")
     node_agent.write_configuration(machine, configuration(lab))
@@ -122,7 +122,7 @@ def test_who_is_signed_in_with_az_asks_azure_behind_sudo(lab: Lab, machine: Edge
     assert left == []
 
 
-def test_who_is_signed_in_with_az_registers_the_machine_with_arc(lab: Lab, machine: EdgeMachine) -> None:
+def test_arc_register_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine: EdgeMachine) -> None:
     document = configuration(lab)
     package = {"keyFingerprints": [lab.azcmagent_repository.fingerprint]}
     document["azure"] |= {

@@ -81,16 +81,14 @@ def of_the_machine(machine: EdgeMachine, *words: str) -> str:
     return str(json.loads(curl(machine, "-H", "Metadata: true", url).out)["access_token"])
 
 
-def test_a_service_principal_is_a_user_of_the_cluster_by_its_object_id_and_groups(
-    lab: Lab, edge: EdgeMachine
-) -> None:
+def test_service_principal_has_object_id_and_groups_in_cluster(lab: Lab, edge: EdgeMachine) -> None:
     principal = lab.azure.directory.service_principal("kube-user", "right", groups=(GROUP,))
     found = user(edge, token_by_secret(edge, principal))
     assert found["username"] == principal.object_id
     assert set(found["groups"]) == {GROUP, "system:authenticated"}
 
 
-def test_a_persons_group_may_do_what_the_clusters_roles_say(lab: Lab, edge: EdgeMachine) -> None:
+def test_user_has_cluster_permissions_of_group(lab: Lab, edge: EdgeMachine) -> None:
     person = lab.azure.directory.user("eve@flex.internal", "right", groups=(GROUP,))
     form = f"grant_type=password&username={person.name}&password=right&client_id=x&scope={AKS_SERVER_APP_ID}/.default"
     token = json.loads(curl(edge, "-d", form, LOGIN).out)["access_token"]
@@ -104,13 +102,13 @@ def test_a_persons_group_may_do_what_the_clusters_roles_say(lab: Lab, edge: Edge
         lab.cluster.run("delete", "clusterrolebinding", "people")
 
 
-def test_a_token_for_somebody_else_is_nobodys_for_the_cluster(lab: Lab, edge: EdgeMachine) -> None:
+def test_token_for_another_audience_is_rejected_by_cluster(lab: Lab, edge: EdgeMachine) -> None:
     principal = lab.azure.directory.service_principal("arm-user", "right")
     told = reviewed(edge, token_by_secret(edge, principal, "https://management.flex.internal"))
     assert (told["kind"], told["code"]) == ("Status", 401)
 
 
-def test_a_machine_has_the_identity_that_it_was_given_and_only_while_it_has_it(lab: Lab, edge: EdgeMachine) -> None:
+def test_machine_gets_token_only_while_identity_is_assigned(lab: Lab, edge: EdgeMachine) -> None:
     identity = lab.azure.directory.managed_identity("edge", "/subscriptions/s/resourceGroups/g/virtualMachines/edge")
     assert not curl(edge, "-H", "Metadata: true", METADATA).ok
     before = edge.snapshot()
@@ -124,7 +122,7 @@ def test_a_machine_has_the_identity_that_it_was_given_and_only_while_it_has_it(l
     assert lab.supervisor.process("metadata-azure-site") is None
 
 
-def test_a_machine_does_not_get_its_neighbours_identity(lab: Lab, edge: EdgeMachine, stranger: EdgeMachine) -> None:
+def test_machine_does_not_get_identity_of_another_machine(lab: Lab, edge: EdgeMachine, stranger: EdgeMachine) -> None:
     identity = lab.azure.directory.managed_identity("next", "/subscriptions/s/resourceGroups/g/virtualMachines/next")
     lab.azure.metadata.assign_identities(edge, identity)
     try:
@@ -135,7 +133,7 @@ def test_a_machine_does_not_get_its_neighbours_identity(lab: Lab, edge: EdgeMach
         lab.azure.metadata.assign_identities(edge)
 
 
-def test_of_several_identities_the_one_that_is_asked_for_is_meant(lab: Lab, edge: EdgeMachine) -> None:
+def test_client_id_selects_among_several_identities(lab: Lab, edge: EdgeMachine) -> None:
     assigned = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
     one, two = (lab.azure.directory.managed_identity(name, f"{assigned}/{name}") for name in ("one", "two"))
     lab.azure.metadata.assign_identities(edge, one, two)

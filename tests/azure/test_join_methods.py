@@ -105,7 +105,9 @@ def another_certificate(node: Followed) -> None:
     until(lambda: node.machine.run("test", "-e", own, check=False).ok, f"{node.name} gets a certificate")
 
 
-def test_by_service_principal_with_tokens_and_with_a_certificate(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_service_principal_node_joins_with_tokens_and_with_certificate(
+    lab: Lab, make: Callable[..., Followed]
+) -> None:
     by_tokens, certified = make("sp-exec", kubernetesAuth=EXEC), make("sp-cert", kubernetesAuth=CERTIFICATE)
     with ThreadPoolExecutor(2) as pool:
         ways = ((by_tokens, another_secret), (certified, another_certificate))
@@ -114,9 +116,7 @@ def test_by_service_principal_with_tokens_and_with_a_certificate(lab: Lab, make:
 
 
 @pytest.mark.long
-def test_by_managed_identity_and_from_tokens_to_a_certificate_while_it_runs(
-    lab: Lab, make: Callable[..., Followed]
-) -> None:
+def test_managed_identity_node_switches_from_tokens_to_certificate(lab: Lab, make: Callable[..., Followed]) -> None:
     node = make("vm-1", kubernetesAuth=EXEC)
     by_managed_identity(node)
 
@@ -130,7 +130,7 @@ def test_by_managed_identity_and_from_tokens_to_a_certificate_while_it_runs(
 
 
 @pytest.mark.long  # the next one joins by Arc, too
-def test_by_azure_arc(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., Followed]) -> None:
     node = make("arc-1", kubernetesAuth=EXEC)
     words = by_arc(node)
     node.machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # dpkg's first write orders its file
@@ -148,7 +148,7 @@ def test_by_azure_arc(lab: Lab, make: Callable[..., Followed]) -> None:
     lives(node, seen, *words)
 
 
-def test_by_azure_arc_behind_a_vpn(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., Followed]) -> None:
     reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
     node = make("arc-2", "private", kubernetesAuth=EXEC, nodeConfig=reach)
     machine, words = node.machine, by_arc(node)
@@ -174,7 +174,7 @@ def test_by_azure_arc_behind_a_vpn(lab: Lab, make: Callable[..., Followed]) -> N
     assert gateway.document["properties"]["vpnClientConfiguration"]["vpnClientRootCertificates"] == []
 
 
-def test_no_secret_is_where_others_could_see_it(lab: Lab, make: Callable[..., Followed]) -> None:
+def test_secrets_are_in_root_only_files_and_not_in_processes_or_logs(lab: Lab, make: Callable[..., Followed]) -> None:
     node = make("sp-seen", kubernetesAuth=EXEC)
     node.join()
     secret, machine = node.principal.secret, node.machine

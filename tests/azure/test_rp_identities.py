@@ -95,7 +95,7 @@ def node(lab: Lab, way: str) -> Iterator[Node]:
 
 
 @pytest.mark.parametrize("way", ["certificate"], indirect=True)
-def test_an_identity_gets_a_certificate_for_its_node_as_often_as_it_needs_and_nothing_else(node: Node) -> None:
+def test_identity_gets_certificates_only_for_its_own_node(node: Node) -> None:
     assert node.role() is None
     assert "cannot create" in node.asks().err
 
@@ -122,7 +122,7 @@ def test_an_identity_gets_a_certificate_for_its_node_as_often_as_it_needs_and_no
 
 
 @pytest.mark.parametrize("way", ["exec"], indirect=True)
-def test_an_identity_that_is_the_node_has_a_nodes_role_while_the_resource_is_there(node: Node) -> None:
+def test_exec_identity_has_node_role_until_auth_method_changes(node: Node) -> None:
     node.introduces_itself()
     assert node.role() == "system:node"
     assert node.may("create", "nodes")
@@ -134,7 +134,7 @@ def test_an_identity_that_is_the_node_has_a_nodes_role_while_the_resource_is_the
 
 
 @in_loop
-async def test_what_differs_from_what_is_noted_is_put_right(lab: Lab) -> None:
+async def test_cluster_access_changed_by_hand_is_restored(lab: Lab) -> None:
     provider = lab.supervisor.process("provider")
     assert provider
     provider.stop()  # it knows nothing of the nodes of this test
@@ -164,7 +164,7 @@ async def test_what_differs_from_what_is_noted_is_put_right(lab: Lab) -> None:
 
 
 @in_loop
-async def test_the_account_of_the_manifests_is_enough(lab: Lab) -> None:
+async def test_service_account_from_manifests_has_sufficient_permissions(lab: Lab) -> None:
     files = [word for name in ("10-namespace", "20-rbac") for word in ("-f", str(MANIFESTS / f"{name}.yaml"))]
     lab.cluster.run("apply", *files)
     try:

@@ -79,7 +79,7 @@ def is_ready(lab: Lab, name: str) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def test_machines_join_at_their_first_boot_by_a_url_and_by_an_identity(
+def test_machines_join_at_first_boot_by_config_url_and_by_identity(
     lab: Lab, az: Az, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     by_url, by_identity = add_machine("boot-url"), add_machine("boot-vm")

@@ -88,7 +88,7 @@ def roots(lab: Lab) -> list[str]:
     ]
 
 
-def test_a_node_joins_through_the_tunnel_and_leaves_without_a_trace(
+def test_node_joins_through_vpn_and_unbootstrap_removes_all_traces(
     lab: Lab, site: Callable[..., EdgeMachine]
 ) -> None:
     machine = site("vpn-1", autoProvision=True)
@@ -117,7 +117,7 @@ def test_a_node_joins_through_the_tunnel_and_leaves_without_a_trace(
     assert not reaches(machine)
 
 
-def test_a_tunnel_that_is_cut_comes_back_alone(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
+def test_vpn_tunnel_reconnects_after_outage_restart_and_reboot(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-2", autoProvision=True)
     flex(machine, "bootstrap-vpn")
     assert reaches(machine)
@@ -143,7 +143,7 @@ def _is_server(pid: int) -> bool:
     return words[0] == b"openvpn"
 
 
-def test_a_certificate_is_renewed_and_the_old_root_goes(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
+def test_vpn_certificate_renewal_replaces_root_certificate(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-3", autoProvision=True)
     flex(machine, "bootstrap-vpn")
     before = roots(lab)
@@ -157,7 +157,7 @@ def test_a_certificate_is_renewed_and_the_old_root_goes(lab: Lab, site: Callable
 
 
 @pytest.mark.long
-def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
+def test_two_machines_share_vpn_gateway(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     one, other = site("vpn-4", autoProvision=True), site("vpn-5")
     flex(one, "bootstrap-vpn")
     flex(other, "bootstrap-vpn")
@@ -177,7 +177,9 @@ def test_two_machines_share_a_gateway(lab: Lab, site: Callable[..., EdgeMachine]
 
 
 @pytest.mark.long
-def test_a_gateway_with_other_settings_is_not_touched(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
+def test_vpn_gateway_with_other_settings_is_changed_only_with_adopt(
+    lab: Lab, site: Callable[..., EdgeMachine]
+) -> None:
     machine = site("vpn-6", autoProvision=True)
     flex(machine, "bootstrap-vpn")
     flex(machine, "vpn", "remove", "--yes")
@@ -196,7 +198,7 @@ def test_a_gateway_with_other_settings_is_not_touched(lab: Lab, site: Callable[.
     assert reaches(machine)
 
 
-def test_an_operation_that_fails_is_told_and_mended(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
+def test_failed_azure_operation_is_reported_and_next_run_succeeds(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-7", autoProvision=True)
     lab.vpn.resources.set_delays(NetworkDelays(seconds=1, fail="NoRoom"))
 
@@ -210,9 +212,7 @@ def test_an_operation_that_fails_is_told_and_mended(lab: Lab, site: Callable[...
 
 
 @pytest.mark.long
-def test_a_gateway_that_is_being_made_is_waited_for_by_the_next_run(
-    lab: Lab, site: Callable[..., EdgeMachine]
-) -> None:
+def test_next_run_waits_for_vpn_gateway_in_creation(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-8", autoProvision=True)
     lab.vpn.resources.set_delays(NetworkDelays(seconds=12))
     machine.run("sh", "-c", "aks-flex-node bootstrap-vpn >/tmp/first 2>&1 & echo $! >/tmp/first.pid")
@@ -230,9 +230,7 @@ def test_a_gateway_that_is_being_made_is_waited_for_by_the_next_run(
     assert reaches(machine)
 
 
-def test_addresses_that_are_in_use_are_refused_before_anything_is_made(
-    lab: Lab, site: Callable[..., EdgeMachine]
-) -> None:
+def test_overlapping_vpn_address_pool_is_refused_before_creation(lab: Lab, site: Callable[..., EdgeMachine]) -> None:
     machine = site("vpn-9", autoProvision=True, p2sGatewayCIDR="198.19.3.0/24")
     refused = flex(machine, "bootstrap-vpn", check=False)
     assert "vpn-pool-overlaps" in refused.err

@@ -34,14 +34,14 @@ def shown(page: Page, body: str, policy: str = "") -> None:
     page.goto("https://page.example/")
 
 
-def test_a_plain_page_is_fine(open_page: Opened) -> None:
+def test_plain_page_has_no_accessibility_or_overflow_findings(open_page: Opened) -> None:
     page = open_page(Screen(360))
     shown(page, "<p>some words</p>", STRICT)
     assert axe(page) == []
     assert overflow(page) == []
 
 
-def test_axe_speaks_under_a_policy_that_forbids_scripts(open_page: Opened) -> None:
+def test_axe_runs_under_csp_that_forbids_scripts(open_page: Opened) -> None:
     page = open_page()
     shown(page, '<img src="data:," ><input><p style="color:#ccc;background:#fff">pale</p>', "default-src 'none'")
     open_page.expect("Content Security Policy")
@@ -61,7 +61,7 @@ def test_axe_speaks_under_a_policy_that_forbids_scripts(open_page: Opened) -> No
         ("<p style='width:5em'><b>in-an-inline-{}</b></p>".format("x" * 30), "sticks out of its box"),
     ],
 )
-def test_text_that_does_not_fit_is_found(open_page: Opened, body: str, words: str) -> None:
+def test_overflowing_text_is_found(open_page: Opened, body: str, words: str) -> None:
     page = open_page(Screen(360))
     shown(page, body)
     assert words in " ".join(overflow(page))
@@ -77,7 +77,7 @@ def test_text_that_does_not_fit_is_found(open_page: Opened, body: str, words: st
         "<p style='width:5em;display:none'>unbreakable-{}</p>".format("x" * 30),
     ],
 )
-def test_text_that_is_short_on_purpose_is_fine(open_page: Opened, body: str) -> None:
+def test_deliberately_truncated_text_is_accepted(open_page: Opened, body: str) -> None:
     page = open_page(Screen(360))
     shown(page, body)
     assert overflow(page) == []
@@ -92,7 +92,7 @@ def test_text_that_is_short_on_purpose_is_fine(open_page: Opened, body: str) -> 
         ("<link rel=stylesheet href='https://evil.example/x.css'>", "Content Security Policy"),
     ],
 )
-def test_what_goes_wrong_in_a_page_is_told(open_page: Opened, body: str, trouble: str) -> None:
+def test_page_error_is_recorded(open_page: Opened, body: str, trouble: str) -> None:
     page = open_page()
     page.route("**/none.js", lambda route: route.fulfill(status=404, body=""))
     shown(page, body, STRICT)
@@ -100,21 +100,21 @@ def test_what_goes_wrong_in_a_page_is_told(open_page: Opened, body: str, trouble
     assert any(trouble in each for each in open_page.troubles), open_page.troubles
 
 
-def test_a_script_that_fails_is_told(open_page: Opened) -> None:
+def test_script_error_is_recorded(open_page: Opened) -> None:
     page = open_page()
     shown(page, "<script>throw new Error('broken')</script>")
     open_page.expect("broken")
     assert open_page.troubles == ["script failed: broken"]
 
 
-def test_a_dialog_is_told_and_stops_nothing(open_page: Opened) -> None:
+def test_dialog_is_recorded_and_does_not_block(open_page: Opened) -> None:
     page = open_page()
     shown(page, "<script>alert('boo')</script>")
     open_page.expect("boo")
     assert open_page.troubles == ["dialog: boo"]
 
 
-def test_a_trouble_that_nobody_expects_fails_the_test(open_page: Opened) -> None:
+def test_unexpected_page_error_fails_test(open_page: Opened) -> None:
     page = open_page()
     shown(page, "<script>console.error('broken')</script>")
     with pytest.raises(AssertionError, match="broken"):
@@ -122,7 +122,7 @@ def test_a_trouble_that_nobody_expects_fails_the_test(open_page: Opened) -> None
     open_page.expect("broken")
 
 
-def test_a_server_with_another_key_is_refused(open_page: Opened, tmp_path: Path) -> None:
+def test_server_with_untrusted_certificate_is_refused(open_page: Opened, tmp_path: Path) -> None:
     stranger = CertificateAuthority(tmp_path)
     stranger.ensure()
     page = open_page()

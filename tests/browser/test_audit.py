@@ -58,7 +58,7 @@ def apply(page: Page) -> None:
     follow(page, page.get_by_role("button", name="Apply"))
 
 
-def test_everybody_can_read_it(provider: Provider, open_page: Opened) -> None:
+def test_audit_page_is_accessible_and_escapes_hostile_text(provider: Provider, open_page: Opened) -> None:
     record(provider, happened("certificate.denied", outcome="denied"), happened("update", HOSTILE, "lathe-hostile"))
     page = open_page()
     page.on("dialog", lambda dialog: open_page.troubles.append(f"a script ran: {dialog.message}"))
@@ -71,7 +71,7 @@ def test_everybody_can_read_it(provider: Provider, open_page: Opened) -> None:
     judge_on_every_screen(page, "audit-nothing")
 
 
-def test_filters_leave_what_is_looked_for(provider: Provider, open_page: Opened) -> None:
+def test_audit_page_filters_events(provider: Provider, open_page: Opened) -> None:
     record(
         provider,
         happened("delete", "ann@example.com", "audit-1"),
@@ -101,7 +101,7 @@ def test_filters_leave_what_is_looked_for(provider: Provider, open_page: Opened)
     assert page.get_by_label("Node").input_value() == "AUDIT-2"
 
 
-def test_older_events_are_on_further_pages(provider: Provider, open_page: Opened) -> None:
+def test_older_audit_events_are_on_further_pages(provider: Provider, open_page: Opened) -> None:
     record(provider, *(happened("update", node=f"many-{number}") for number in range(MANY)))
     page = open_page()
     sign_in(page, provider, "/ui/audit?who=somebody&what=update")
@@ -117,7 +117,7 @@ def test_older_events_are_on_further_pages(provider: Provider, open_page: Opened
     assert "many-119" in rows(page)[0]
 
 
-def test_what_is_shown_can_be_taken_away(provider: Provider, open_page: Opened) -> None:
+def test_audit_events_export_as_csv_and_json(provider: Provider, open_page: Opened) -> None:
     record(provider, happened("delete", FORMULA, "taken-1"), happened("create", "ann@example.com", "taken-1"))
     page = open_page()
     sign_in(page, provider, "/ui/audit?node=taken-1")
@@ -134,7 +134,7 @@ def test_what_is_shown_can_be_taken_away(provider: Provider, open_page: Opened) 
     assert events[0]["detail"] == {"why": "so"}
 
 
-def test_a_reader_sees_the_clusters_that_are_theirs(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_reader_sees_audit_events_of_own_clusters_only(entra_provider: EntraProvider, open_page: Opened) -> None:
     record(entra_provider, AuditEvent(time.time(), "eve", AuditAction.CREATE, NEIGHBOUR.node("secret-node")))
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/audit")
@@ -153,7 +153,7 @@ def test_a_reader_sees_the_clusters_that_are_theirs(entra_provider: EntraProvide
     assert "signIn" not in taken
 
 
-def test_who_may_see_nothing_gets_nothing(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_audit_page_is_forbidden_without_any_role(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.stranger, "/ui/audit")
     assert "Ask the cluster owner for the Reader role" in page.get_by_role("main").inner_text()
@@ -162,7 +162,7 @@ def test_who_may_see_nothing_gets_nothing(entra_provider: EntraProvider, open_pa
         assert page.request.get(f"{entra_provider.url}{path}").status == 403
 
 
-def test_before_anything_has_happened_it_says_what_will_be_here(
+def test_audit_page_without_events_shows_empty_state(
     authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
 ) -> None:
     with running_pages(authority, certificate, tmp_path) as provider:

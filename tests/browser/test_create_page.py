@@ -43,7 +43,7 @@ def properties(provider: Provider, name: str) -> dict[str, Any]:
     return found
 
 
-def test_everybody_can_use_every_step(provider: Provider, open_page: Opened) -> None:
+def test_create_steps_are_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     sign_in(page, provider, "/ui/create")
     open_page.expect("status of 400")
@@ -71,7 +71,7 @@ def test_everybody_can_use_every_step(provider: Provider, open_page: Opened) -> 
     judge_on_every_screen(page, "created")
 
 
-def test_it_works_without_scripts_and_going_back_loses_nothing(provider: Provider, open_page: Opened) -> None:
+def test_create_works_without_javascript_and_back_keeps_input(provider: Provider, open_page: Opened) -> None:
     page, name = open_page(java_script_enabled=False), "plain-1"
     begin(page, provider, name)
     page.get_by_label("Managed identity", exact=True).check()
@@ -117,7 +117,7 @@ def test_it_works_without_scripts_and_going_back_loses_nothing(provider: Provide
     }
 
 
-def test_what_is_wrong_is_said_at_its_field_and_all_else_is_kept(provider: Provider, open_page: Opened) -> None:
+def test_create_shows_validation_errors_at_fields_and_keeps_input(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     open_page.expect("status of 400")
     begin(page, provider, "Press_1")
@@ -140,7 +140,7 @@ def test_what_is_wrong_is_said_at_its_field_and_all_else_is_kept(provider: Provi
     assert page.get_by_role("alert").get_by_role("link").count() == 2
 
 
-def test_hostile_words_stay_words(provider: Provider, open_page: Opened) -> None:
+def test_create_page_escapes_hostile_input(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     page.on("dialog", lambda dialog: open_page.troubles.append(f"a script ran: {dialog.message}"))
     open_page.expect("status of 400")
@@ -159,7 +159,7 @@ def test_hostile_words_stay_words(provider: Provider, open_page: Opened) -> None
     assert page.locator("main script, main img").count() == 0
 
 
-def test_a_secret_is_neither_carried_nor_shown_again(provider: Provider, open_page: Opened) -> None:
+def test_create_page_never_shows_client_secret_again(provider: Provider, open_page: Opened) -> None:
     """Not even when the cluster is away at the very moment, and the last step comes back."""
     page = open_page()
     begin(page, provider, "secret-1")
@@ -184,7 +184,7 @@ def test_a_secret_is_neither_carried_nor_shown_again(provider: Provider, open_pa
     assert CANARY not in provider.running.log
 
 
-def test_a_node_that_somebody_else_has_just_made_is_left_as_it_is(provider: Provider, open_page: Opened) -> None:
+def test_create_does_not_overwrite_node_created_concurrently(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     begin(page, provider, "race-1")
     for _ in range(3):
@@ -197,7 +197,7 @@ def test_a_node_that_somebody_else_has_just_made_is_left_as_it_is(provider: Prov
     assert properties(provider, "race-1")["nodeConfig"]["labels"] == {"of": "somebody-else"}
 
 
-def test_a_reader_is_told_whom_to_ask_and_cannot_create(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_reader_cannot_create_and_page_names_required_role(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, "/ui/create")
     assert "Ask the cluster owner for the Contributor role" in page.get_by_role("main").inner_text()
@@ -213,7 +213,7 @@ def test_a_reader_is_told_whom_to_ask_and_cannot_create(entra_provider: EntraPro
     assert [(each["what"], each["outcome"]) for each in denied] == [("write", "denied")]
 
 
-def test_without_a_cluster_one_is_told_how_to_add_one(
+def test_create_page_without_clusters_explains_cluster_add(
     authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
 ) -> None:
     with running_pages(authority, certificate, tmp_path) as provider:

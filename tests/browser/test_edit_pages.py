@@ -39,7 +39,7 @@ def save(page: Page) -> None:
     follow(page, page.get_by_role("button", name="Save"))
 
 
-def test_everybody_can_use_the_forms(provider: Provider, open_page: Opened) -> None:
+def test_edit_form_is_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     edited(page, provider, "press-3")
     open_page.expect("status of 400")
@@ -49,7 +49,7 @@ def test_everybody_can_use_the_forms(provider: Provider, open_page: Opened) -> N
     judge_on_every_screen(page, "edit")
 
 
-def test_what_a_form_changes_is_written_and_nothing_else(provider: Provider, open_page: Opened) -> None:
+def test_edit_writes_only_changed_settings(provider: Provider, open_page: Opened) -> None:
     provider.fleet.ready("press-edited", nodeConfig=SETTINGS)
     page = open_page()
     edited(page, provider, "press-edited")
@@ -74,7 +74,7 @@ def test_what_a_form_changes_is_written_and_nothing_else(provider: Provider, ope
     assert provider.running.admin.credentials("press-edited").json["servicePrincipal"]["clientSecret"] == SECRET
 
 
-def test_a_form_that_is_saved_as_it_is_changes_nothing(provider: Provider, open_page: Opened) -> None:
+def test_edit_without_changes_keeps_config_version(provider: Provider, open_page: Opened) -> None:
     before = properties(provider, "press-4")
     page = open_page()
     edited(page, provider, "press-4")
@@ -83,7 +83,7 @@ def test_a_form_that_is_saved_as_it_is_changes_nothing(provider: Provider, open_
     assert properties(provider, "press-4")["configVersion"] == before["configVersion"]
 
 
-def test_what_is_wrong_is_told_at_the_field_and_what_was_typed_stays(provider: Provider, open_page: Opened) -> None:
+def test_edit_shows_errors_at_fields_and_keeps_input_except_secrets(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     edited(page, provider, "press-3")
     open_page.expect("status of 400")
@@ -106,7 +106,7 @@ def test_what_is_wrong_is_told_at_the_field_and_what_was_typed_stays(provider: P
     assert "Enter it again" in page.content()
 
 
-def test_an_older_version_needs_a_tick(provider: Provider, open_page: Opened) -> None:
+def test_edit_to_older_version_requires_confirmation(provider: Provider, open_page: Opened) -> None:
     provider.fleet.ready("press-older")
     page = open_page()
     edited(page, provider, "press-older")
@@ -120,7 +120,7 @@ def test_an_older_version_needs_a_tick(provider: Provider, open_page: Opened) ->
     assert properties(provider, "press-older")["versions"]["kubernetes"] == "1.33.13"
 
 
-def test_who_loses_a_race_sees_what_the_other_did_and_decides(provider: Provider, open_page: Opened) -> None:
+def test_edit_conflict_shows_other_change_and_can_be_saved(provider: Provider, open_page: Opened) -> None:
     name = "press-raced"
     provider.fleet.ready(name, nodeConfig={"labels": {"site": "hall-1", "line": "1"}})
     page = open_page()
@@ -141,7 +141,7 @@ def test_who_loses_a_race_sees_what_the_other_did_and_decides(provider: Provider
     assert properties(provider, name)["nodeConfig"] == {"labels": both, "maxPods": 33}
 
 
-def test_a_new_command_is_shown_once_and_ends_the_earlier(provider: Provider, open_page: Opened) -> None:
+def test_new_join_command_is_shown_once_and_invalidates_previous_url(provider: Provider, open_page: Opened) -> None:
     name = "oven-again"
     made = provider.running.admin.put(name, {"properties": {}}, url=True).json["properties"]["configUrl"]
     page = open_page()
@@ -161,7 +161,7 @@ def test_a_new_command_is_shown_once_and_ends_the_earlier(provider: Provider, op
     assert secret not in provider.running.log
 
 
-def test_a_form_that_is_sent_twice_makes_one_command(provider: Provider, open_page: Opened) -> None:
+def test_resubmitted_token_form_makes_only_one_join_command(provider: Provider, open_page: Opened) -> None:
     provider.fleet.never_joined("oven-twice")
     one = open_page()
     sign_in(one, provider, address("oven-twice", "/token"))
@@ -176,7 +176,7 @@ def test_a_form_that_is_sent_twice_makes_one_command(provider: Provider, open_pa
     assert properties(provider, "oven-twice")["configVersion"] == version
 
 
-def test_a_node_is_deleted_by_its_name_and_its_page_says_so(provider: Provider, open_page: Opened) -> None:
+def test_delete_requires_node_name_and_shows_deleted_page(provider: Provider, open_page: Opened) -> None:
     name = "press-leaving"
     provider.fleet.ready(name)
     page = open_page()
@@ -195,7 +195,7 @@ def test_a_node_is_deleted_by_its_name_and_its_page_says_so(provider: Provider, 
     assert provider.running.admin.get(name).status == 404
 
 
-def test_what_changed_meanwhile_is_not_deleted_unseen(provider: Provider, open_page: Opened) -> None:
+def test_delete_is_refused_when_node_changed_meanwhile(provider: Provider, open_page: Opened) -> None:
     name = "press-kept"
     provider.fleet.ready(name)
     page = open_page()
@@ -208,7 +208,7 @@ def test_what_changed_meanwhile_is_not_deleted_unseen(provider: Provider, open_p
     assert provider.running.admin.get(name).status == 200
 
 
-def test_what_a_reader_sends_all_the_same_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_reader_post_to_edit_token_and_delete_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, address("press-1"))
     token = page.locator("input[name=csrf]").first.get_attribute("value") or ""
@@ -225,7 +225,7 @@ def test_what_a_reader_sends_all_the_same_is_refused(entra_provider: EntraProvid
     assert {each["what"] for each in events if each["outcome"] == "denied"} >= {"write", "delete", "regenerateToken"}
 
 
-def test_a_form_without_the_word_of_its_page_changes_nothing(provider: Provider, open_page: Opened) -> None:
+def test_post_with_wrong_csrf_token_is_refused(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     sign_in(page, provider, address("press-5"))
     etag = provider.running.admin.get("press-5").json["etag"]

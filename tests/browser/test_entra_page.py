@@ -59,7 +59,7 @@ def sign_in(page: Page, password: str) -> None:
     follow(page, page.get_by_role("button", name="Sign in"))
 
 
-def test_everybody_can_use_it(application: Application, open_page: Opened) -> None:
+def test_entra_sign_in_page_is_accessible(application: Application, open_page: Opened) -> None:
     page = open_page()
     application.ask(page)
     judge(page, "entra-sign-in")
@@ -73,7 +73,9 @@ def test_everybody_can_use_it(application: Application, open_page: Opened) -> No
 
 @pytest.mark.parametrize("scripts", [True, False])
 @pytest.mark.parametrize("mode", ["query", "form_post"])
-def test_it_leads_back_with_a_code(application: Application, open_page: Opened, mode: str, scripts: bool) -> None:
+def test_entra_sign_in_redirects_with_code(
+    application: Application, open_page: Opened, mode: str, scripts: bool
+) -> None:
     page = open_page(WIDE, java_script_enabled=scripts)
     application.ask(page, response_mode=mode)
     sign_in(page, "pass word")
@@ -84,7 +86,7 @@ def test_it_leads_back_with_a_code(application: Application, open_page: Opened, 
     assert len(told["code"][0]) > 40
 
 
-def test_whoever_would_rather_not_goes_back_without_one(application: Application, open_page: Opened) -> None:
+def test_cancelled_entra_sign_in_returns_access_denied(application: Application, open_page: Opened) -> None:
     page = open_page()
     application.ask(page, login_hint="page@flex.internal")
     assert page.get_by_label("User name").input_value() == "page@flex.internal"

@@ -34,11 +34,11 @@ def search(page: Page, words: str) -> None:
     page.wait_for_url("**/?search=*")
 
 
-def test_the_fleet_is_readable_on_every_screen(open_page: Opened, provider: Provider) -> None:
+def test_fleet_page_is_accessible_on_every_screen(open_page: Opened, provider: Provider) -> None:
     judge_on_every_screen(fleet(open_page, provider), "fleet")
 
 
-def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Provider) -> None:
+def test_fleet_page_shows_state_and_cause_of_each_node(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider)
     for name, words in {
         "press-1": ("Ready",),
@@ -54,7 +54,7 @@ def test_every_state_has_its_word_and_its_cause(open_page: Opened, provider: Pro
             expect(row).to_contain_text(word)
 
 
-def test_nodes_are_searched_filtered_and_sorted_without_a_button(open_page: Opened, provider: Provider) -> None:
+def test_fleet_page_searches_filters_and_sorts_without_apply_button(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider)
     search(page, "press line=3")
     assert names(page) == ["press-3"]
@@ -71,13 +71,13 @@ def test_nodes_are_searched_filtered_and_sorted_without_a_button(open_page: Open
     assert shown == sorted(shown, reverse=True)
 
 
-def test_a_search_that_finds_nothing_says_so(open_page: Opened, provider: Provider) -> None:
+def test_fleet_search_without_matches_shows_empty_state(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider, "?search=nobody")
     expect(page.get_by_role("heading", name="No matching nodes")).to_be_visible()
     judge_on_every_screen(page, "fleet-none")
 
 
-def test_what_happens_is_seen_without_reloading(open_page: Opened, provider: Provider) -> None:
+def test_fleet_page_updates_live_and_keeps_focus(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider, "?search=newcomer")
     expect(page.get_by_role("heading", name="No matching nodes")).to_be_visible()
     provider.fleet.never_joined("newcomer")
@@ -90,7 +90,7 @@ def test_what_happens_is_seen_without_reloading(open_page: Opened, provider: Pro
     assert provider.running.admin.delete("newcomer").status == 200
 
 
-def test_nothing_that_a_node_says_becomes_a_part_of_the_page(open_page: Opened, provider: Provider) -> None:
+def test_fleet_page_escapes_text_reported_by_node(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider, "?search=lathe-hostile")
     expect(page.get_by_role("row").filter(has_text="lathe-hostile")).to_contain_text(
         "<script>alert('cause')</script>"
@@ -98,13 +98,13 @@ def test_nothing_that_a_node_says_becomes_a_part_of_the_page(open_page: Opened, 
     assert page.locator("main script, main img").count() == 0
 
 
-def test_hostile_words_in_an_address_are_only_words(open_page: Opened, provider: Provider) -> None:
+def test_fleet_page_escapes_query_parameters(open_page: Opened, provider: Provider) -> None:
     page = fleet(open_page, provider, "?search=%22%3E%3Cscript%3Ealert(1)%3C/script%3E&state=x&sort=key;--&page=-1")
     expect(page.get_by_label("Search")).to_have_value('"><script>alert(1)</script>')
     assert page.locator("main script").count() == 0
 
 
-def test_the_page_works_without_scripts(open_page: Opened, provider: Provider) -> None:
+def test_fleet_page_works_without_javascript(open_page: Opened, provider: Provider) -> None:
     page = open_page(java_script_enabled=False)
     page.goto(f"{provider.url}/?search=press")
     give_key(page, provider.key)

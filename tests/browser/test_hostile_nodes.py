@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("path", ["/", "/?search=lathe-hostile&trouble=yes", node_page("lathe-hostile")])
-def test_a_hostile_cause_is_read_and_not_run(provider: Provider, open_page: Opened, path: str) -> None:
+def test_page_escapes_hostile_failure_cause(provider: Provider, open_page: Opened, path: str) -> None:
     page = open_page()
     sign_in(page, provider, path)
     assert page.get_by_text(HOSTILE).first.is_visible()
     assert page.locator("img[src=x], main script").count() == 0
 
 
-def test_a_hostile_address_is_read_and_not_run(provider: Provider, open_page: Opened) -> None:
+def test_fleet_page_escapes_every_query_parameter(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     sign_in(page, provider)
     for name in ("search", "state", "version", "cluster", "sort", "page", "order"):

@@ -32,13 +32,13 @@ def look_at(page: Page, provider: Provider, name: str) -> str:
     return page.get_by_role("main").inner_text()
 
 
-def test_everybody_can_use_the_page(provider: Provider, open_page: Opened) -> None:
+def test_node_page_is_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     sign_in(page, provider, address("lathe-hostile"))
     judge_on_every_screen(page, "node-hostile")
 
 
-def test_a_node_that_is_not_ready_tells_its_cause_and_what_to_do(provider: Provider, open_page: Opened) -> None:
+def test_node_page_shows_cause_and_remedy_when_not_ready(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     text = look_at(page, provider, "lathe-stopped")
     assert "Not ready" in text
@@ -47,7 +47,7 @@ def test_a_node_that_is_not_ready_tells_its_cause_and_what_to_do(provider: Provi
     assert page.locator("main a[href^='/ui/help/']").count() > 0
 
 
-def test_a_join_that_failed_shows_the_step_and_the_way_on(provider: Provider, open_page: Opened) -> None:
+def test_node_page_shows_failed_join_step_and_link_to_new_command(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     look_at(page, provider, "oven-failed")
     step = page.locator("[aria-current=step]")
@@ -58,7 +58,7 @@ def test_a_join_that_failed_shows_the_step_and_the_way_on(provider: Provider, op
     page.wait_for_url(f"**{address('oven-failed', '/token')}")
 
 
-def test_what_was_undone_is_told_with_the_versions(provider: Provider, open_page: Opened) -> None:
+def test_node_page_shows_rolled_back_versions(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     text = look_at(page, provider, "saw-rolled-back")
     assert "the one before runs again" in text
@@ -68,7 +68,7 @@ def test_what_was_undone_is_told_with_the_versions(provider: Provider, open_page
     assert f"versions.kubernetes: {OLD} → {NEW}" in text
 
 
-def test_what_is_wanted_and_not_applied_stands_side_by_side(provider: Provider, open_page: Opened) -> None:
+def test_node_page_shows_diff_of_desired_and_applied_config(provider: Provider, open_page: Opened) -> None:
     fleet, name = provider.fleet, "press-behind"
     fleet.ready(name, nodeConfig={"labels": {"site": "hall-1"}})
     provider.running.admin.put(name, principal(nodeConfig={"labels": {"site": "hall-2"}, "maxPods": 50}, secret=None))
@@ -81,7 +81,7 @@ def test_what_is_wanted_and_not_applied_stands_side_by_side(provider: Provider, 
     judge(page, "node-behind")
 
 
-def test_the_page_follows_without_being_loaded_again(provider: Provider, open_page: Opened) -> None:
+def test_node_page_updates_live(provider: Provider, open_page: Opened) -> None:
     name = "oven-watched"
     provider.fleet.fetched(name)
     page = open_page()
@@ -95,14 +95,14 @@ def test_the_page_follows_without_being_loaded_again(provider: Provider, open_pa
     page.get_by_text("The machine is unbootstrapped automatically").wait_for()
 
 
-def test_nothing_that_others_wrote_becomes_part_of_the_page(provider: Provider, open_page: Opened) -> None:
+def test_node_page_escapes_reported_text(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     text = look_at(page, provider, "lathe-hostile")
     assert HOSTILE in text
     assert page.locator("main script, main img, main [onerror]").count() == 0
 
 
-def test_no_secret_is_on_the_page(provider: Provider, open_page: Opened) -> None:
+def test_node_pages_contain_no_secret(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     look_at(page, provider, "press-1")
     page.get_by_text("Desired configuration as JSON").click()
@@ -112,7 +112,7 @@ def test_no_secret_is_on_the_page(provider: Provider, open_page: Opened) -> None
         assert SECRET not in page.content()
 
 
-def test_a_reader_sees_all_of_it_and_no_button(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_reader_sees_node_page_without_actions(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, address("press-1"))
     assert "The node is Ready and can run pods." in page.get_by_role("main").inner_text()
@@ -123,7 +123,7 @@ def test_a_reader_sees_all_of_it_and_no_button(entra_provider: EntraProvider, op
         assert "Access denied" in page.content()
 
 
-def test_all_events_of_the_node_are_a_link_away(provider: Provider, open_page: Opened) -> None:
+def test_node_page_links_to_audit_events_of_node(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     look_at(page, provider, "press-2")
     follow(page, page.get_by_role("link", name="All events of this node"))
@@ -133,7 +133,7 @@ def test_all_events_of_the_node_are_a_link_away(provider: Provider, open_page: O
     assert "press-1" not in text
 
 
-def test_a_node_that_never_was_is_not_there(provider: Provider, open_page: Opened) -> None:
+def test_page_of_unknown_node_returns_not_found(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     open_page.expect("status of 404")
     assert "Not found" in look_at(page, provider, "nobody")

@@ -26,7 +26,7 @@ def wait_for(page: Page, name: str, state: str) -> None:
     page.locator(f".step.{state} .step-name", has_text=name).wait_for()
 
 
-def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_page: Opened) -> None:
+def test_joining_page_shows_progress_until_node_is_ready(provider: Provider, open_page: Opened) -> None:
     page, name = open_page(), "follow-1"
     create_with_token(page, provider, name)
     found = re.fullmatch(r"aks-flex-node agent --config-url '(https://[^']+)'", command_on(page))
@@ -46,7 +46,7 @@ def test_a_node_is_made_and_followed_until_it_is_ready(provider: Provider, open_
     assert command_on(page) == found[0]
 
 
-def test_a_machine_that_fails_is_shown_with_its_cause_and_what_to_do(provider: Provider, open_page: Opened) -> None:
+def test_joining_page_shows_failure_cause_and_remedy(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     create_with_principal(page, provider, "follow-2")
     cause = "The API server did not answer within 30 s."
@@ -58,7 +58,7 @@ def test_a_machine_that_fails_is_shown_with_its_cause_and_what_to_do(provider: P
     judge_on_every_screen(page, "created-failed")
 
 
-def test_the_command_is_shown_once_and_nowhere_else(provider: Provider, open_page: Opened) -> None:
+def test_join_command_is_shown_only_once(provider: Provider, open_page: Opened) -> None:
     page, other = open_page(permissions=["clipboard-read", "clipboard-write"]), open_page()
     create_with_token(page, provider, "once-1")
     page.clock.install()

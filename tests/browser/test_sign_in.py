@@ -45,7 +45,7 @@ def is_signed_out(page: Page, provider: Provider) -> bool:
     return page.url == f"{provider.url}/ui/sign-in"
 
 
-def test_everybody_can_use_the_page(provider: Provider, open_page: Opened) -> None:
+def test_sign_in_page_is_accessible_on_every_screen(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     page.goto(f"{provider.url}/")
     judge_on_every_screen(page, "sign-in")
@@ -54,14 +54,16 @@ def test_everybody_can_use_the_page(provider: Provider, open_page: Opened) -> No
     judge_on_every_screen(page, "sign-in-wrong-key")
 
 
-def test_everybody_can_choose_entra(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_sign_in_page_with_entra_is_accessible_on_every_screen(
+    entra_provider: EntraProvider, open_page: Opened
+) -> None:
     page = open_page()
     page.goto(f"{entra_provider.url}/")
     judge_on_every_screen(page, "sign-in-entra")
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-def test_the_key_opens_the_page_that_was_asked_for(provider: Provider, open_page: Opened, scripts: bool) -> None:
+def test_admin_key_sign_in_opens_requested_page(provider: Provider, open_page: Opened, scripts: bool) -> None:
     page = open_page(WIDE, java_script_enabled=scripts)
     page.goto(f"{provider.url}/?search=press&sort=seen")
     give_key(page, f"  {provider.key}\n")
@@ -69,7 +71,7 @@ def test_the_key_opens_the_page_that_was_asked_for(provider: Provider, open_page
     assert page.get_by_role("link", name="press-1").is_visible()
 
 
-def test_the_key_is_typed_unseen_and_is_nowhere_afterwards(provider: Provider, open_page: Opened) -> None:
+def test_admin_key_is_not_in_page_storage_cookies_urls_or_log(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     addresses: list[str] = []
     page.on("request", lambda request: addresses.append(request.url))
@@ -83,7 +85,7 @@ def test_the_key_is_typed_unseen_and_is_nowhere_afterwards(provider: Provider, o
     assert provider.key not in provider.running.log
 
 
-def test_a_wrong_key_is_told_so_and_opens_nothing(provider: Provider, open_page: Opened) -> None:
+def test_wrong_admin_key_is_reported_and_creates_no_session(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     page.goto(f"{provider.url}/?search=press")
     open_page.expect("status of 403")
@@ -94,7 +96,7 @@ def test_a_wrong_key_is_told_so_and_opens_nothing(provider: Provider, open_page:
     page.wait_for_url(f"{provider.url}/?search=press")
 
 
-def test_the_cookie_is_kept_from_scripts_and_from_other_sites(provider: Provider, open_page: Opened) -> None:
+def test_session_cookie_is_http_only_secure_and_same_site(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     sign_in(page, provider)
     [cookie] = [each for each in page.context.cookies() if each["name"] == SESSION]
@@ -104,7 +106,7 @@ def test_the_cookie_is_kept_from_scripts_and_from_other_sites(provider: Provider
     assert page.evaluate("document.cookie") == ""
 
 
-def test_a_cookie_that_was_planted_is_worth_nothing(provider: Provider, open_page: Opened) -> None:
+def test_sign_in_replaces_planted_session_cookie(provider: Provider, open_page: Opened) -> None:
     """Session fixation: somebody has put a session of theirs, or any words, into the browser beforehand."""
     other = open_page()
     sign_in(other, provider, STILL)
@@ -119,7 +121,7 @@ def test_a_cookie_that_was_planted_is_worth_nothing(provider: Provider, open_pag
     assert is_signed_out(other, provider)
 
 
-def test_who_signs_out_is_out_everywhere_that_this_session_was(provider: Provider, open_page: Opened) -> None:
+def test_sign_out_ends_session_in_all_its_copies(provider: Provider, open_page: Opened) -> None:
     page, copy, other = open_page(), open_page(), open_page()
     sign_in(page, provider, f"{node_page('press-1')}/edit")
     assert page.get_by_role("link", name="press-1").is_visible()
@@ -149,7 +151,7 @@ def test_who_signs_out_is_out_everywhere_that_this_session_was(provider: Provide
         "evil",
     ],
 )
-def test_nobody_is_led_elsewhere_after_signing_in(provider: Provider, open_page: Opened, elsewhere: str) -> None:
+def test_sign_in_does_not_redirect_to_other_site(provider: Provider, open_page: Opened, elsewhere: str) -> None:
     page = open_page()
     page.route("**/*evil*/**", lambda route: route.abort())
     open_page.expect("status of 404")
@@ -159,7 +161,7 @@ def test_nobody_is_led_elsewhere_after_signing_in(provider: Provider, open_page:
     assert page.url == f"{provider.url}/"
 
 
-def test_a_new_key_ends_the_sessions_of_the_old_one(
+def test_new_admin_key_ends_existing_sessions(
     authority: CertificateAuthority, certificate: CertificatePair, open_page: Opened, tmp_path: Path
 ) -> None:
     with running_pages(authority, certificate, tmp_path) as provider:
@@ -170,7 +172,7 @@ def test_a_new_key_ends_the_sessions_of_the_old_one(
         sign_in(page, provider, STILL)
 
 
-def test_a_form_of_another_site_neither_signs_in_nor_out(provider: Provider, open_page: Opened) -> None:
+def test_cross_site_form_can_neither_sign_in_nor_sign_out(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     open_page.expect("status of 403")
     send_from_elsewhere(page, f"{provider.url}/ui/sign-in/key", key=provider.key, token="x", next="/")
@@ -180,7 +182,7 @@ def test_a_form_of_another_site_neither_signs_in_nor_out(provider: Provider, ope
     assert not is_signed_out(page, provider)
 
 
-def test_who_signs_in_with_entra_gets_what_they_asked_for(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_entra_sign_in_opens_requested_page_and_signs_out(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     page.goto(f"{entra_provider.url}/?search=press")
     to_entra(page)
@@ -193,7 +195,7 @@ def test_who_signs_in_with_entra_gets_what_they_asked_for(entra_provider: EntraP
     assert is_signed_out(page, entra_provider)
 
 
-def test_a_reader_finds_nothing_that_changes_anything(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_reader_sees_no_changing_controls(entra_provider: EntraProvider, open_page: Opened) -> None:
     reader, owner = open_page(), open_page()
     sign_in_by_entra(reader, entra_provider, entra_provider.reader)
     sign_in_by_entra(owner, entra_provider, entra_provider.owner)
@@ -205,16 +207,16 @@ def test_a_reader_finds_nothing_that_changes_anything(entra_provider: EntraProvi
     assert not changing(reader)
 
 
-def test_who_has_no_role_sees_no_node_and_is_told_what_to_do(
-    entra_provider: EntraProvider, open_page: Opened
-) -> None:
+def test_user_without_role_sees_no_nodes_and_a_role_hint(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.stranger)
     assert "press-1" not in page.content()
     assert "ask the cluster owner for the Reader role" in page.get_by_role("main").inner_text()
 
 
-def test_who_cancels_at_entra_is_told_so_and_may_try_again(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_cancelled_entra_sign_in_is_reported_and_can_be_retried(
+    entra_provider: EntraProvider, open_page: Opened
+) -> None:
     page = open_page()
     page.goto(f"{entra_provider.url}/")
     to_entra(page)
@@ -228,7 +230,7 @@ def test_who_cancels_at_entra_is_told_so_and_may_try_again(entra_provider: Entra
     page.wait_for_url(f"{entra_provider.url}/")
 
 
-def test_nobody_can_be_signed_in_as_somebody_else_by_a_link(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_entra_callback_of_another_browser_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
     """Somebody signs in themselves, stops at the last step, and sends the address of it to another person."""
     page, other = open_page(), open_page()
     link = last_step(other, entra_provider)
@@ -242,7 +244,7 @@ def test_nobody_can_be_signed_in_as_somebody_else_by_a_link(entra_provider: Entr
     assert not session_of(page)
 
 
-def test_the_last_step_is_taken_once(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_entra_callback_can_be_used_only_once(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     link = last_step(page, entra_provider)
     page.goto(link)
@@ -255,7 +257,7 @@ def test_the_last_step_is_taken_once(entra_provider: EntraProvider, open_page: O
     assert not session_of(page)
 
 
-def test_an_identity_for_another_question_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_entra_token_with_wrong_nonce_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     page.goto(begun(page, entra_provider).replace("&nonce=", "&nonce=0"))
     open_page.expect("status of 401")
@@ -264,12 +266,12 @@ def test_an_identity_for_another_question_is_refused(entra_provider: EntraProvid
     assert not session_of(page)
 
 
-def test_a_long_address_is_not_lost_at_entra(entra_provider: EntraProvider, open_page: Opened) -> None:
+def test_entra_sign_in_keeps_long_target_url(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.owner, f"/?search={'x' * 1800}")
 
 
-def test_everybody_gets_the_headers_that_guard_a_page(provider: Provider, open_page: Opened) -> None:
+def test_every_page_has_security_headers(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     open_page.expect("status of 404")
     for path in ("/ui/sign-in", "/ui/nothing", "/"):

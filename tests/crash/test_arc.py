@@ -70,26 +70,26 @@ def killed(room: Path, machine: Path) -> list[Point]:
     return points(register, machine, room / "arc-killed")
 
 
-def test_the_next_registration_finishes_one_that_was_killed(
+def test_arc_registration_completes_when_rerun_after_crash(
     registered: Path, killed: list[Point], pool: Executor
 ) -> None:
     assert list(mistakes(pool, killed, register, harness.tree(registered))) == []
 
 
-def test_a_registration_that_was_killed_is_taken_back_here_and_in_azure(
+def test_killed_arc_registration_can_be_undone_locally_and_in_azure(
     machine: Path, killed: list[Point], pool: Executor
 ) -> None:
     assert list(mistakes(pool, killed, take_back, harness.tree(machine))) == []
 
 
-def test_a_taking_back_that_was_killed_is_finished_by_the_next(
+def test_arc_unregistration_completes_when_rerun_after_crash(
     room: Path, machine: Path, registered: Path, pool: Executor
 ) -> None:
     leaving = points(take_back, registered, room / "arc-leaving")
     assert list(mistakes(pool, leaving, take_back, harness.tree(machine))) == []
 
 
-def test_the_token_is_on_the_disk_only_while_azcmagent_runs(killed: list[Point]) -> None:
+def test_operator_token_is_on_disk_only_while_azcmagent_runs(killed: list[Point]) -> None:
     holding = [point.name for point in killed if b"operators-token" in _all_files(point.root)]
     assert holding
     assert all("azcmagent" in name or "with Azure Arc" in name or "arc.json" in name for name in holding), holding

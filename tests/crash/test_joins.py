@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tests.crash.sweeps import Copy
 
 
-def test_a_join_leaves_nothing_to_do(joined: Path) -> None:
+def test_no_actions_are_pending_after_join(joined: Path) -> None:
     assert pending_actions(harness.engine(SimulatedHost(joined))) == []
 
 
-def test_a_second_join_changes_nothing_but_what_it_remembers_of_itself(fresh: Path, copy: Copy) -> None:
+def test_second_join_writes_only_the_state_file(fresh: Path, copy: Copy) -> None:
     root = copy(fresh)
     harness.join(SimulatedHost(root))
 
@@ -33,17 +33,17 @@ def test_a_second_join_changes_nothing_but_what_it_remembers_of_itself(fresh: Pa
     assert {str(action).split()[1] for action in again.done} == {"/var/lib/aks-flex-node/state.json"}
 
 
-def test_the_next_join_finishes_one_that_was_killed(joined: Path, killed_joins: list[Point], pool: Executor) -> None:
+def test_join_completes_when_rerun_after_crash(joined: Path, killed_joins: list[Point], pool: Executor) -> None:
     """What it ends with is what a join without a crash ends with, so a reset takes it back, too."""
     assert list(mistakes(pool, killed_joins, harness.join, harness.tree(joined))) == []
 
 
-def test_a_reset_takes_back_a_join_that_was_killed(fresh: Path, killed_joins: list[Point], pool: Executor) -> None:
+def test_unbootstrap_undoes_killed_join(fresh: Path, killed_joins: list[Point], pool: Executor) -> None:
     assert list(mistakes(pool, killed_joins, harness.reset, harness.tree(fresh))) == []
 
 
 @pytest.mark.parametrize("amid", [False, True])
-def test_pictures_show_what_a_killed_process_leaves(
+def test_crash_snapshots_match_disk_state_of_killed_join(
     fresh: Path, killed_joins: list[Point], copy: Copy, amid: bool
 ) -> None:
     """The other tests look at pictures that one run took; here processes do end, by what nobody catches."""
@@ -57,7 +57,7 @@ def test_pictures_show_what_a_killed_process_leaves(
             assert harness.changes(harness.tree(point.root), harness.tree(root)) == {}, point.name
 
 
-def test_the_next_join_finishes_a_repair_that_was_killed(room: Path, joined: Path, pool: Executor) -> None:
+def test_join_completes_killed_repair(room: Path, joined: Path, pool: Executor) -> None:
     killed = points(repair, joined, room / "killed-repairs")
 
     assert list(mistakes(pool, killed, harness.join, harness.tree(joined))) == []

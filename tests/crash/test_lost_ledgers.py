@@ -49,7 +49,7 @@ every_loss = pytest.mark.parametrize("lose", [delete, truncate, empty, garble, r
 
 @every_loss
 @pytest.mark.parametrize("lost", [FIRST, SECOND])
-def test_one_copy_of_the_ledger_is_enough(
+def test_unbootstrap_needs_only_one_intact_ledger_copy(
     fresh: Path, joined: Path, copy: Copy, lose: Callable[[Path], None], lost: str
 ) -> None:
     root = copy(joined)
@@ -61,7 +61,7 @@ def test_one_copy_of_the_ledger_is_enough(
 
 
 @every_loss
-def test_without_a_ledger_all_that_is_ours_goes_and_nothing_else(
+def test_unbootstrap_without_ledger_removes_only_agent_resources(
     fresh: Path, joined: Path, copy: Copy, lose: Callable[[Path], None]
 ) -> None:
     root = copy(joined)
@@ -80,7 +80,7 @@ def lasting(changes: dict[str, Change]) -> set[str]:
     return {path for path in changes if kinds[path] != {"directory"} and not path.startswith(UNTIL_BOOT)}
 
 
-def test_a_machine_whose_ledger_was_lost_can_join_and_leave_again(fresh: Path, joined: Path, copy: Copy) -> None:
+def test_machine_can_rejoin_and_unbootstrap_after_ledger_loss(fresh: Path, joined: Path, copy: Copy) -> None:
     root = copy(joined)
     delete(root / FIRST)
     delete(root / SECOND)
@@ -93,7 +93,7 @@ def test_a_machine_whose_ledger_was_lost_can_join_and_leave_again(fresh: Path, j
     assert harness.changes(before, harness.tree(root)) == {}
 
 
-def test_a_join_writes_the_copy_that_was_lost_again(joined: Path, copy: Copy) -> None:
+def test_join_rewrites_damaged_ledger_copy(joined: Path, copy: Copy) -> None:
     root = copy(joined)
     garble(root / FIRST)
 
@@ -102,9 +102,7 @@ def test_a_join_writes_the_copy_that_was_lost_again(joined: Path, copy: Copy) ->
     assert harness.changes(harness.tree(joined), harness.tree(root)) == {}
 
 
-def test_without_the_agents_directory_only_the_copies_of_old_files_are_lost(
-    fresh: Path, joined: Path, copy: Copy
-) -> None:
+def test_unbootstrap_without_state_directory_loses_only_file_backups(fresh: Path, joined: Path, copy: Copy) -> None:
     root = copy(joined)
     shutil.rmtree(root / "var/lib/aks-flex-node")
 
@@ -114,7 +112,7 @@ def test_without_the_agents_directory_only_the_copies_of_old_files_are_lost(
     assert not (root / OLD_CONFIG[1:]).exists()
 
 
-def test_without_any_directory_of_the_agent_all_that_bears_our_mark_goes(
+def test_unbootstrap_without_agent_directories_removes_marked_resources(
     fresh: Path, joined: Path, copy: Copy
 ) -> None:
     root = copy(joined)

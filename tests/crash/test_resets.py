@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from tests.crash.sweeps import Copy
 
 
-def test_the_next_reset_finishes_one_that_was_killed(fresh: Path, killed_resets: list[Point], pool: Executor) -> None:
+def test_unbootstrap_completes_when_rerun_after_crash(
+    fresh: Path, killed_resets: list[Point], pool: Executor
+) -> None:
     """It ends with the machine as it was, byte for byte, so it can join again, too."""
     assert list(mistakes(pool, killed_resets, harness.reset, harness.tree(fresh))) == []
 
 
-def test_a_reset_that_was_killed_does_not_stand_in_the_way_of_a_join(
-    fresh: Path, killed_resets: list[Point], pool: Executor
-) -> None:
+def test_killed_unbootstrap_does_not_block_next_join(fresh: Path, killed_resets: list[Point], pool: Executor) -> None:
     assert list(mistakes(pool, killed_resets[::6], harness.join_and_reset, harness.tree(fresh))) == []
 
 
-def test_a_machine_can_join_again_right_after_a_reset(joined: Path, copy: Copy) -> None:
+def test_join_after_unbootstrap_restores_joined_state(joined: Path, copy: Copy) -> None:
     root = copy(joined)
     harness.reset(SimulatedHost(root))
 
@@ -38,7 +38,7 @@ def test_a_machine_can_join_again_right_after_a_reset(joined: Path, copy: Copy) 
     assert harness.changes(harness.tree(joined), harness.tree(root)) == {}
 
 
-def test_a_second_reset_finds_nothing_to_do(fresh: Path, joined: Path, copy: Copy) -> None:
+def test_second_unbootstrap_changes_nothing(fresh: Path, joined: Path, copy: Copy) -> None:
     root = copy(joined)
     assert harness.reset(SimulatedHost(root)) == []
 
@@ -47,7 +47,7 @@ def test_a_second_reset_finds_nothing_to_do(fresh: Path, joined: Path, copy: Cop
     assert harness.changes(harness.tree(fresh), harness.tree(root)) == {}
 
 
-def test_a_reset_changes_nothing_on_a_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
+def test_unbootstrap_changes_nothing_on_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
     root = copy(fresh)
     folders = "etc/kubernetes/manifests opt/cni/bin var/lib/kubelet run/containerd run/netns var/lib/aks-flex-node"
     for folder in folders.split():
@@ -59,7 +59,7 @@ def test_a_reset_changes_nothing_on_a_machine_that_never_joined(fresh: Path, cop
     assert harness.changes(before, harness.tree(root)) == {}
 
 
-def test_pods_of_somebody_else_stay_on_a_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
+def test_unbootstrap_keeps_foreign_services_on_machine_that_never_joined(fresh: Path, copy: Copy) -> None:
     host = SimulatedHost(copy(fresh))
     for name in LEFT_BY:
         host.apply(WriteFile(f"/etc/systemd/system/{name}", b"[Service]\n"))
@@ -71,7 +71,7 @@ def test_pods_of_somebody_else_stay_on_a_machine_that_never_joined(fresh: Path, 
     assert harness.changes(before, harness.tree(host.disk.root)) == {}
 
 
-def test_directories_of_the_agent_that_were_there_before_stay(fresh: Path, copy: Copy) -> None:
+def test_unbootstrap_keeps_preexisting_agent_directories(fresh: Path, copy: Copy) -> None:
     root = copy(fresh)
     for folder in ("var/lib/aks-flex-node", "opt/aks-flex-node"):
         (root / folder).mkdir(0o755)

@@ -44,7 +44,9 @@ def waiting(room: Path, joined: Path) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_update_ends_as_it_should(case: str, waiting: Callable[[str], Path], copy: Copy) -> None:
+def test_update_finishes_with_expected_result_and_healthy_node(
+    case: str, waiting: Callable[[str], Path], copy: Copy
+) -> None:
     host = SimulatedHost(copy(waiting(case)))
     assert update_harness.run(host).result.value == RESULTS[case]
     assert update_harness.flaws(host) == []
@@ -57,7 +59,7 @@ def test_an_update_ends_as_it_should(case: str, waiting: Callable[[str], Path], 
         pytest.param("rollback", 1, marks=pytest.mark.long),
     ],
 )
-def test_the_next_run_finishes_one_that_was_killed(
+def test_update_completes_when_rerun_after_crash(
     case: str, every: int, waiting: Callable[[str], Path], room: Path, pool: Executor
 ) -> None:
     """What it ends with is what an update without a crash ends with, in every file and on the Node."""
@@ -66,7 +68,7 @@ def test_the_next_run_finishes_one_that_was_killed(
     assert list(mistakes(pool, killed[::every], update_harness.update, expected)) == []
 
 
-def test_a_reset_takes_back_an_upgrade_that_was_killed(
+def test_unbootstrap_undoes_killed_upgrade(
     fresh: Path, waiting: Callable[[str], Path], room: Path, pool: Executor
 ) -> None:
     killed = points(update_harness.update, waiting("upgrade"), room / "killed-for-reset")
@@ -79,7 +81,7 @@ def test_a_reset_takes_back_an_upgrade_that_was_killed(
 
 
 @pytest.mark.parametrize("case", ["upgrade", "rollback"])
-def test_an_update_that_was_killed_and_is_not_wanted_any_more_leaves_a_node_that_is_whole(
+def test_node_is_consistent_after_killed_update_is_superseded(
     case: str, waiting: Callable[[str], Path], room: Path, pool: Executor
 ) -> None:
     killed = points(update_harness.update, waiting(case), room / f"overtaken-{case}")

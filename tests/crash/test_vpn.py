@@ -49,17 +49,19 @@ def gateway(root: Path) -> dict[str, object]:
     return dict(documents[GATEWAY]["properties"]["vpnClientConfiguration"])
 
 
-def test_leaving_leaves_nothing_here_and_nothing_of_us_in_azure(start: Path, left: Path) -> None:
+def test_vpn_disconnect_removes_local_state_and_azure_root_certificate(start: Path, left: Path) -> None:
     assert set(harness.changes(harness.tree(start), harness.tree(left))) == {f"/{vpn_harness.AZURE}"}
     assert gateway(left)["vpnClientRootCertificates"] == []
 
 
-def test_the_next_run_finishes_one_that_was_killed(connected: Path, killed: list[Point], pool: Executor) -> None:
+def test_vpn_connect_completes_when_rerun_after_crash(connected: Path, killed: list[Point], pool: Executor) -> None:
     """It ends with what a run without a crash ends with: one gateway, one certificate on it, one tunnel."""
     assert list(mistakes(pool, killed, vpn_harness.connect, harness.tree(connected))) == []
 
 
-def test_leaving_after_a_crash_leaves_nothing(start: Path, killed: list[Point], pool: Executor) -> None:
+def test_vpn_disconnect_after_killed_connect_removes_everything(
+    start: Path, killed: list[Point], pool: Executor
+) -> None:
     """What Azure had made by then may be there, so only this machine is compared, and its certificate looked for."""
     wrong = [(name, words) for name, words, _ in mistakes(pool, killed, vpn_harness.leave, {}) if words]
     assert wrong == []
@@ -72,14 +74,14 @@ def test_leaving_after_a_crash_leaves_nothing(start: Path, killed: list[Point], 
         shutil.rmtree(copy)
 
 
-def test_leaving_that_was_killed_is_finished_by_the_next(
+def test_vpn_disconnect_completes_when_rerun_after_crash(
     room: Path, connected: Path, left: Path, pool: Executor
 ) -> None:
     cut = points(vpn_harness.leave, connected, room / "vpn-cut-leaves")
     assert list(mistakes(pool, cut, vpn_harness.leave, harness.tree(left))) == []
 
 
-def test_a_tunnel_that_is_gone_is_brought_back(room: Path, connected: Path) -> None:
+def test_vpn_connect_restores_deleted_client_config(room: Path, connected: Path) -> None:
     copy = shutil.copytree(connected, room / "vpn-damaged", symlinks=True)
     (copy / "var/lib/aks-flex-node/vpn/client.conf").unlink()
     assert vpn_harness.connect(SimulatedHost(copy)) == []

@@ -16,7 +16,7 @@ MOST_FILES = {"A join": 8, "A PUT": 8, "An update": 10}
 
 
 @pytest.mark.parametrize("title", MOST_FILES)
-def test_flow_names_existing_files_in_a_readable_number(title: str) -> None:
+def test_architecture_flow_lists_limited_number_of_existing_files(title: str) -> None:
     flow = next(text for text in FLOWS if text.startswith(title))
     package = ROOT / re.findall(r"^Below `(src/\S+)`:$", flow, re.MULTILINE)[0]
     files = re.findall(r"^\d+\. `([a-z_/]+\.py)`:", flow, re.MULTILINE)

@@ -30,7 +30,7 @@ RUNNABLE = runnable()
 FILLED_IN = "/root/filled-in.json"
 
 
-def test_every_mark_stands_before_a_block_and_names_a_place() -> None:
+def test_every_run_marker_precedes_a_block_and_names_a_known_place() -> None:
     for page in pages():
         found = blocks_of(page)
         assert len(found) == marks(page.read_text()), page
@@ -109,13 +109,13 @@ LONG = [page for page, blocks in RUNNABLE.items() if any(each.long for each in b
 
 
 @pytest.mark.parametrize("page", SHORT)
-def test_the_blocks_of_a_page_do_what_they_say(page: str, folder: Folder, machine: EdgeMachine) -> None:
+def test_short_command_blocks_of_page_run_successfully(page: str, folder: Folder, machine: EdgeMachine) -> None:
     typed([each for each in RUNNABLE[page] if not each.long], folder, machine)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", LONG)
-def test_so_do_those_that_take_their_time(page: str, folder: Folder, machine: EdgeMachine) -> None:
+def test_all_command_blocks_of_page_run_successfully(page: str, folder: Folder, machine: EdgeMachine) -> None:
     typed(RUNNABLE[page], folder, machine)
 
 

@@ -25,7 +25,7 @@ def names_of(text: str, **known: Any) -> dict[str, Any]:
     return names
 
 
-def test_the_component_of_the_guide_passes_the_case_of_the_guide() -> None:
+def test_example_component_passes_example_test_from_guide() -> None:
     setting = names_of(SETTING, ConfigModel=ConfigModel, Annotated=Annotated, Meta=Meta, field=field)
     component = names_of(COMPONENT)
 
@@ -41,7 +41,7 @@ def test_the_component_of_the_guide_passes_the_case_of_the_guide() -> None:
     assert setting["NodeConfig"]().banner.text == ""
 
 
-def test_the_guide_names_files_that_there_are() -> None:
+def test_component_guide_names_existing_files() -> None:
     agent = ROOT / "src/aks_flex_node/agent"
     named = set(re.findall(r"`((?:components|config|reconcile|jobs)/[a-z_/]+\.py)`", GUIDE)) - {
         "components/banner/__init__.py"

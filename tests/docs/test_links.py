@@ -33,7 +33,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_relative_link_and_anchor_resolves(page: Path) -> None:
     for target, anchor in LINK.findall(prose(page)):
         if "://" in target or target.startswith("mailto:"):
             continue
@@ -45,11 +45,11 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_block_of_code_ends(page: Path) -> None:
+def test_every_code_block_is_closed(page: Path) -> None:
     assert page.read_text().count("\n```") % 2 == 0
 
 
-def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
+def test_every_documentation_page_is_in_navigation() -> None:
     navigation = (ROOT / "docs/site/mkdocs.yml").read_text()
     for page in PAGES:
         name = page.relative_to(ROOT).as_posix()
@@ -57,7 +57,7 @@ def test_every_page_of_the_documentation_is_in_the_navigation() -> None:
             assert re.search(rf"[ ]{re.escape(name)}$", navigation, re.MULTILINE), name
 
 
-def test_every_decision_is_in_the_list() -> None:
+def test_every_decision_record_is_listed_in_index() -> None:
     folder = ROOT / "docs/decisions"
     listed = (folder / "README.md").read_text()
     for page in folder.glob("0*.md"):

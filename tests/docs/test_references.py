@@ -8,13 +8,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_of_commands_is_what_the_programs_say() -> None:
+def test_cli_reference_page_matches_generated_text() -> None:
     made = runpy.run_path(str(ROOT / "scripts/cli_reference.py"))["written"]()
 
     assert (ROOT / "docs/reference/cli.md").read_text() == made, "run `scripts/docs references`"
 
 
-def test_the_page_of_az_is_what_az_has_loaded() -> None:
+def test_az_reference_page_matches_generated_text() -> None:
     made = runpy.run_path(str(ROOT / "scripts/az_reference.py"))["written"]()
 
     assert (ROOT / "docs/reference/az.md").read_text() == made, "run `scripts/docs references`"

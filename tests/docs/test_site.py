@@ -83,7 +83,7 @@ def _name(page: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "count"), diagrams().items())
-def test_every_diagram_is_drawn(page: Page, address: str, name: str, count: int) -> None:
+def test_every_diagram_renders_without_syntax_error(page: Page, address: str, name: str, count: int) -> None:
     page.goto(f"{address}/{name}")
     page.wait_for_function(f"({DRAWN})() >= {count}", timeout=PATIENCE)
 
@@ -92,7 +92,7 @@ def test_every_diagram_is_drawn(page: Page, address: str, name: str, count: int)
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["index", "docs/reference/configuration", "docs/reference/cli", "docs/comparison"])
-def test_a_page_is_as_wide_as_the_screen(page: Page, address: str, name: str) -> None:
+def test_page_does_not_overflow_at_any_screen_width(page: Page, address: str, name: str) -> None:
     page.goto(f"{address}/{name}.html")
 
     for width in WIDTHS:
@@ -101,7 +101,7 @@ def test_a_page_is_as_wide_as_the_screen(page: Page, address: str, name: str) ->
         assert page.evaluate(TOO_WIDE) == 0
 
 
-def test_words_are_found_without_a_server(page: Page, site: Path) -> None:
+def test_site_search_works_from_file_url_without_server(page: Page, site: Path) -> None:
     page.goto(f"file://{site}/index.html")
     page.locator(".md-search__input").click()
     page.keyboard.type("bootstrap-token-forbidden")
@@ -111,7 +111,7 @@ def test_words_are_found_without_a_server(page: Page, site: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_follows_the_readers_choice_of_light_and_dark(browser: Browser, address: str, scheme: str) -> None:
+def test_site_uses_browser_color_scheme(browser: Browser, address: str, scheme: str) -> None:
     context = browser.new_context(color_scheme="dark" if scheme == "dark" else "light")
     page = context.new_page()
     page.goto(f"{address}/index.html")

@@ -45,7 +45,7 @@ def running(lab: Lab, node: EdgeMachine) -> dict[str, Any]:
         ("/etc/kubernetes/certs/ca.crt", "644"),
     ],
 )
-def test_files_belong_to_root_and_nobody_else(node: EdgeMachine, path: str, mode: str) -> None:
+def test_file_is_owned_by_root_with_restrictive_mode(node: EdgeMachine, path: str, mode: str) -> None:
     assert node.run("stat", "-c", "%a %U:%G", path).out.strip() == f"{mode} root:root"
 
 
@@ -62,39 +62,39 @@ def test_files_belong_to_root_and_nobody_else(node: EdgeMachine, path: str, mode
         ("seccompDefault", True),
     ],
 )
-def test_settings_are_as_the_benchmark_wants_them(running: dict[str, Any], key: str, value: object) -> None:
+def test_kubelet_setting_matches_cis_benchmark(running: dict[str, Any], key: str, value: object) -> None:
     found: Any = running
     for part in key.split("."):
         found = found.get(part)
     assert found == value
 
 
-def test_limits_are_set(running: dict[str, Any]) -> None:
+def test_kubelet_limits_are_set(running: dict[str, Any]) -> None:
     assert running.get("readOnlyPort", 0) == 0
     assert running["streamingConnectionIdleTimeout"] not in {"0s", "0"}
     assert running["eventRecordQPS"] >= 0
     assert running["podPidsLimit"] > 0
 
 
-def test_ciphers_are_limited(running: dict[str, Any]) -> None:
+def test_kubelet_tls_ciphers_are_restricted(running: dict[str, Any]) -> None:
     assert running["tlsCipherSuites"]
     for cipher in running["tlsCipherSuites"]:
         assert cipher.startswith("TLS_ECDHE_")
         assert any(good in cipher for good in GOOD_CIPHERS)
 
 
-def test_the_kubelet_serves_with_a_certificate_of_its_own_and_keeps_its_key(node: EdgeMachine) -> None:
+def test_kubelet_serves_tls_and_its_key_is_private(node: EdgeMachine) -> None:
     script = "import ssl; print(ssl.get_server_certificate(('127.0.0.1', 10250)))"
     assert "BEGIN CERTIFICATE" in node.run("python3", "-c", script).out
     assert node.run("stat", "-c", "%a", "/var/lib/kubelet/pki/kubelet.key").out.strip() == "600"
 
 
-def test_an_unknown_caller_is_turned_away(node: EdgeMachine) -> None:
+def test_kubelet_rejects_anonymous_requests(node: EdgeMachine) -> None:
     words = ("curl", "-sk", "-o", "/dev/null", "-w", "%{http_code}")
     assert node.run(*words, "https://127.0.0.1:10250/pods").out == "401"
     assert node.run(*words, "http://127.0.0.1:10255/pods", check=False).out == "000"
 
 
-def test_the_kubelet_is_not_called_by_another_name(node: EdgeMachine) -> None:
+def test_kubelet_runs_without_hostname_override(node: EdgeMachine) -> None:
     pid = node.run("systemctl", "show", "kubelet", "-p", "MainPID", "--value").out.strip()
     assert "--hostname-override" not in node.run("cat", f"/proc/{pid}/cmdline").out

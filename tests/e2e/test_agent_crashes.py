@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SOME = 2  # of a join, and of a reset
 
 
-def test_four_crashes_of_join_and_reset_change_nothing_in_the_end(
+def test_crashed_join_and_unbootstrap_succeed_when_run_again(
     lab: Lab, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     machine = add_machine("crashes")

@@ -43,7 +43,9 @@ def told(machine: EdgeMachine, code: int, *words: str) -> str:
         pytest.param(StatusFault(503), id="503 once"),
     ],
 )
-def test_a_passing_fault_of_the_mirror_only_costs_time(lab: Lab, machine: EdgeMachine, fault: MirrorFault) -> None:
+def test_bootstrap_succeeds_despite_temporary_mirror_fault(
+    lab: Lab, machine: EdgeMachine, fault: MirrorFault
+) -> None:
     given(lab, machine)
     lab.mirror.add(KUBELET, fault, None if isinstance(fault, SlowFault) else 1)
 
@@ -61,7 +63,7 @@ def test_a_passing_fault_of_the_mirror_only_costs_time(lab: Lab, machine: EdgeMa
         pytest.param(StallFault(ByteAmount.parse("0"), 60), "artifact-unreachable", "kubelet", id="stalled"),
     ],
 )
-def test_a_lasting_fault_of_the_mirror_is_named(
+def test_bootstrap_reports_persistent_mirror_fault(
     lab: Lab, machine: EdgeMachine, fault: MirrorFault, name: str, words: str
 ) -> None:
     given(lab, machine)
@@ -75,7 +77,7 @@ def test_a_lasting_fault_of_the_mirror_is_named(
     flex(machine, "bootstrap")
 
 
-def test_a_missing_artifact_is_found_before_anything_is_changed(lab: Lab, machine: EdgeMachine) -> None:
+def test_preflight_reports_missing_artifact_before_any_change(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     lab.mirror.add(KUBELET, StatusFault(404))
     before = machine.snapshot()
@@ -88,7 +90,7 @@ def test_a_missing_artifact_is_found_before_anything_is_changed(lab: Lab, machin
     assert differences(before, machine) == []
 
 
-def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: EdgeMachine) -> None:
+def test_full_disk_is_reported_with_its_path(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     machine.run("mkdir", "-p", "/opt/aks-flex-node")
     machine.run("mount", "-t", "tmpfs", "-o", "size=40m", "none", "/opt/aks-flex-node")
@@ -105,7 +107,7 @@ def test_a_full_disk_is_named_with_its_path(lab: Lab, machine: EdgeMachine) -> N
     assert "/opt/aks-flex-node" in forced
 
 
-def test_an_api_server_that_cannot_be_reached_is_named(lab: Lab, machine: EdgeMachine) -> None:
+def test_unreachable_api_server_is_reported(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}}, agent={"joinSeconds": 15})
 
     assert "198.18.0.99" in told(machine, 4)
@@ -115,7 +117,7 @@ def test_an_api_server_that_cannot_be_reached_is_named(lab: Lab, machine: EdgeMa
     assert "https://198.18.0.99:443" in forced
 
 
-def test_the_wrong_ca_is_named(lab: Lab, machine: EdgeMachine, tmp_path: Path) -> None:
+def test_wrong_cluster_ca_is_reported(lab: Lab, machine: EdgeMachine, tmp_path: Path) -> None:
     other = CertificateAuthority(tmp_path)
     other.ensure()
     document = node_agent.configuration(lab, changes=IMPATIENT)
@@ -127,7 +129,7 @@ def test_the_wrong_ca_is_named(lab: Lab, machine: EdgeMachine, tmp_path: Path) -
     assert "api-server-untrusted" in told(machine, 6, "--skip", "all")
 
 
-def test_an_expired_token_is_named_and_never_shown(lab: Lab, machine: EdgeMachine) -> None:
+def test_refused_bootstrap_token_is_reported_and_never_shown(lab: Lab, machine: EdgeMachine) -> None:
     secret = "abcdef.0123456789abcdef"
     given(lab, machine, azure={"bootstrapToken": {"token": secret}})
 
@@ -138,7 +140,7 @@ def test_an_expired_token_is_named_and_never_shown(lab: Lab, machine: EdgeMachin
     assert secret not in early + forced
 
 
-def test_a_port_that_is_taken_is_named_with_who_has_it(lab: Lab, machine: EdgeMachine) -> None:
+def test_preflight_reports_port_in_use_and_its_process(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     machine.run("systemd-run", "--unit=squatter", "python3", "-m", "http.server", "10250")
     try:
@@ -150,7 +152,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(lab: Lab, machine: EdgeMa
     assert "python3" in said
 
 
-def test_another_containerd_is_named(lab: Lab, machine: EdgeMachine) -> None:
+def test_preflight_reports_other_container_runtime(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     unit = "[Service]\nExecStart=/bin/sleep infinity\n"
     machine.run("sh", "-c", "cat >/usr/lib/systemd/system/containerd.service", input=unit)
@@ -166,7 +168,7 @@ def test_another_containerd_is_named(lab: Lab, machine: EdgeMachine) -> None:
     assert "containerd" in said
 
 
-def test_a_kubelet_that_cannot_start_is_explained_by_its_own_journal(lab: Lab, machine: EdgeMachine) -> None:
+def test_kubelet_start_failure_is_reported_with_its_journal(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"extraConfig": {"topologyManagerPolicy": "nonsense"}}})
 
     said = told(machine, 4)
@@ -177,7 +179,7 @@ def test_a_kubelet_that_cannot_start_is_explained_by_its_own_journal(lab: Lab, m
     flex(machine, "bootstrap")
 
 
-def test_a_configuration_that_is_broken_changes_nothing(lab: Lab, machine: EdgeMachine) -> None:
+def test_invalid_config_is_reported_and_nothing_is_installed(lab: Lab, machine: EdgeMachine) -> None:
     machine.run("sh", "-c", "echo '{\"node\": ' >/etc/aks-flex-node/config.json")
     assert "config-syntax" in told(machine, 3)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Two more are in tests/long.
 @pytest.mark.parametrize("mix", ["bookworm-1", pytest.param("trixie-2", marks=pytest.mark.long)])
-def test_a_machine_joins_survives_and_leaves_without_a_trace(
+def test_machine_joins_survives_restarts_and_unbootstraps_cleanly(
     lab: Lab, add_machine: Callable[..., EdgeMachine], mix: str
 ) -> None:
     lives(lab, add_machine, mix)

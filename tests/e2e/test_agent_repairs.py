@@ -44,7 +44,7 @@ DRIFTS = {
 
 
 @pytest.mark.parametrize("what", DRIFTS)
-def test_one_more_bootstrap_repairs_it(lab: Lab, node: EdgeMachine, what: str) -> None:
+def test_bootstrap_repairs_drift(lab: Lab, node: EdgeMachine, what: str) -> None:
     node.run("sh", "-c", DRIFTS[what])
 
     flex(node, "bootstrap")
@@ -53,7 +53,7 @@ def test_one_more_bootstrap_repairs_it(lab: Lab, node: EdgeMachine, what: str) -
     assert lab.cluster.node_ready(node.name)
 
 
-def test_a_node_that_was_deleted_in_the_cluster_comes_back(lab: Lab, node: EdgeMachine) -> None:
+def test_bootstrap_registers_deleted_node_again(lab: Lab, node: EdgeMachine) -> None:
     lab.cluster.run("delete", "node", node.name)
 
     flex(node, "bootstrap")
@@ -61,7 +61,7 @@ def test_a_node_that_was_deleted_in_the_cluster_comes_back(lab: Lab, node: EdgeM
     assert lab.cluster.node_ready(node.name)
 
 
-def test_changed_labels_reach_the_node_and_old_ones_go(lab: Lab, node: EdgeMachine) -> None:
+def test_bootstrap_applies_changed_labels_and_removes_old_ones(lab: Lab, node: EdgeMachine) -> None:
     for labels in ({"site": "north", "old": "yes"}, {"site": "south"}):
         node_agent.write_configuration(node, node_agent.configuration(lab, changes={"node": {"labels": labels}}))
         flex(node, "bootstrap")
@@ -71,7 +71,7 @@ def test_changed_labels_reach_the_node_and_old_ones_go(lab: Lab, node: EdgeMachi
     assert "old" not in found
 
 
-def test_a_node_is_repaired_while_the_api_server_is_away(lab: Lab, node: EdgeMachine) -> None:
+def test_bootstrap_repairs_component_while_api_server_is_down(lab: Lab, node: EdgeMachine) -> None:
     lab.fault_proxy.set_enabled("api", on=False)
     try:
         node.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
@@ -81,7 +81,7 @@ def test_a_node_is_repaired_while_the_api_server_is_away(lab: Lab, node: EdgeMac
         lab.fault_proxy.clear("api")
 
 
-def test_a_node_keeps_the_name_it_joined_by(lab: Lab, node: EdgeMachine) -> None:
+def test_bootstrap_refuses_to_rename_joined_node(lab: Lab, node: EdgeMachine) -> None:
     done = flex(node, "bootstrap", "--set", "node.name=another", check=False)
 
     assert done.code == 4
@@ -89,7 +89,7 @@ def test_a_node_keeps_the_name_it_joined_by(lab: Lab, node: EdgeMachine) -> None
     assert facts(node, "verify", check=False) == CLEAN
 
 
-def test_a_mistake_that_was_corrected_is_forgotten(lab: Lab, node: EdgeMachine) -> None:
+def test_bootstrap_succeeds_after_invalid_setting_is_removed(lab: Lab, node: EdgeMachine) -> None:
     broken = flex(node, "bootstrap", "--set", 'node.kubelet.extraConfig={"maxPods":"abc"}', check=False)
     assert "service-failed" in broken.err
 
@@ -98,7 +98,7 @@ def test_a_mistake_that_was_corrected_is_forgotten(lab: Lab, node: EdgeMachine) 
     assert lab.cluster.node_ready(node.name)
 
 
-def test_a_reader_that_goes_away_does_not_stop_the_work(lab: Lab, node: EdgeMachine) -> None:
+def test_bootstrap_continues_when_output_pipe_closes(lab: Lab, node: EdgeMachine) -> None:
     node.run("sh", "-c", "echo '# was here' >>/etc/containerd/config.toml")
     node.run("sh", "-c", "aks-flex-node bootstrap 2>&1 | head -1")
 
@@ -106,7 +106,7 @@ def test_a_reader_that_goes_away_does_not_stop_the_work(lab: Lab, node: EdgeMach
     assert facts(node, "verify", check=False) == CLEAN
 
 
-def test_leaving_with_pods_that_do_not_go_leaves_no_trace_and_nothing_of_others(
+def test_unbootstrap_with_unevictable_pods_removes_only_own_resources(
     lab: Lab, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     machine = add_machine("crowded")

@@ -45,7 +45,7 @@ for top, folders, files in os.walk("/"):
 """
 
 
-def test_a_token_stays_where_it_must_be(lab: Lab, machine: EdgeMachine) -> None:
+def test_bootstrap_token_is_only_in_two_root_only_files(lab: Lab, machine: EdgeMachine) -> None:
     document = node_agent.configuration(lab, changes={"agent": {"logLevel": "debug"}})
     secret = str(document["azure"]["bootstrapToken"]["token"]).partition(".")[2]
     node_agent.write_configuration(machine, document)
@@ -72,7 +72,7 @@ def test_a_token_stays_where_it_must_be(lab: Lab, machine: EdgeMachine) -> None:
     machine.run("rm", "/root/bundle.tar.gz")
 
 
-def test_a_support_bundle_tells_what_is_needed(lab: Lab, machine: EdgeMachine) -> None:
+def test_support_bundle_contains_config_ledger_logs_and_status(lab: Lab, machine: EdgeMachine) -> None:
     node_agent.write_configuration(machine, node_agent.configuration(lab))
     flex(machine, "bootstrap")
     flex(machine, "support-bundle", "--output", "/root/bundle.tar.gz")

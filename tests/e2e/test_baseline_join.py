@@ -31,7 +31,7 @@ MIXES = {
 
 
 @pytest.mark.parametrize("mix", MIXES)
-def test_a_fresh_machine_joins_and_survives_a_power_cut_and_a_reboot(lab: Lab, add_machine: Add, mix: str) -> None:
+def test_baseline_node_survives_power_cut_and_reboot(lab: Lab, add_machine: Add, mix: str) -> None:
     system, versions = MIXES[mix]
     name = f"node-{system.value}"
     machine = add_machine(name, system, "factory")

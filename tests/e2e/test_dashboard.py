@@ -69,7 +69,7 @@ def label_of(lab: Lab, name: str) -> str | None:
     return found.get(name)
 
 
-def test_a_nodes_whole_life_in_a_browser(
+def test_node_is_created_edited_and_deleted_in_dashboard(
     lab: Lab, add_machine: Callable[..., EdgeMachine], open_page: Opened
 ) -> None:
     machine = add_machine(NAME)

@@ -52,9 +52,7 @@ def pod_runs(lab: Lab, name: str) -> bool:
     return bool(found) and found["status"].get("phase") == "Running"
 
 
-def test_one_command_and_then_the_node_follows_its_resource_until_that_is_deleted(
-    lab: Lab, follow: Callable[..., Followed]
-) -> None:
+def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follow: Callable[..., Followed]) -> None:
     node = follow("life-1", versions=OLDER)
     machine = node.machine
     before = machine.snapshot()
@@ -103,7 +101,7 @@ def test_one_command_and_then_the_node_follows_its_resource_until_that_is_delete
     until(lambda: node.condition("Ready").get("status") == "True", "it is back under a new resource")
 
 
-def test_what_somebody_changes_by_hand_is_brought_back_and_told(lab: Lab, follow: Callable[..., Followed]) -> None:
+def test_drift_is_repaired_and_repeated_conflict_is_reported(lab: Lab, follow: Callable[..., Followed]) -> None:
     node = follow("drift-1")
     machine = node.machine
     node.join()
@@ -139,7 +137,7 @@ def test_what_somebody_changes_by_hand_is_brought_back_and_told(lab: Lab, follow
         machine.run("systemctl", "stop", "fighter")
 
 
-def test_a_node_that_lost_its_certificate_its_kubeconfig_or_its_node_comes_back_alone(
+def test_managed_node_recovers_from_lost_node_object_and_kubeconfig(
     lab: Lab, follow: Callable[..., Followed]
 ) -> None:
     node = follow("lost-1")
@@ -162,9 +160,7 @@ def ready(node: Followed) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def test_a_new_secret_reaches_the_node_with_the_old_one_and_is_tried_before_the_old_is_dropped(
-    lab: Lab, follow: Callable[..., Followed]
-) -> None:
+def test_new_client_secret_is_tried_before_replacing_old_one(lab: Lab, follow: Callable[..., Followed]) -> None:
     node = follow("rotate-1")
     directory = lab.azure.directory
     node.join()
@@ -190,7 +186,7 @@ def secret_in(node: Followed) -> str:
 
 
 @pytest.mark.long
-def test_a_new_authority_of_the_cluster_is_trusted_beside_the_old_one(
+def test_new_cluster_ca_is_trusted_alongside_old_one(
     lab: Lab, follow: Callable[..., Followed], tmp_path: Path
 ) -> None:
     node = follow("ca-1")

@@ -22,14 +22,14 @@ CUTS = 1
 OPERATIONS = 10
 
 
-def test_an_upgrade_whose_power_is_cut_goes_on_and_the_node_works(lab: Lab, add_machine: Add) -> None:
+def test_update_continues_after_power_cut(lab: Lab, add_machine: Add) -> None:
     chance = seeded(1)
     with joined(lab, [add_machine("cuts-1")]) as (node,):
         cut_upgrades(node, chance, CUTS)
 
 
 @pytest.mark.long
-def test_three_nodes_end_as_they_were_asked_for_whatever_happens_to_them(lab: Lab, add_machine: Add) -> None:
+def test_nodes_reach_desired_state_despite_random_faults(lab: Lab, add_machine: Add) -> None:
     chance = seeded(1)
     machines = [add_machine(f"storm-{number}") for number in (1, 2, 3)]
     with joined(lab, machines) as nodes:

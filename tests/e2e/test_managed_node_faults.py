@@ -72,9 +72,7 @@ def kubelet(node: Followed) -> str:
     return str(node.node()["status"]["nodeInfo"]["kubeletVersion"])
 
 
-def test_a_kubelet_that_does_not_run_is_gone_back_from_and_reported_with_its_own_words(
-    node: Followed, broken: str
-) -> None:
+def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed, broken: str) -> None:
     before = node.applied()
 
     node.update(versions={**node.properties["versions"], "kubernetes": broken})
@@ -98,7 +96,7 @@ def test_a_kubelet_that_does_not_run_is_gone_back_from_and_reported_with_its_own
     until(lambda: node.condition("UpgradeFailed").get("status") == "False", "the failure is over")
 
 
-def test_a_disruption_budget_keeps_a_node_as_it_is_until_it_lets_the_pod_go(lab: Lab, node: Followed) -> None:
+def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, node: Followed) -> None:
     lab.cluster.apply(web_pod("web-faults-1", node.name))
     lab.cluster.apply(budget())
     until(lambda: lab.cluster.get("pod", "web-faults-1")["status"].get("phase") == "Running", "the pod runs")
@@ -130,7 +128,7 @@ def counted(lab: Lab) -> int:
     return int(lab.cluster.get("poddisruptionbudget", "web-budget").get("status", {}).get("currentHealthy", 0))
 
 
-def test_upgrades_wait_for_their_window_and_everything_for_the_end_of_a_pause(node: Followed) -> None:
+def test_update_waits_for_maintenance_window_and_end_of_pause(node: Followed) -> None:
     opens = datetime.now(timezone.utc) + timedelta(hours=3)
     window = {"start": f"{opens:%H:%M}", "durationMinutes": 15}
     versions = {**node.properties["versions"], "runc": "1.5.2"}
@@ -160,7 +158,7 @@ def test_upgrades_wait_for_their_window_and_everything_for_the_end_of_a_pause(no
     node.follows(node.update(nodeConfig={}))
 
 
-def test_what_cannot_be_fetched_or_stored_changes_nothing(lab: Lab, node: Followed) -> None:
+def test_update_with_failed_download_or_full_disk_changes_nothing(lab: Lab, node: Followed) -> None:
     begun = node.machine.run("systemctl", "show", "-p", "InvocationID", "kubelet", "containerd").out
     versions = node.properties["versions"]
 
@@ -183,7 +181,7 @@ def test_what_cannot_be_fetched_or_stored_changes_nothing(lab: Lab, node: Follow
     node.follows(node.update(versions=versions, nodeConfig={}))
 
 
-def test_an_api_server_that_goes_away_during_an_upgrade_is_waited_for(lab: Lab, node: Followed) -> None:
+def test_update_waits_for_unavailable_api_server(lab: Lab, node: Followed) -> None:
     other = "1.5.2" if node.status()["versions"]["runc"] == "1.4.0" else "1.4.0"
     versions = {**node.properties["versions"], "runc": other}
     version = node.update(versions=versions, query="&allowDowngrade=true")
@@ -204,7 +202,7 @@ def stage(node: Followed) -> str:
     return str(json.loads(text)["stage"]) if text.strip() else ""
 
 
-def test_a_provider_that_is_away_changes_nothing_and_is_found_again(lab: Lab, node: Followed) -> None:
+def test_daemon_repairs_drift_and_reconnects_after_provider_outage(lab: Lab, node: Followed) -> None:
     process = lab.supervisor.process("provider")
     assert process
     process.kill()
@@ -217,7 +215,7 @@ def test_a_provider_that_is_away_changes_nothing_and_is_found_again(lab: Lab, no
     node.follows(node.update(nodeConfig={"labels": {"back": "yes"}}))
 
 
-def test_a_certificate_that_ended_while_the_machine_was_off_is_replaced(lab: Lab, node: Followed) -> None:
+def test_expired_kubelet_certificate_is_replaced(lab: Lab, node: Followed) -> None:
     machine, folder = node.machine, "/var/lib/kubelet/pki"
     machine.run("systemctl", "stop", "aks-flex-node", "kubelet")
     machine.run("sh", "-c", f"umask 077; cat >{folder}/old.pem", input=expired(f"system:node:{node.name}").decode())
@@ -260,7 +258,7 @@ def expired(name: str) -> bytes:
     return made.public_bytes(serialization.Encoding.PEM) + private
 
 
-def test_two_agents_never_follow_one_machine(node: Followed) -> None:
+def test_second_daemon_on_same_machine_is_refused(node: Followed) -> None:
     done = flex(node.machine, "daemon", check=False)
     assert done.code == 7
     assert "daemon-already-running" in done.err

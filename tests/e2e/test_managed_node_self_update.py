@@ -27,7 +27,7 @@ def agent(node: Followed) -> str:
 
 
 @pytest.mark.long
-def test_an_agent_becomes_another_version_or_stays_what_it_was(lab: Lab, add_machine: Add) -> None:
+def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_machine: Add) -> None:
     node = Followed.make(lab, add_machine("self-1"))
     machine = node.machine
     before = machine.snapshot()

@@ -57,7 +57,9 @@ def requests_of(lab: Lab, token: str) -> list[str]:
     return [condition["type"] for each in mine for condition in each.get("status", {}).get("conditions", ())]
 
 
-def test_a_url_makes_a_machine_a_node_once(lab: Lab, add_machine: Add, provider: Provider) -> None:
+def test_config_url_joins_machine_once_and_unbootstrap_removes_traces(
+    lab: Lab, add_machine: Add, provider: Provider
+) -> None:
     machine = with_agent(add_machine, "url-1")
     before = machine.snapshot()
     url = provider.put("url-1", {"nodeConfig": {"maxPods": 42, "labels": {"environment": "prod"}}})
@@ -102,7 +104,7 @@ def _serves(lab: Lab, node: str) -> bool:
     )
 
 
-def test_the_agent_accepts_the_bundle_and_fetching_it_is_recorded(provider: Provider) -> None:
+def test_agent_accepts_fetched_bundle_and_fetch_sets_join_state(provider: Provider) -> None:
     url = provider.put("bundle-1", {"nodeConfig": {"taints": [{"key": "edge", "effect": "NoSchedule"}]}})
 
     answer = provider.fetch(url)
@@ -117,7 +119,7 @@ def test_the_agent_accepts_the_bundle_and_fetching_it_is_recorded(provider: Prov
 
 
 @pytest.mark.long
-def test_of_two_machines_with_the_same_bundle_one_gets_in_and_a_new_token_lets_the_other(
+def test_bundle_admits_one_machine_and_new_token_admits_the_other(
     lab: Lab, add_machine: Add, provider: Provider
 ) -> None:
     bundle = provider.fetch(provider.put("twin", {})).document
@@ -150,9 +152,7 @@ def test_of_two_machines_with_the_same_bundle_one_gets_in_and_a_new_token_lets_t
     until(lambda: lab.cluster.get("node", "twin") is None, "the node is out of the cluster")
 
 
-def test_a_provider_that_dies_while_a_node_joins_lets_it_in_when_it_is_back(
-    lab: Lab, add_machine: Add, provider: Provider
-) -> None:
+def test_join_completes_when_provider_restarts_during_it(lab: Lab, add_machine: Add, provider: Provider) -> None:
     machine = with_agent(add_machine, "patient")
     bundle = provider.fetch(provider.put("patient", {})).document
     token = bundle["config"]["azure"]["bootstrapToken"]["token"].partition(".")[0]
@@ -176,9 +176,7 @@ def _asked(lab: Lab, token: str) -> bool:
     return any(each["spec"]["username"] == f"system:bootstrap:{token}" for each in lab.cluster.get("csr")["items"])
 
 
-def test_azures_own_libraries_reach_the_provider_through_arm_with_the_roles_that_azure_knows(
-    lab: Lab, provider: Provider
-) -> None:
+def test_azure_sdk_reaches_provider_through_arm_with_azure_roles(lab: Lab, provider: Provider) -> None:
     directory, assignments = lab.azure.directory, lab.azure.assignments
     operator = InAzure(lab, directory.service_principal("operator", "operator-secret"))
     stranger = InAzure(lab, directory.service_principal("stranger", "stranger-secret"))
@@ -220,7 +218,7 @@ def _monitored(node: InAzure) -> dict[str, Any]:
     return {"properties": {"continuousMonitoring": True, "azureAuth": auth}}
 
 
-def test_a_cluster_can_be_added_by_its_azure_id_alone(lab: Lab) -> None:
+def test_cluster_can_be_added_by_azure_id_alone(lab: Lab) -> None:
     known = ManagedClusters(lab.azure.state)
     [cluster] = known.clusters()
     other = f"{RESOURCE_GROUP_ID}/providers/Microsoft.ContainerService/managedClusters/by-arm"

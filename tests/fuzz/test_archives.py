@@ -90,7 +90,7 @@ def items() -> SearchStrategy[list[Item]]:
 
 
 @given(items(), st.sampled_from((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)))
-def test_whatever_an_archive_holds_stays_inside_or_is_refused(made: list[Item], form: int) -> None:
+def test_archive_is_unpacked_inside_target_directory_or_refused(made: list[Item], form: int) -> None:
     try:
         content = packed(*made, form=form)
     except (ValueError, UnicodeError):
@@ -99,18 +99,18 @@ def test_whatever_an_archive_holds_stays_inside_or_is_refused(made: list[Item], 
 
 
 @given(damaged(SOUND))
-def test_a_damaged_archive_is_refused_or_stays_inside(content: bytes) -> None:
+def test_damaged_archive_is_unpacked_inside_target_or_refused(content: bytes) -> None:
     judged(content)
 
 
 @given(damaged(gzip.decompress(SOUND), most=6))
-def test_a_tar_with_damaged_headers_is_refused_or_stays_inside(content: bytes) -> None:
+def test_tar_with_damaged_headers_is_unpacked_inside_target_or_refused(content: bytes) -> None:
     judged(content)
     judged(gzip.compress(content, 1))
 
 
 @given(st.integers(0, len(SOUND) - 1))
-def test_an_archive_that_is_cut_off_anywhere_is_refused(length: int) -> None:
+def test_truncated_archive_is_refused(length: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.raises(ArtifactError) as caught:
         unpacked(Path(folder), SOUND[:length])
     assert caught.value.name in REFUSALS
@@ -123,26 +123,26 @@ def with_size(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1 << 33, 1 << 62, (1 << 63) - 1])
-def test_a_file_that_says_it_is_huge_takes_no_room(tmp_path: Path, size: int) -> None:
+def test_archive_entry_with_huge_declared_size_is_refused(tmp_path: Path, size: int) -> None:
     assert refused(tmp_path, gzip.compress(with_size(size))).name == "archive-corrupt"
     assert refused(tmp_path / "tree", with_size(size)).name == "archive-corrupt"
 
 
-def test_a_path_that_no_system_takes_is_refused_by_name(tmp_path: Path) -> None:
+def test_archive_path_exceeding_system_limit_is_refused(tmp_path: Path) -> None:
     assert "invalid file name" in refused(tmp_path, packed(Item("a/" * 3000 + "b", b"x"))).message
 
 
-def test_a_tree_that_is_too_deep_to_be_taken_away_again_is_refused(tmp_path: Path) -> None:
+def test_archive_with_too_deep_directory_tree_is_refused(tmp_path: Path) -> None:
     assert "invalid file name" in refused(tmp_path, packed(Item("a/" * 101 + "b", b"x"))).message
 
 
 @pytest.mark.parametrize("target", ["b/" * 3000, "", "."])
-def test_a_link_that_no_system_makes_is_refused_by_name(tmp_path: Path, target: str) -> None:
+def test_archive_link_with_invalid_target_is_refused(tmp_path: Path, target: str) -> None:
     content = packed(Item("link", kind=tarfile.SYMTYPE, target=target))
     assert "not a valid link target" in refused(tmp_path, content).message
 
 
-def test_header_upon_header_is_refused_and_not_followed_down(tmp_path: Path) -> None:
+def test_archive_with_thousands_of_nested_headers_is_refused(tmp_path: Path) -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 11
     one = header.tobuf(tarfile.USTAR_FORMAT) + b"11 path=ab\n".ljust(512, b"\0")
@@ -160,12 +160,12 @@ def sparse(pieces: int) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT) + body.ljust(-(-len(body) // 512) * 512, b"\0")
 
 
-def test_a_sparse_file_with_a_map_without_end_is_refused_before_it_is_in_memory(tmp_path: Path) -> None:
+def test_sparse_file_with_oversized_map_is_refused(tmp_path: Path) -> None:
     assert "has a header of more than" in refused(tmp_path, gzip.compress(sparse(400_000), 1)).message
 
 
 @pytest.mark.parametrize("byte", [b"x", b"\0"])
-def test_little_that_becomes_much_takes_no_more_memory_than_a_few_blocks(tmp_path: Path, byte: bytes) -> None:
+def test_decompression_bomb_is_refused_with_bounded_memory(tmp_path: Path, byte: bytes) -> None:
     content = gzip.compress(byte * (60 << 20), 9)
     tracemalloc.start()
     try:
@@ -176,7 +176,7 @@ def test_little_that_becomes_much_takes_no_more_memory_than_a_few_blocks(tmp_pat
     assert most < MOST_MEMORY
 
 
-def test_what_python_packs_we_unpack(tmp_path: Path) -> None:
+def test_archive_created_by_python_tarfile_is_unpacked(tmp_path: Path) -> None:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         tar.add(Path(__file__), "this.py")

@@ -51,12 +51,12 @@ def some_settings() -> SearchStrategy[dict[str, Any]]:
     )
 
 
-def test_the_sound_one_loads() -> None:
+def test_valid_config_loads() -> None:
     assert loaded(SOUND.decode(), "config.json") is not None
 
 
 @given(damaged(SOUND))
-def test_a_damaged_file_loads_or_is_refused(content: bytes) -> None:
+def test_damaged_config_loads_or_is_refused(content: bytes) -> None:
     text = content.decode(errors="replace")
 
     loaded(text, "config.json")
@@ -64,23 +64,23 @@ def test_a_damaged_file_loads_or_is_refused(content: bytes) -> None:
 
 
 @given(damaged(config_template({"kubernetes.version": "1.34.4"}).encode(), most=6))
-def test_a_damaged_starter_loads_or_is_refused(content: bytes) -> None:
+def test_damaged_config_template_loads_or_is_refused(content: bytes) -> None:
     loaded(content.decode(errors="replace"), "config.yaml")
 
 
 @given(some_settings())
-def test_any_value_of_any_setting_loads_or_is_refused(settings: dict[str, Any]) -> None:
+def test_config_with_arbitrary_setting_values_loads_or_is_refused(settings: dict[str, Any]) -> None:
     loaded(json.dumps(nest(dict(settings))), "config.json")
 
 
 @given(st.text(max_size=200))
-def test_any_text_loads_or_is_refused(text: str) -> None:
+def test_arbitrary_text_loads_as_config_or_is_refused(text: str) -> None:
     loaded(text, "config.yaml")
     loaded(text, "config.json")
 
 
 @given(damaged(SOUND) | st.binary(max_size=200))
-def test_whatever_a_config_url_returns_is_a_bundle_or_refused(content: bytes) -> None:
+def test_config_url_response_is_a_valid_bundle_or_is_refused(content: bytes) -> None:
     bundle = tried(lambda: parse_bundle(content, "https://provider.example"), ConfigError)
     if isinstance(bundle, ConfigError):
         assert bundle.name == "config-bundle-invalid"
@@ -90,12 +90,12 @@ def test_whatever_a_config_url_returns_is_a_bundle_or_refused(content: bytes) ->
 
 
 @pytest.mark.parametrize("name", ["config.json", "config.yaml"])
-def test_a_number_of_thousands_of_digits_is_refused(name: str) -> None:
+def test_config_number_with_thousands_of_digits_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"number that is too long|values that YAML does not allow"):
         load_text(f'{{"node": {{"maxPods": {"9" * 5000}}}}}', name, {}, {})
 
 
-def test_text_that_multiplies_itself_is_refused_and_stays_small() -> None:
+def test_yaml_alias_bomb_is_refused_with_a_short_message() -> None:
     lines = [
         f"    {chr(98 + level)}: &{chr(98 + level)} [{', '.join(['*' + chr(97 + level)] * 9)}]" for level in range(12)
     ]

@@ -28,7 +28,7 @@ def understood(path: str) -> str | None:
 
 
 @given(damaged(NODE.encode()) | st.binary(max_size=100))
-def test_a_path_names_itself_or_nothing(content: bytes) -> None:
+def test_parsed_resource_id_is_prefix_of_request_path_or_none(content: bytes) -> None:
     path = content.decode("latin-1")
     named = understood(path)
     # An action says what to do with what it names, and is no part of the name.
@@ -36,13 +36,13 @@ def test_a_path_names_itself_or_nothing(content: bytes) -> None:
 
 
 @given(st.text(max_size=120))
-def test_a_text_is_the_id_that_it_says_or_none(text: str) -> None:
+def test_parsed_cluster_id_equals_input_text_or_none(text: str) -> None:
     found = parse_cluster_id(text)
     assert found is None or found.key == text.rstrip("/").lower()
 
 
 @pytest.mark.parametrize("piece", ["/flexNodeConfig", "/a", "a.", "-", "(", "/resourceGroups/x"])
-def test_a_path_of_sixty_thousand_characters_is_judged_at_once(piece: str) -> None:
+def test_path_of_sixty_thousand_characters_is_refused(piece: str) -> None:
     long = piece * (60_000 // len(piece))
     assert [understood(f"{start}{long}") for start in ("", str(PLANT), NODE)] == [None] * 3
 
@@ -52,7 +52,7 @@ comparisons = st.builds(queries.FilterComparison, fields, st.text(max_size=20), 
 
 
 @given(st.lists(comparisons, min_size=1, max_size=5))
-def test_a_filter_is_understood_as_it_was_written(wanted: list[queries.FilterComparison]) -> None:
+def test_filter_round_trips_through_its_text_form(wanted: list[queries.FilterComparison]) -> None:
     parts = [f"{one.field} {'eq' if one.equal else 'ne'} '{_quoted(one.value)}'" for one in wanted]
 
     assert queries.parse_filter(" and ".join(parts)) == wanted
@@ -63,12 +63,12 @@ def _quoted(text: str) -> str:
 
 
 @given(damaged(FILTER.encode()) | st.binary(max_size=80))
-def test_any_filter_is_understood_or_refused_in_words(content: bytes) -> None:
+def test_arbitrary_filter_is_parsed_or_refused_with_message(content: bytes) -> None:
     found = queries.parse_filter(content.decode("latin-1"))
     assert isinstance(found, list) or "is not a valid filter" in found.message
 
 
 @pytest.mark.parametrize("piece", ["'", "''", " and ", "a eq 'b' and ", "labels/a ", "\t"])
-def test_a_filter_of_sixty_thousand_characters_is_judged_at_once(piece: str) -> None:
+def test_filter_of_sixty_thousand_characters_is_refused(piece: str) -> None:
     for start in ("", "ready eq '", FILTER):
         assert isinstance(queries.parse_filter(start + piece * (60_000 // len(piece)) + "!"), Problem)

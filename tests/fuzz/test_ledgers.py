@@ -51,12 +51,12 @@ def left_by(content: bytes) -> list[str]:
     return told
 
 
-def test_by_the_sound_one_everything_is_given_back() -> None:
+def test_valid_ledger_allows_removal_of_all_resources() -> None:
     assert left_by(SOUND) == []
 
 
 @given(damaged(SOUND))
-def test_one_damaged_copy_never_hides_the_other(content: bytes) -> None:
+def test_damaged_ledger_copy_does_not_hide_intact_copy(content: bytes) -> None:
     host, places = written()
     host.apply(WriteFile(places[0], content))
 
@@ -68,12 +68,12 @@ def test_one_damaged_copy_never_hides_the_other(content: bytes) -> None:
 
 
 @given(damaged(SOUND, most=2))
-def test_two_damaged_copies_can_be_acted_by_or_are_told_as_damaged(content: bytes) -> None:
+def test_removal_with_two_damaged_ledger_copies_does_not_crash(content: bytes) -> None:
     left_by(content)
 
 
 @given(st.sampled_from(("paths", "sysctls", "modules", "swaps", "services")), st.text(max_size=8), json_values())
-def test_a_record_of_any_shape_can_be_acted_by_or_is_told_as_damaged(kind: str, name: str, record: Any) -> None:
+def test_removal_with_arbitrary_ledger_record_does_not_crash(kind: str, name: str, record: Any) -> None:
     components = {"thing": {kind: {f"/{name}": record}}}
     left_by(json.dumps({"format": 1, "found": {}, "components": components}).encode())
 
@@ -90,7 +90,7 @@ def test_a_record_of_any_shape_can_be_acted_by_or_is_told_as_damaged(kind: str, 
         b'{"format": 1, "components": {}, "found": {"pods": 5}}',
     ],
 )
-def test_what_is_json_and_still_no_ledger_is_told_as_damaged(content: bytes) -> None:
+def test_json_that_is_not_a_ledger_is_reported_as_damaged(content: bytes) -> None:
     host, places = written()
     host.apply(WriteFile(places[0], content))
 

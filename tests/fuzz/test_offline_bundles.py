@@ -60,30 +60,30 @@ def found(content: bytes) -> bytes | None:
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
-def test_the_sound_one_gives_its_artifact(mode: str) -> None:
+def test_valid_offline_bundle_yields_its_artifact(mode: str) -> None:
     assert found(tar_of(MANIFEST, mode)) == TOOL
 
 
 @given(damaged(tar_of(MANIFEST)) | damaged(tar_of(MANIFEST, "w:gz")))
-def test_a_damaged_bundle_gives_its_artifact_or_none(content: bytes) -> None:
+def test_damaged_offline_bundle_yields_its_artifact_or_none(content: bytes) -> None:
     assert found(content) in {TOOL, None}
 
 
 @given(damaged(MANIFEST))
-def test_a_damaged_manifest_gives_the_artifact_it_names_or_none(manifest: bytes) -> None:
+def test_damaged_manifest_yields_artifact_with_matching_hash_or_none(manifest: bytes) -> None:
     given_out = found(tar_of(manifest))
     assert given_out is None or f"sha256:{hashlib.sha256(given_out).hexdigest()}".encode() in manifest.lower()
 
 
 @given(st.sampled_from(sorted(ENTRY)), json_values())
-def test_an_entry_of_any_shape_is_refused_or_right(key: str, value: Any) -> None:
+def test_manifest_entry_with_arbitrary_value_yields_artifact_or_none(key: str, value: Any) -> None:
     entry = {**ENTRY, key: value}
     manifest = json.dumps({"format": 1, "arch": "amd64", "artifacts": [entry]}).encode()
     assert found(tar_of(manifest)) in {TOOL, None}
     assert found(tar_of(manifest, "w:gz")) in {TOOL, None}
 
 
-def test_a_header_that_says_it_is_huge_is_refused() -> None:
+def test_offline_bundle_with_huge_header_size_is_refused() -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.XHDTYPE, 1 << 50
     assert found(header.tobuf(tarfile.GNU_FORMAT) + tar_of(MANIFEST)) is None

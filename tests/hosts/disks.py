@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class Leftovers:
     @pytest.mark.parametrize("kind", ["file", "link"])
-    def test_what_a_crashed_write_left_goes_with_the_next(self, stand: Stand, kind: str) -> None:
+    def test_write_removes_leftover_of_crashed_write(self, stand: Stand, kind: str) -> None:
         left = stand.at(".file.flex-new")
         stand.host.apply(WriteFile(left, b"hal", 0o666) if kind == "file" else MakeLink(left, "elsewhere"))
 
@@ -28,19 +28,19 @@ class Leftovers:
         assert (stand.host.list_dir(stand.place), entry.mode) == (("file",), 0o600)
         assert stand.host.read(stand.at("file")) == b"whole"
 
-    def test_what_a_crashed_link_left_goes_with_the_next(self, stand: Stand) -> None:
+    def test_link_removes_leftover_of_crashed_link(self, stand: Stand) -> None:
         stand.host.apply(MakeLink(stand.at(".link.flex-new"), "half"))
         stand.twice(MakeLink(stand.at("link"), "target"))
 
         assert stand.host.list_dir(stand.place) == ("link",)
 
-    def test_what_a_crashed_write_left_goes_when_the_file_is_removed(self, stand: Stand) -> None:
+    def test_remove_deletes_leftover_of_crashed_write(self, stand: Stand) -> None:
         stand.host.apply(WriteFile(stand.at(".file.flex-new"), b"hal"))
         stand.twice(Remove(stand.at("file")))
 
         assert stand.host.list_dir(stand.place) == ()
 
-    def test_a_tree_takes_its_place_after_a_crash_between_the_moves(self, stand: Stand) -> None:
+    def test_place_tree_completes_after_crash_between_renames(self, stand: Stand) -> None:
         for name in (".tree.flex-old", "new"):
             stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), name.encode()))
         stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
@@ -48,7 +48,7 @@ class Leftovers:
         assert stand.host.list_dir(stand.place) == ("tree",)
         assert stand.host.read(stand.at("tree/file")) == b"new"
 
-    def test_an_old_tree_goes_after_a_crash_behind_the_moves(self, stand: Stand) -> None:
+    def test_place_tree_removes_old_tree_after_crash_behind_renames(self, stand: Stand) -> None:
         for name in (".tree.flex-old", "tree"):
             stand.twice(MakeDirectory(stand.at(name)), WriteFile(stand.at(f"{name}/file"), name.encode()))
         stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
@@ -58,7 +58,7 @@ class Leftovers:
 
 
 class Refusals:
-    def test_a_directory_in_the_place_of_a_file_is_refused_by_name(self, stand: Stand) -> None:
+    def test_writing_file_over_directory_is_refused(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"))
 
         with pytest.raises(MachineError) as refused:
@@ -67,7 +67,7 @@ class Refusals:
         assert refused.value.name == "file-access-failed"
         assert stand.host.list_dir(stand.at("d")) == ("file",)
 
-    def test_a_file_in_the_place_of_a_directory_is_refused_by_name(self, stand: Stand) -> None:
+    def test_directory_or_child_at_path_of_file_is_refused(self, stand: Stand) -> None:
         stand.twice(WriteFile(stand.at("file"), b"x"))
 
         for action in (MakeDirectory(stand.at("file")), WriteFile(stand.at("file/below"), b"x")):
@@ -76,7 +76,7 @@ class Refusals:
             assert refused.value.name == "file-access-failed"
             assert str(action) in refused.value.message
 
-    def test_a_file_in_a_missing_directory_is_refused_by_name(self, stand: Stand) -> None:
+    def test_writing_file_in_missing_directory_is_refused(self, stand: Stand) -> None:
         with pytest.raises(MachineError) as refused:
             stand.host.apply(WriteFile(stand.at("missing/file"), b"x"))
 
@@ -85,7 +85,7 @@ class Refusals:
 
 class Owners:
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give things away")
-    def test_a_directory_that_was_somebody_elses_becomes_roots(self, stand: Stand) -> None:
+    def test_make_directory_sets_owner_of_existing_directory_to_root(self, stand: Stand) -> None:
         host, path = stand.host, stand.at("folder")
         assert isinstance(host, RootedHost)
         stand.twice(MakeDirectory(path, 0o700), WriteFile(f"{path}/file", b"x"))

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Questions:
-    def test_nothing_is_found_where_nothing_is(self, stand: Stand) -> None:
+    def test_missing_path_reads_as_absent(self, stand: Stand) -> None:
         host, path = stand.host, stand.at("missing")
 
         assert (host.read(path), host.digest(path), host.stat(path), host.list_dir(path)) == (None, "", None, ())
         assert host.stat(f"{path}/below") is None
 
-    def test_a_file_is_read_and_hashed_and_seen(self, stand: Stand) -> None:
+    def test_file_is_read_hashed_and_described(self, stand: Stand) -> None:
         host, path = stand.host, stand.at("file")
         stand.twice(WriteFile(path, b"content", 0o640))
 
@@ -32,7 +32,7 @@ class Questions:
         assert host.list_dir(path) == ()
         assert (host.stat(f"{path}/below"), host.read(f"{path}/below")) == (None, None)
 
-    def test_a_directory_has_names_in_order_and_no_content(self, stand: Stand) -> None:
+    def test_directory_lists_sorted_names_and_has_no_content(self, stand: Stand) -> None:
         for name in ("b", "a"):
             stand.twice(WriteFile(stand.at(name), b""))
 
@@ -40,7 +40,7 @@ class Questions:
         assert (stand.host.read(stand.place), stand.host.digest(stand.place)) == (None, "")
 
     @pytest.mark.parametrize("target", ["folder/file", "./folder/../folder/file"])
-    def test_a_link_is_seen_as_such_and_read_through(self, stand: Stand, target: str) -> None:
+    def test_link_is_reported_as_link_and_read_through(self, stand: Stand, target: str) -> None:
         host, link = stand.host, stand.at("link")
         stand.twice(
             MakeDirectory(stand.at("folder")), WriteFile(stand.at("folder/file"), b"x"), MakeLink(link, target)
@@ -51,7 +51,7 @@ class Questions:
         assert (entry.kind, entry.target) == (EntryKind.LINK, target)
         assert (host.read(link), host.digest(link)) == (b"x", hashlib.sha256(b"x").hexdigest())
 
-    def test_a_path_leads_through_links_to_directories(self, stand: Stand) -> None:
+    def test_path_resolves_through_linked_directory(self, stand: Stand) -> None:
         host = stand.host
         stand.twice(MakeDirectory(stand.at("real")), MakeLink(stand.at("link"), stand.at("real")))
         stand.twice(WriteFile(stand.at("link/file"), b"x"))
@@ -60,13 +60,13 @@ class Questions:
         assert host.stat(stand.at("link/file")) is not None
         assert (host.list_dir(stand.at("link")), host.list_dir(stand.at("real"))) == (("file",), ("file",))
 
-    def test_links_in_a_circle_lead_nowhere(self, stand: Stand) -> None:
+    def test_circular_links_read_as_absent(self, stand: Stand) -> None:
         stand.twice(MakeLink(stand.at("one"), stand.at("two")), MakeLink(stand.at("two"), stand.at("one")))
 
         path = stand.at("one")
         assert (stand.host.read(path), stand.host.digest(path), stand.host.list_dir(path)) == (None, "", ())
 
-    def test_what_changed_shows_in_when_it_changed(self, stand: Stand) -> None:
+    def test_change_time_differs_after_rewrite(self, stand: Stand) -> None:
         path = stand.at("file")
         stand.host.apply(WriteFile(path, b"one"))
         before = stand.host.stat(path)
@@ -77,17 +77,17 @@ class Questions:
         assert after
         assert before.changed != after.changed
 
-    def test_a_program_that_is_missing_answers_so(self, stand: Stand) -> None:
+    def test_missing_program_returns_exit_code_127(self, stand: Stand) -> None:
         assert stand.host.query("no-such-program").code == 127
 
-    def test_a_unit_that_is_missing_neither_exists_nor_runs(self, stand: Stand) -> None:
+    def test_missing_unit_neither_exists_nor_runs(self, stand: Stand) -> None:
         unit = stand.host.unit("no-such-thing.service")
 
         assert (unit.exists, unit.enabled, unit.running) == (False, False, False)
 
 
 class FileActions:
-    def test_a_directory_gets_its_mode_and_keeps_what_is_in_it(self, stand: Stand) -> None:
+    def test_make_directory_sets_mode_and_keeps_content(self, stand: Stand) -> None:
         path = stand.at("folder")
         stand.twice(MakeDirectory(path, 0o700), WriteFile(f"{path}/file", b"x"), MakeDirectory(path, 0o750))
 
@@ -95,7 +95,7 @@ class FileActions:
         assert entry
         assert (entry.kind, entry.mode, stand.host.list_dir(path)) == (EntryKind.DIRECTORY, 0o750, ("file",))
 
-    def test_a_file_is_replaced_with_its_mode(self, stand: Stand) -> None:
+    def test_edit_file_replaces_content_and_mode(self, stand: Stand) -> None:
         path = stand.at("file")
         stand.twice(WriteFile(path, b"one", 0o644), EditFile(path, b"three", 0o600))
 
@@ -103,13 +103,13 @@ class FileActions:
         assert entry
         assert (entry.mode, entry.size, stand.host.read(path)) == (0o600, 5, b"three")
 
-    def test_a_file_takes_the_place_of_a_link_and_leaves_alone_where_it_led(self, stand: Stand) -> None:
+    def test_writing_file_replaces_link_and_keeps_its_target(self, stand: Stand) -> None:
         stand.twice(WriteFile(stand.at("other"), b"other"), MakeLink(stand.at("file"), "other"))
         stand.twice(WriteFile(stand.at("file"), b"mine"))
 
         assert (stand.host.read(stand.at("file")), stand.host.read(stand.at("other"))) == (b"mine", b"other")
 
-    def test_a_link_takes_the_place_of_a_file_or_another_link(self, stand: Stand) -> None:
+    def test_link_replaces_file_or_other_link(self, stand: Stand) -> None:
         path = stand.at("link")
         stand.twice(WriteFile(path, b"x"), MakeLink(path, "one"), MakeLink(path, "two"))
 
@@ -117,7 +117,7 @@ class FileActions:
         assert entry
         assert (entry.kind, entry.target) == (EntryKind.LINK, "two")
 
-    def test_removing_takes_a_file_a_link_and_an_empty_directory(self, stand: Stand) -> None:
+    def test_remove_deletes_file_link_and_empty_directory(self, stand: Stand) -> None:
         stand.twice(
             WriteFile(stand.at("file"), b"x"), MakeLink(stand.at("link"), "kept"), MakeDirectory(stand.at("d"))
         )
@@ -127,12 +127,12 @@ class FileActions:
 
         assert stand.host.list_dir(stand.place) == ("kept",)
 
-    def test_removing_leaves_a_directory_that_is_not_empty(self, stand: Stand) -> None:
+    def test_remove_keeps_non_empty_directory(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"), Remove(stand.at("d")))
 
         assert stand.host.list_dir(stand.at("d")) == ("file",)
 
-    def test_removing_a_tree_takes_all_that_is_in_it(self, stand: Stand) -> None:
+    def test_remove_tree_deletes_everything_below(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("d")), MakeDirectory(stand.at("d/e")), WriteFile(stand.at("d/e/f"), b"x"))
         stand.twice(MakeLink(stand.at("d/out"), stand.at("kept")), WriteFile(stand.at("kept"), b"x"))
         stand.twice(RemoveTree(stand.at("d")), RemoveTree(stand.at("missing")))
@@ -140,7 +140,7 @@ class FileActions:
         assert stand.host.list_dir(stand.place) == ("kept",)
         assert (stand.host.stat(stand.at("d/e/f")), stand.host.read(stand.at("d/e/f"))) == (None, None)
 
-    def test_of_a_tree_that_is_a_link_only_the_link_goes(self, stand: Stand) -> None:
+    def test_remove_tree_on_link_removes_only_the_link(self, stand: Stand) -> None:
         stand.twice(
             MakeDirectory(stand.at("d")), WriteFile(stand.at("d/file"), b"x"), MakeLink(stand.at("link"), "d")
         )
@@ -149,21 +149,21 @@ class FileActions:
         assert stand.host.list_dir(stand.place) == ("d",)
         assert stand.host.list_dir(stand.at("d")) == ("file",)
 
-    def test_a_removed_tree_can_be_made_again_empty(self, stand: Stand) -> None:
+    def test_removed_tree_can_be_recreated_empty(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("d")), WriteFile(stand.at("d/old"), b"x"), RemoveTree(stand.at("d")))
         stand.twice(MakeDirectory(stand.at("d")))
 
         assert stand.host.list_dir(stand.at("d")) == ()
         assert (stand.host.stat(stand.at("d/old")), stand.host.read(stand.at("d/old"))) == (None, None)
 
-    def test_a_tree_takes_its_place(self, stand: Stand) -> None:
+    def test_place_tree_moves_tree_to_target(self, stand: Stand) -> None:
         self._make(stand, "new", b"new")
         stand.twice(PlaceTree(stand.at("new"), stand.at("tree")))
 
         assert stand.host.list_dir(stand.place) == ("tree",)
         assert stand.host.read(stand.at("tree/file")) == b"new"
 
-    def test_a_tree_takes_the_place_of_another(self, stand: Stand) -> None:
+    def test_place_tree_replaces_existing_tree(self, stand: Stand) -> None:
         self._make(stand, "tree", b"old")
         stand.twice(WriteFile(stand.at("tree/only-in-old"), b"x"))
         self._make(stand, "new", b"new")

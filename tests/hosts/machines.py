@@ -35,7 +35,7 @@ SYSCTL = "net.ipv4.ip_default_ttl"
 
 
 class LiveUnits(WithUnit):
-    def test_every_start_is_another_one(self, stand: Stand) -> None:
+    def test_restart_changes_invocation_and_pid_but_second_start_does_not(self, stand: Stand) -> None:
         stand.host.apply(StartUnit(NAME))
         first = stand.host.unit(NAME)
         stand.twice(StartUnit(NAME))
@@ -47,7 +47,7 @@ class LiveUnits(WithUnit):
         assert first.invocation != second.invocation
         assert first.pid not in {0, second.pid}
 
-    def test_a_unit_is_stale_until_systemd_has_read_its_file_again(self, stand: Stand) -> None:
+    def test_unit_needs_reload_until_daemon_reload(self, stand: Stand) -> None:
         stand.host.apply(StartUnit(NAME))
         assert not stand.host.unit(NAME).needs_reload
 
@@ -57,7 +57,7 @@ class LiveUnits(WithUnit):
         stand.twice(ReloadUnits())
         assert not stand.host.unit(NAME).needs_reload
 
-    def test_a_unit_that_cannot_start_is_named_with_where_to_look(self, stand: Stand) -> None:
+    def test_failed_unit_start_is_reported_with_journalctl_hint(self, stand: Stand) -> None:
         stand.twice(WriteFile(FILE, TEXT.replace("/bin/sleep", "/bin/missing").encode()), ReloadUnits())
 
         with pytest.raises(MachineError) as failed:
@@ -77,7 +77,7 @@ class Mounts:
         yield point
         stand.twice(Unmount(point))
 
-    def test_a_tree_stays_while_something_is_mounted_in_it(self, stand: Stand, mounted: str) -> None:
+    def test_remove_tree_is_refused_while_a_mount_is_below(self, stand: Stand, mounted: str) -> None:
         stand.twice(WriteFile(f"{mounted}/inside", b"x"), WriteFile(stand.at("tree/file"), b"x"))
 
         for path in (stand.at("tree"), mounted):
@@ -89,12 +89,12 @@ class Mounts:
         assert stand.host.read(f"{mounted}/inside") == b"x"
         assert stand.host.read(stand.at("tree/file")) == b"x"
 
-    def test_what_is_mounted_is_not_removed_though_it_is_empty(self, stand: Stand, mounted: str) -> None:
+    def test_remove_keeps_empty_mount_point(self, stand: Stand, mounted: str) -> None:
         stand.twice(Remove(mounted))
 
         assert stand.host.stat(mounted) is not None
 
-    def test_what_is_bound_into_a_tree_outlives_it(self, stand: Stand) -> None:
+    def test_remove_tree_after_unmount_keeps_bind_mount_source(self, stand: Stand) -> None:
         stand.twice(MakeDirectory(stand.at("kept")), WriteFile(stand.at("kept/file"), b"x"))
         stand.twice(MakeDirectory(stand.at("tree")), MakeDirectory(stand.at("tree/bound")))
         stand.host.apply(Run(("mount", "--bind", stand.at("kept"), stand.at("tree/bound")), "bind it"))
@@ -105,13 +105,13 @@ class Mounts:
 
         assert (stand.host.list_dir(stand.place), stand.host.read(stand.at("kept/file"))) == (("kept",), b"x")
 
-    def test_what_is_mounted_twice_is_unmounted_in_full(self, stand: Stand, mounted: str) -> None:
+    def test_unmount_removes_stacked_mounts(self, stand: Stand, mounted: str) -> None:
         stand.host.apply(Run(("mount", "-t", "tmpfs", "tmpfs", mounted), "mount another"))
         stand.twice(Unmount(mounted), RemoveTree(stand.at("tree")))
 
         assert stand.host.list_dir(stand.place) == ()
 
-    def test_a_full_disk_is_named_and_the_old_file_stays(self, stand: Stand, mounted: str) -> None:
+    def test_full_disk_is_reported_and_old_file_is_kept(self, stand: Stand, mounted: str) -> None:
         path = f"{mounted}/file"
         stand.twice(WriteFile(path, b"old"))
 
@@ -122,7 +122,7 @@ class Mounts:
         assert stand.host.read(path) == b"old"
         assert stand.host.list_dir(mounted) == ("file",)
 
-    def test_a_read_only_file_system_is_named(self, stand: Stand, mounted: str) -> None:
+    def test_read_only_file_system_is_reported(self, stand: Stand, mounted: str) -> None:
         stand.host.apply(Run(("mount", "-o", "remount,ro", mounted), "make it read-only"))
 
         with pytest.raises(MachineError) as refused:
@@ -132,7 +132,7 @@ class Mounts:
 
 
 class Kernel:
-    def test_a_setting_is_set_and_set_back(self, stand: Stand) -> None:
+    def test_sysctl_is_set_and_restored(self, stand: Stand) -> None:
         path = "/proc/sys/" + SYSCTL.replace(".", "/")
         before = (stand.host.read(path) or b"").decode().strip()
         stand.twice(SetSysctl(SYSCTL, "65"))
@@ -141,46 +141,46 @@ class Kernel:
         stand.twice(SetSysctl(SYSCTL, before))
         assert stand.host.read(path) == f"{before}\n".encode()
 
-    def test_a_setting_that_is_missing_or_wrong_is_named(self, stand: Stand) -> None:
+    def test_missing_or_invalid_sysctl_is_reported(self, stand: Stand) -> None:
         for key, value in (("net.no.such.key", "1"), (SYSCTL, "many")):
             with pytest.raises(MachineError) as refused:
                 stand.host.apply(SetSysctl(key, value))
             assert refused.value.name == "sysctl-failed"
             assert key in refused.value.message
 
-    def test_a_module_that_is_missing_is_named_and_unloading_it_is_nothing(self, stand: Stand) -> None:
+    def test_missing_module_fails_to_load_and_unload_is_a_no_op(self, stand: Stand) -> None:
         with pytest.raises(MachineError) as refused:
             stand.host.apply(LoadModule("flex_no_such_module"))
         assert refused.value.name == "action-failed"
 
         stand.twice(UnloadModule("flex_no_such_module"))
 
-    def test_swapping_to_what_is_no_swap_is_refused_by_name(self, stand: Stand) -> None:
+    def test_invalid_swap_file_is_refused(self, stand: Stand) -> None:
         stand.twice(WriteFile(stand.at("swap"), b"\0" * 4096, 0o600))
         for action in (SwapOn(stand.at("swap"), 5), SwapOff(stand.at("missing"))):
             with pytest.raises(MachineError) as refused:
                 stand.host.apply(action)
             assert refused.value.name == "action-failed"
 
-    def test_a_program_that_fails_is_named_with_its_last_words(self, stand: Stand) -> None:
+    def test_failed_program_is_reported_with_last_line_of_stderr(self, stand: Stand) -> None:
         with pytest.raises(MachineError) as failed:
             stand.host.apply(Run(("sh", "-c", "echo first >&2; echo last >&2; exit 3"), "do what fails"))
 
         assert failed.value.name == "action-failed"
         assert failed.value.message == "Could not do what fails: last."
 
-    def test_a_program_is_told_what_it_is_to_read(self, stand: Stand) -> None:
+    def test_program_receives_input_on_stdin(self, stand: Stand) -> None:
         stand.twice(Run(("tee", stand.at("file")), "write", b"told"))
 
         assert stand.host.read(stand.at("file")) == b"told"
         assert stand.host.query("cat", stand.at("file")).out == "told"
 
-    def test_a_program_that_takes_too_long_is_ended(self, stand: Stand) -> None:
+    def test_program_is_killed_after_timeout(self, stand: Stand) -> None:
         assert stand.host.query("sleep", "1000", seconds=0.1).code == 124
 
 
 class Groups:
-    def test_the_processes_of_a_group_and_of_those_below_it_end(self, stand: Stand) -> None:
+    def test_kill_group_kills_processes_that_ignore_sigterm(self, stand: Stand) -> None:
         """One of them does not listen to a polite word, and a shell waits for another."""
         script = "trap '' TERM; sleep 1000 & while :; do wait; sleep 1; done"
         words = ("systemd-run", "--quiet", "--collect", "--slice=flexhosttest.slice", "--unit=flex-group-test")
@@ -192,5 +192,5 @@ class Groups:
 
         assert not stand.host.read(f"/proc/{pid}/cmdline")  # gone, or dead and not buried yet
 
-    def test_a_group_that_is_missing_is_nothing_to_end(self, stand: Stand) -> None:
+    def test_kill_group_on_missing_cgroup_is_a_no_op(self, stand: Stand) -> None:
         stand.twice(KillGroup("/no-such.slice"))

@@ -36,7 +36,7 @@ class WithUnit:
 
 
 class EnabledUnits(WithUnit):
-    def test_a_unit_is_enabled_and_disabled_again(self, stand: Stand) -> None:
+    def test_unit_is_enabled_and_disabled(self, stand: Stand) -> None:
         stand.twice(EnableUnit(NAME))
         assert stand.host.unit(NAME).enabled
 
@@ -45,7 +45,7 @@ class EnabledUnits(WithUnit):
 
 
 class RunningUnits(WithUnit):
-    def test_a_unit_is_started_restarted_and_stopped(self, stand: Stand) -> None:
+    def test_unit_is_started_restarted_and_stopped(self, stand: Stand) -> None:
         stand.twice(StartUnit(NAME))
         assert stand.host.unit(NAME).running
         assert stand.host.unit(NAME).exists

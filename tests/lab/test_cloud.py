@@ -55,7 +55,7 @@ def arch(edge: EdgeMachine) -> str:
     return {"x86_64": "amd64", "aarch64": "arm64"}[edge.run("uname", "-m").out.strip()]
 
 
-def test_publishers_urls_work_unchanged_with_their_checksums(lab: Lab, edge: EdgeMachine) -> None:
+def test_publisher_urls_serve_artifacts_and_checksums_in_lab(lab: Lab, edge: EdgeMachine) -> None:
     of = arch(edge)
     kubelet = f"https://dl.k8s.io/v1.34.4/bin/linux/{of}/kubelet"
     promised = curl(edge, f"{kubelet}.sha256").out.strip()
@@ -74,31 +74,31 @@ def test_publishers_urls_work_unchanged_with_their_checksums(lab: Lab, edge: Edg
         assert curl(edge, "--head", url).ok, url
 
 
-def test_a_range_is_answered_with_just_that(edge: EdgeMachine) -> None:
+def test_mirror_answers_range_request_with_requested_bytes(edge: EdgeMachine) -> None:
     assert fetch(edge, "--range", "100-199").ok
     assert size_of(edge) == 100
 
 
-def test_images_are_served_under_the_publishers_name(edge: EdgeMachine) -> None:
+def test_mirror_serves_images_under_publisher_names(edge: EdgeMachine) -> None:
     assert '"oss/kubernetes/pause"' in curl(edge, "https://mcr.microsoft.com/v2/_catalog").out
     assert curl(edge, "https://registry.k8s.io/v2/pause/tags/list").ok
 
 
-def test_slow_makes_a_download_last(lab: Lab, edge: EdgeMachine) -> None:
+def test_slow_fault_limits_download_rate(lab: Lab, edge: EdgeMachine) -> None:
     command(LAB, "mirror", "slow", RUNC_GLOB, "--rate", "100k")
 
     assert fetch(edge, "--max-time", "5").code == 28  # nine megabytes would take a minute and a half
     assert size_of(edge) < lab.toolbox.path("runc", "runc").stat().st_size
 
 
-def test_stall_sends_a_part_and_then_nothing(edge: EdgeMachine) -> None:
+def test_stall_fault_stops_download_after_given_bytes(edge: EdgeMachine) -> None:
     command(LAB, "mirror", "stall", RUNC_GLOB, "--after", "100k")
 
     assert fetch(edge, "--max-time", "5").code == 28
     assert size_of(edge) == 100 << 10
 
 
-def test_cut_ends_half_way_and_the_rest_can_be_resumed(lab: Lab, edge: EdgeMachine) -> None:
+def test_cut_fault_ends_download_half_way_and_resume_succeeds(lab: Lab, edge: EdgeMachine) -> None:
     command(LAB, "mirror", "cut", RUNC_GLOB, "--times", "1")
 
     assert fetch(edge).code in {18, 56}
@@ -108,7 +108,7 @@ def test_cut_ends_half_way_and_the_rest_can_be_resumed(lab: Lab, edge: EdgeMachi
     assert size_of(edge) == lab.toolbox.path("runc", "runc").stat().st_size
 
 
-def test_corrupt_sends_wrong_bytes_of_the_right_length(lab: Lab, edge: EdgeMachine) -> None:
+def test_corrupt_fault_sends_wrong_bytes_of_right_length(lab: Lab, edge: EdgeMachine) -> None:
     command(LAB, "mirror", "corrupt", RUNC_GLOB)
 
     assert fetch(edge).ok
@@ -116,7 +116,7 @@ def test_corrupt_sends_wrong_bytes_of_the_right_length(lab: Lab, edge: EdgeMachi
     assert edge.run("sha256sum", "/root/runc").out.split()[0] not in curl(edge, f"{RUNC}/runc.sha256sum").out
 
 
-def test_missing_and_unavailable_answer_with_their_status(edge: EdgeMachine) -> None:
+def test_missing_and_unavailable_faults_return_404_and_503(edge: EdgeMachine) -> None:
     command(LAB, "mirror", "missing", RUNC_GLOB, "--times", "1")
     assert "404" in fetch(edge).err
     command(LAB, "mirror", "unavailable", RUNC_GLOB, "--times", "1")
@@ -124,7 +124,7 @@ def test_missing_and_unavailable_answer_with_their_status(edge: EdgeMachine) -> 
     assert fetch(edge).ok
 
 
-def test_a_wrong_checksum_does_not_touch_the_artifact(lab: Lab, edge: EdgeMachine) -> None:
+def test_checksum_fault_changes_only_the_checksum_file(lab: Lab, edge: EdgeMachine) -> None:
     before = curl(edge, f"{RUNC}/runc.sha256sum").out
     command(LAB, "mirror", "checksum", RUNC_GLOB)
 
@@ -133,7 +133,7 @@ def test_a_wrong_checksum_does_not_touch_the_artifact(lab: Lab, edge: EdgeMachin
     assert curl(edge, f"{RUNC}/runc.sha256sum").out != before
 
 
-def test_requests_are_counted_and_one_call_resets_everything(lab: Lab, edge: EdgeMachine) -> None:
+def test_mirror_counts_requests_and_reset_clears_rules_and_counts(lab: Lab, edge: EdgeMachine) -> None:
     command(LAB, "mirror", "missing", RUNC_GLOB)
     fetch(edge)
     fetch(edge)
@@ -147,7 +147,7 @@ def test_requests_are_counted_and_one_call_resets_everything(lab: Lab, edge: Edg
     assert fetch(edge).ok
 
 
-def test_a_fault_stands_before_the_api_server_until_it_is_cleared(lab: Lab, edge: EdgeMachine) -> None:
+def test_api_server_fault_applies_to_machines_until_cleared(lab: Lab, edge: EdgeMachine) -> None:
     try:
         command(LAB, "fault", "add", "api", "timeout", "timeout=0")
         assert curl(edge, "--max-time", "2", API).code == 28
@@ -181,7 +181,7 @@ except OSError as error:
 """
 
 
-def test_a_connection_that_is_open_already_does_not_escape_a_fault(lab: Lab, edge: EdgeMachine) -> None:
+def test_new_fault_breaks_already_open_connection(lab: Lab, edge: EdgeMachine) -> None:
     said: list[str] = []
     asking = threading.Thread(target=lambda: said.append(edge.run("python3", "-", input=ASK_TWICE).out.strip()))
     asking.start()
@@ -196,7 +196,7 @@ def test_a_connection_that_is_open_already_does_not_escape_a_fault(lab: Lab, edg
     assert said == ["broken"]
 
 
-def test_the_api_server_and_dns_answer_at_their_service_addresses(edge: EdgeMachine) -> None:
+def test_api_server_and_dns_answer_at_service_addresses(edge: EdgeMachine) -> None:
     assert curl(edge, "--resolve", "kubernetes:443:198.19.128.1", "https://kubernetes/version").ok
     resolver = "mount --bind /root/resolv.conf /etc/resolv.conf; getent hosts kubernetes.default.svc.cluster.local"
     edge.run("sh", "-c", "echo nameserver 198.19.128.10 >/root/resolv.conf")

@@ -27,7 +27,7 @@ CHECKOUT = PACKAGE.parents[1]
 NEEDED = ("exceptiongroup", "iniconfig", "packaging", "pluggy", "pygments", "pytest", "tomli", "typing-extensions")
 
 
-def test_the_suite_of_host_tests_passes_on_a_real_machine(add_machine: Add) -> None:
+def test_host_test_suite_passes_on_lab_machine(add_machine: Add) -> None:
     machine = add_machine("hosts")
     bring(machine)
 

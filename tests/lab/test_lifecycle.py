@@ -38,7 +38,7 @@ def pids(lab: Lab) -> dict[str, int | None]:
     return {part.name: part.pid for part in lab.supervisor.states()}
 
 
-def test_up_twice_changes_nothing(lab: Lab) -> None:
+def test_second_lab_up_changes_nothing(lab: Lab) -> None:
     first = pids(lab)
 
     said = command(LAB, "up")
@@ -47,7 +47,7 @@ def test_up_twice_changes_nothing(lab: Lab) -> None:
     assert "Next commands:" in said.err
 
 
-def test_down_twice_leaves_nothing_and_says_so(before: Listing) -> None:
+def test_lab_down_removes_everything_and_second_down_reports_nothing(before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
 
@@ -59,7 +59,7 @@ def test_down_twice_leaves_nothing_and_says_so(before: Listing) -> None:
 
 
 @pytest.mark.long
-def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: Lab, before: Listing) -> None:
+def test_two_labs_are_isolated_and_removed_independently(lab: Lab, before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
     other = Lab(lab_layout(OTHER))
@@ -74,7 +74,7 @@ def test_two_labs_stand_side_by_side_and_one_goes_without_the_other(lab: Lab, be
     assert look().since(before) == {}
 
 
-def test_a_lab_killed_while_it_comes_up_can_be_taken_away(before: Listing) -> None:
+def test_lab_down_cleans_up_after_killed_lab_up(before: Listing) -> None:
     chance = random.Random(20261115)  # noqa: S311 - a seeded sample of moments
     for _ in range(2):
         moment = chance.uniform(0.3, 6)
@@ -86,7 +86,7 @@ def test_a_lab_killed_while_it_comes_up_can_be_taken_away(before: Listing) -> No
 
 
 @pytest.mark.long
-def test_a_lab_whose_every_process_was_killed_comes_up_again_with_its_cluster_and_machines(before: Listing) -> None:
+def test_lab_up_restores_cluster_and_machines_after_all_are_killed(before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
     other = Lab(lab_layout(OTHER))
@@ -102,7 +102,7 @@ def test_a_lab_whose_every_process_was_killed_comes_up_again_with_its_cluster_an
     assert look().since(before) == {}
 
 
-def test_a_dead_part_is_named_with_its_last_words_and_up_repairs_it(lab: Lab) -> None:
+def test_dead_lab_process_is_reported_and_lab_up_restarts_it(lab: Lab) -> None:
     scheduler = lab.supervisor.process("kube-scheduler")
     assert scheduler
     scheduler.kill(signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_a_dead_part_is_named_with_its_last_words_and_up_repairs_it(lab: Lab) ->
     assert command(LAB, "status").ok
 
 
-def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) -> None:
+def test_lab_up_with_port_in_use_fails_and_leaves_nothing(before: Listing) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         said = command(OTHER, "up", "--api-port", str(taken.getsockname()[1]), check=False)
 
@@ -129,7 +129,7 @@ def test_a_taken_port_is_named_and_nothing_is_left_half_made(before: Listing) ->
 
 
 @pytest.mark.long
-def test_a_lab_that_never_came_up_whole_is_not_called_well(before: Listing) -> None:
+def test_lab_status_fails_for_incomplete_lab(before: Listing) -> None:
     other = Lab(lab_layout(OTHER))
     command(OTHER, "up")
     for name in ("kube-scheduler", "gateway"):
@@ -145,7 +145,7 @@ def test_a_lab_that_never_came_up_whole_is_not_called_well(before: Listing) -> N
 
 
 @pytest.mark.long
-def test_a_port_that_was_taken_meanwhile_is_named(before: Listing) -> None:
+def test_lab_up_reports_gateway_port_taken_meanwhile(before: Listing) -> None:
     other = Lab(lab_layout(OTHER))
     command(OTHER, "up")
     gateway = other.supervisor.process("gateway")
@@ -162,7 +162,7 @@ def test_a_port_that_was_taken_meanwhile_is_named(before: Listing) -> None:
 
 
 @pytest.mark.long
-def test_a_network_that_a_killed_command_left_half_made_is_finished(before: Listing) -> None:
+def test_lab_up_repairs_partially_configured_network(before: Listing) -> None:
     other = Lab(lab_layout(OTHER))
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
@@ -176,7 +176,7 @@ def test_a_network_that_a_killed_command_left_half_made_is_finished(before: List
 
 
 @pytest.mark.long
-def test_neither_a_proxy_nor_the_callers_directory_reaches_the_parts(before: Listing, tmp_path: Path) -> None:
+def test_lab_processes_do_not_inherit_environment_or_working_directory(before: Listing, tmp_path: Path) -> None:
     (tmp_path / "argparse.py").write_text("raise SystemExit('a stranger in the current directory')")
     proxy = {"HTTPS_PROXY": "http://192.0.2.1:1", "https_proxy": "http://192.0.2.1:1", "CANARY": "secret"}
     said = run("sh", "-c", f"cd {tmp_path} && exec {COMMAND} --lab {OTHER} up", env=proxy)
@@ -188,7 +188,7 @@ def test_neither_a_proxy_nor_the_callers_directory_reaches_the_parts(before: Lis
 
 
 @pytest.mark.long
-def test_a_demo_does_not_take_a_persons_machines_away(lab: Lab, before: Listing) -> None:
+def test_lab_demo_is_refused_while_lab_has_machines(lab: Lab, before: Listing) -> None:
     command(OTHER, "up")
     command(OTHER, "machine", "add", "mine")
 
@@ -199,7 +199,7 @@ def test_a_demo_does_not_take_a_persons_machines_away(lab: Lab, before: Listing)
     assert command(OTHER, "status").ok
 
 
-def test_a_disk_that_is_too_small_is_named_and_nothing_is_left_half_made(
+def test_lab_up_with_too_small_disk_fails_and_leaves_nothing(
     before: Listing, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     small = tmp_path_factory.mktemp("small")
@@ -215,7 +215,7 @@ def test_a_disk_that_is_too_small_is_named_and_nothing_is_left_half_made(
     assert look().since(before) == {}
 
 
-def test_two_commands_do_not_change_one_lab_at_a_time(lab: Lab) -> None:
+def test_concurrent_lab_command_is_refused(lab: Lab) -> None:
     with lab.exclusive():
         said = command(LAB, "machine", "add", "late", check=False)
 
@@ -223,7 +223,7 @@ def test_two_commands_do_not_change_one_lab_at_a_time(lab: Lab) -> None:
     assert "lab-busy" in said.err
 
 
-def test_logs_and_kubeconfig_can_be_had(lab: Lab) -> None:
+def test_lab_logs_and_kubeconfig_are_available(lab: Lab) -> None:
     assert "etcd" in command(LAB, "logs", "etcd", "-n", "5").out
     assert '"verb"' in command(LAB, "logs", "audit", "-n", "1").out
     assert "The known names are: " in command(LAB, "logs", "nobody", check=False).err

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("system", list(DebianRelease))
-def test_a_machine_is_a_running_systemd_host_with_a_name_that_resolves(
-    add_machine: Add, system: DebianRelease
-) -> None:
+def test_machine_runs_systemd_and_its_name_resolves(add_machine: Add, system: DebianRelease) -> None:
     machine = add_machine("alpha", system)
 
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
@@ -37,7 +35,7 @@ def test_a_machine_is_a_running_systemd_host_with_a_name_that_resolves(
     assert machine.run("getent", "hosts", "alpha.site-1.flex.internal").out.split()[0] == machine.record.address
 
 
-def test_no_packet_can_leave_the_lab(add_machine: Add) -> None:
+def test_machine_has_no_route_out_of_lab(add_machine: Add) -> None:
     machine = add_machine("alpha")
 
     for address in outside_addresses():
@@ -54,14 +52,14 @@ def outside_addresses() -> list[str]:
     return found or ["192.0.2.1"]
 
 
-def test_the_wide_area_has_no_way_out(lab: Lab) -> None:
+def test_wan_namespace_has_no_route_out_of_lab(lab: Lab) -> None:
     wide = lab.network.wan
     links = json.loads(run("ip", "-n", wide.name, "-j", "link").out)
     assert {link["ifname"] for link in links} - {"lo", "br0", "cloud"} <= {f"site{n}" for n in range(256)}
     assert not run("ip", "-n", wide.name, "route", "get", "192.0.2.1", check=False).ok
 
 
-def test_machines_of_one_site_and_of_two_reach_each_other(add_machine: Add) -> None:
+def test_machines_reach_each_other_within_and_across_sites(add_machine: Add) -> None:
     one, near, far = add_machine("one", site="a"), add_machine("near", site="a"), add_machine("far", site="b")
 
     assert one.record.address.rsplit(".", 1)[0] == near.record.address.rsplit(".", 1)[0]
@@ -70,7 +68,7 @@ def test_machines_of_one_site_and_of_two_reach_each_other(add_machine: Add) -> N
     assert one.run("ping", "-c1", "-W2", "far").ok
 
 
-def test_a_reboot_keeps_the_disk_and_forgets_the_rest(add_machine: Add) -> None:
+def test_reboot_keeps_disk_and_drops_runtime_state(add_machine: Add) -> None:
     machine = add_machine("alpha")
     machine.run("sh", "-c", "echo kept >/root/file; echo gone >/run/file; iptables -A INPUT -j ACCEPT")
     first = machine.run("cat", "/proc/sys/kernel/random/boot_id").out
@@ -83,7 +81,7 @@ def test_a_reboot_keeps_the_disk_and_forgets_the_rest(add_machine: Add) -> None:
     assert "-A INPUT" not in machine.run("iptables-save").out
 
 
-def test_a_power_cut_ends_everything_at_once_and_the_disk_stays(add_machine: Add) -> None:
+def test_power_cut_kills_processes_without_sigterm_and_keeps_disk(add_machine: Add) -> None:
     machine = add_machine("alpha")
     asked = "trap 'echo asked >/root/asked; exit' TERM; while :; do sleep 0.1; done"
     machine.run("systemd-run", "-q", "--unit=polite", "sh", "-c", asked)
@@ -96,7 +94,7 @@ def test_a_power_cut_ends_everything_at_once_and_the_disk_stays(add_machine: Add
     assert not machine.run("systemctl", "is-active", "polite", check=False).ok
 
 
-def test_a_reboot_asks_first_which_a_power_cut_does_not(add_machine: Add) -> None:
+def test_reboot_sends_sigterm_to_services(add_machine: Add) -> None:
     machine = add_machine("alpha")
     asked = "trap 'echo asked >/root/asked; exit' TERM; while :; do sleep 0.1; done"
     machine.run("systemd-run", "-q", "--unit=polite", "sh", "-c", asked)
@@ -106,7 +104,7 @@ def test_a_reboot_asks_first_which_a_power_cut_does_not(add_machine: Add) -> Non
     assert machine.run("cat", "/root/asked").out == "asked\n"
 
 
-def test_a_container_inside_is_not_taken_for_the_machine(add_machine: Add) -> None:
+def test_container_init_is_not_mistaken_for_machine_init(add_machine: Add) -> None:
     machine = add_machine("alpha")
     init = machine.init_pid()
     # Its first process is number 1 in a namespace of its own, and has a lower number out here than the machine's.
@@ -120,7 +118,7 @@ def test_a_container_inside_is_not_taken_for_the_machine(add_machine: Add) -> No
     assert machine.init_pid() != init
 
 
-def test_two_commands_cannot_boot_one_machine_twice(lab: Lab, add_machine: Add) -> None:
+def test_concurrent_machine_start_boots_machine_once(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     machine.stop()
     with ThreadPoolExecutor() as both:
@@ -132,7 +130,7 @@ def test_two_commands_cannot_boot_one_machine_twice(lab: Lab, add_machine: Add) 
     assert len(runners) == 1
 
 
-def test_a_machine_that_a_killed_copy_left_frozen_can_be_removed(lab: Lab, add_machine: Add) -> None:
+def test_frozen_machine_can_be_removed(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     frozen = machine.cgroups.frozen(machine.cgroup)
     frozen.__enter__()  # and nobody ever thaws it
@@ -143,7 +141,7 @@ def test_a_machine_that_a_killed_copy_left_frozen_can_be_removed(lab: Lab, add_m
     assert machine.init_pid() is None
 
 
-def test_removing_a_machine_leaves_one_whose_name_starts_alike_alone(lab: Lab, add_machine: Add) -> None:
+def test_removing_machine_keeps_machine_with_same_name_prefix(lab: Lab, add_machine: Add) -> None:
     longer = add_machine("alpha-10")
     shorter = add_machine("alpha-1")
     before = set(NSPAWN_DIRECTORY.glob("*/*alpha-10"))
@@ -156,14 +154,14 @@ def test_removing_a_machine_leaves_one_whose_name_starts_alike_alone(lab: Lab, a
 
 
 @pytest.mark.parametrize("name", ["api", "etcd", "Upper", "a/b", "-a"])
-def test_a_name_that_a_machine_cannot_have_is_refused(lab: Lab, name: str) -> None:
+def test_invalid_machine_name_is_refused(lab: Lab, name: str) -> None:
     said = command(LAB, "machine", "add", "--", name, check=False)
 
     assert said.code == 2
     assert "machine-name-invalid" in said.err
 
 
-def test_a_machine_that_was_turned_off_inside_can_be_started(lab: Lab, add_machine: Add) -> None:
+def test_powered_off_machine_can_be_started(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     runner = machine.runner()
     assert runner
@@ -177,7 +175,7 @@ def test_a_machine_that_was_turned_off_inside_can_be_started(lab: Lab, add_machi
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
 
 
-def test_a_copy_has_the_others_disk_and_its_own_identity(lab: Lab, add_machine: Add) -> None:
+def test_machine_copy_has_same_disk_and_own_identity(lab: Lab, add_machine: Add) -> None:
     source = add_machine("alpha")
     source.run("sh", "-c", "echo copied >/root/file; echo copied >/usr/local/file")
     with lab.exclusive():
@@ -194,7 +192,7 @@ def test_a_copy_has_the_others_disk_and_its_own_identity(lab: Lab, add_machine: 
             lab.inventory.remove(copy)
 
 
-def test_exec_passes_output_input_and_exit_code(add_machine: Add) -> None:
+def test_machine_exec_passes_output_and_exit_code(add_machine: Add) -> None:
     add_machine("alpha")
 
     said = command(LAB, "machine", "exec", "alpha", "--", "sh", "-c", "echo out; echo err >&2; exit 7", check=False)
@@ -202,7 +200,7 @@ def test_exec_passes_output_input_and_exit_code(add_machine: Add) -> None:
     assert (said.out, said.err, said.code) == ("out\n", "err\n", 7)
 
 
-def test_the_environment_of_the_caller_does_not_reach_the_machine(add_machine: Add) -> None:
+def test_machine_exec_does_not_inherit_caller_environment(add_machine: Add) -> None:
     add_machine("alpha")
 
     said = command(LAB, "machine", "exec", "alpha", "env", env={"CANARY": "outside"})
@@ -210,7 +208,7 @@ def test_the_environment_of_the_caller_does_not_reach_the_machine(add_machine: A
     assert "CANARY" not in said.out
 
 
-def test_a_machine_that_is_removed_is_forgotten(lab: Lab) -> None:
+def test_removed_machine_is_unknown(lab: Lab) -> None:
     command(LAB, "machine", "add", "brief")
     command(LAB, "machine", "rm", "brief")
 
@@ -220,7 +218,7 @@ def test_a_machine_that_is_removed_is_forgotten(lab: Lab) -> None:
     assert "brief" not in command(LAB, "machine", "list").out
 
 
-def test_a_machine_whose_maker_was_killed_half_way_does_not_stand_in_the_way(lab: Lab, add_machine: Add) -> None:
+def test_half_created_machine_is_discarded_and_can_be_added_again(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     machine.stop()
     machine.created_marker.unlink()  # as if its disk had never been finished
@@ -233,9 +231,7 @@ def test_a_machine_whose_maker_was_killed_half_way_does_not_stand_in_the_way(lab
 
 
 @pytest.mark.parametrize("system", list(DebianRelease))
-def test_an_untouched_machine_shows_no_difference_even_after_a_reboot_and_a_cut(
-    add_machine: Add, system: DebianRelease
-) -> None:
+def test_untouched_machine_has_no_diff_after_reboot_and_power_cut(add_machine: Add, system: DebianRelease) -> None:
     machine = add_machine("alpha", system)
     before = machine.snapshot()
 
@@ -273,7 +269,7 @@ CHANGES = {
 }
 
 
-def test_every_kind_of_change_shows_by_itself(add_machine: Add) -> None:
+def test_snapshot_diff_detects_every_kind_of_change(add_machine: Add) -> None:
     machine = add_machine("alpha")
     before = machine.snapshot()
     for what, (change, (section, key)) in CHANGES.items():
@@ -284,7 +280,7 @@ def test_every_kind_of_change_shows_by_itself(add_machine: Add) -> None:
         before = after
 
 
-def test_diff_without_a_snapshot_says_what_to_do_and_with_one_exits_by_what_it_finds(add_machine: Add) -> None:
+def test_machine_diff_needs_snapshot_and_exits_nonzero_on_differences(add_machine: Add) -> None:
     machine = add_machine("alpha")
 
     assert "machine snapshot alpha" in command(LAB, "machine", "diff", "alpha", check=False).err

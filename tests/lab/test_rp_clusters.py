@@ -45,7 +45,7 @@ def _alone(lab: Lab) -> Iterator[None]:
 
 
 @in_loop
-async def test_the_facts_that_nodes_need_are_read_from_the_cluster(lab: Lab) -> None:
+async def test_cluster_facts_for_nodes_are_read_from_cluster(lab: Lab) -> None:
     client = open_client(load_kubeconfig(lab.admin_kubeconfig))
     try:
         facts = await read_facts(client, FactOverrides(server_url="https://api.flex.internal:443", location="here"))
@@ -60,7 +60,7 @@ async def test_the_facts_that_nodes_need_are_read_from_the_cluster(lab: Lab) -> 
 
 
 @in_loop
-async def test_a_node_gets_its_certificate_and_its_token_is_dead_after(lab: Lab) -> None:
+async def test_node_gets_certificate_and_its_bootstrap_token_is_deleted(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-1")
         name = await site.ask(token, "edge-1")
@@ -79,7 +79,7 @@ async def test_a_node_gets_its_certificate_and_its_token_is_dead_after(lab: Lab)
 
 
 @in_loop
-async def test_a_second_request_with_the_same_token_is_denied(lab: Lab) -> None:
+async def test_second_csr_with_same_token_is_denied(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-2")
         kubelet = site.bearing(token)
@@ -105,7 +105,7 @@ async def test_a_second_request_with_the_same_token_is_denied(lab: Lab) -> None:
     ],
 )
 @in_loop
-async def test_what_a_token_was_not_made_for_is_denied(lab: Lab, odd: dict[str, Any], words: str) -> None:
+async def test_csr_not_matching_bootstrap_token_is_denied(lab: Lab, odd: dict[str, Any], words: str) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-3")
         bad = await site.ask(token, "edge-3", **odd)
@@ -120,7 +120,7 @@ async def test_what_a_token_was_not_made_for_is_denied(lab: Lab, odd: dict[str, 
 
 
 @in_loop
-async def test_a_token_is_no_good_for_another_signer(lab: Lab) -> None:
+async def test_bootstrap_token_cannot_be_used_for_another_signer(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-3")
 
@@ -129,7 +129,7 @@ async def test_a_token_is_no_good_for_another_signer(lab: Lab) -> None:
 
 
 @in_loop
-async def test_expired_unknown_and_replaced_tokens_get_nothing(lab: Lab) -> None:
+async def test_expired_unknown_and_replaced_tokens_are_rejected(lab: Lab) -> None:
     async with watched(lab) as site:
         expired = await site.mint("edge-4", timedelta(seconds=-1))
         replaced = await site.mint("edge-5")
@@ -146,7 +146,7 @@ async def test_expired_unknown_and_replaced_tokens_get_nothing(lab: Lab) -> None
 
 
 @in_loop
-async def test_two_replicas_approve_one_request(lab: Lab) -> None:
+async def test_two_replicas_approve_exactly_one_csr(lab: Lab) -> None:
     async with watched(lab, replicas=2) as site:
         token = await site.mint("edge-6")
         kubelet = site.bearing(token)
@@ -161,7 +161,7 @@ async def test_two_replicas_approve_one_request(lab: Lab) -> None:
 
 
 @in_loop
-async def test_what_another_replica_began_is_finished(lab: Lab) -> None:
+async def test_csr_claimed_by_another_replica_is_completed(lab: Lab) -> None:
     async with watched(lab) as site:
         minted = await site.mint("edge-7")
     client = open_client(site.direct)
@@ -178,7 +178,7 @@ async def test_what_another_replica_began_is_finished(lab: Lab) -> None:
 
 
 @in_loop
-async def test_nothing_is_approved_while_the_service_cannot_take_note(lab: Lab) -> None:
+async def test_csr_is_not_approved_until_attempt_is_recorded(lab: Lab) -> None:
     async with watched(lab) as site:
         site.heard.deaf = True
         token = await site.mint("edge-8")
@@ -196,7 +196,7 @@ async def test_nothing_is_approved_while_the_service_cannot_take_note(lab: Lab) 
 
 
 @in_loop
-async def test_the_clusters_own_approver_is_kept_out_by_the_policy(lab: Lab) -> None:
+async def test_admission_policy_blocks_other_csr_approver(lab: Lab) -> None:
     async with watched(lab) as site:
         token, other = await site.mint("edge-9"), await site.mint("edge-19")
     client = open_client(site.direct)
@@ -225,7 +225,7 @@ async def test_the_clusters_own_approver_is_kept_out_by_the_policy(lab: Lab) -> 
 
 
 @in_loop
-async def test_without_the_policy_a_foreign_approval_is_undone(lab: Lab) -> None:
+async def test_foreign_csr_approval_is_revoked_without_admission_policy(lab: Lab) -> None:
     async with watched(lab) as site:
         token = await site.mint("edge-10")
         good = await site.mint("edge-11")
@@ -256,7 +256,7 @@ async def test_without_the_policy_a_foreign_approval_is_undone(lab: Lab) -> None
 
 
 @in_loop
-async def test_a_node_serves_under_its_own_names_only(lab: Lab) -> None:
+async def test_serving_certificate_is_approved_for_own_names_only(lab: Lab) -> None:
     pair = lab.authority.issue("edge-12", "system:node:edge-12", "system:nodes")
     certificate, key = pair.certificate.read_text(), pair.key.read_text()
     serving: dict[str, Any] = {"signer": SERVING_SIGNER, "usages": ("digital signature", "server auth")}
@@ -281,7 +281,7 @@ async def test_a_node_serves_under_its_own_names_only(lab: Lab) -> None:
 
 
 @in_loop
-async def test_a_node_takes_no_other_nodes_name_but_may_come_back(lab: Lab) -> None:
+async def test_csr_for_existing_node_is_approved_only_for_flex_node(lab: Lab) -> None:
     async with watched(lab) as site:
         await make_node(site.client, "edge-17", "192.0.2.17")
         token = await site.mint("edge-17")
@@ -297,7 +297,7 @@ async def test_a_node_takes_no_other_nodes_name_but_may_come_back(lab: Lab) -> N
 
 
 @in_loop
-async def test_the_end_of_an_unused_token_is_told_also_where_the_cluster_removes_it(lab: Lab) -> None:
+async def test_expiry_of_unused_token_is_reported(lab: Lab) -> None:
     async with watched(lab, pace=replace(PACE, refresh=0.3)) as site:
         token = await site.mint("edge-18", timedelta(seconds=3))
         await site.hears("failed", "edge-18", "The bootstrap token expired before it was used.")
@@ -306,7 +306,7 @@ async def test_the_end_of_an_unused_token_is_told_also_where_the_cluster_removes
 
 
 @in_loop
-async def test_readiness_is_told_when_it_changes_and_a_node_that_has_left_is_deleted(lab: Lab) -> None:
+async def test_readiness_changes_are_reported_and_left_node_is_deleted(lab: Lab) -> None:
     async with watched(lab) as site:
         site.heard.tokens["edge-14"] = ""
         await make_node(site.client, "edge-14", "192.0.2.14")
@@ -323,7 +323,7 @@ async def test_readiness_is_told_when_it_changes_and_a_node_that_has_left_is_del
 
 
 @in_loop
-async def test_taints_follow_what_is_wanted_and_leave_others_alone(lab: Lab) -> None:
+async def test_desired_taints_are_applied_and_other_taints_are_kept(lab: Lab) -> None:
     one, other = {"key": "one", "value": "1", "effect": "NoSchedule"}, {"key": "other", "effect": "PreferNoSchedule"}
     operators = {"key": "operator", "effect": "NoSchedule"}
     async with watched(lab, replicas=2) as site:
@@ -352,7 +352,7 @@ async def test_taints_follow_what_is_wanted_and_leave_others_alone(lab: Lab) -> 
 
 
 @in_loop
-async def test_the_node_of_a_deleted_resource_goes_when_its_machine_is_gone(lab: Lab) -> None:
+async def test_node_of_deleted_resource_is_removed_when_machine_is_gone(lab: Lab) -> None:
     async with watched(lab, pace=replace(PACE, refresh=0.3, gone_after=1)) as site:
         for node in ("edge-21", "edge-22"):
             await make_node(site.client, node, f"192.0.2.{node[-2:]}")
@@ -367,7 +367,7 @@ async def test_the_node_of_a_deleted_resource_goes_when_its_machine_is_gone(lab:
 
 
 @in_loop
-async def test_what_flex_nodes_need_in_a_cluster_is_checked_and_put_right(lab: Lab) -> None:
+async def test_cluster_prerequisites_are_checked_and_repaired(lab: Lab) -> None:
     client = open_client(load_kubeconfig(lab.admin_kubeconfig))
     try:
         await prerequisites.ensure_objects(client)
@@ -386,7 +386,7 @@ async def test_what_flex_nodes_need_in_a_cluster_is_checked_and_put_right(lab: L
 
 
 @in_loop
-async def test_a_watch_outlives_its_api_server(lab: Lab) -> None:
+async def test_informer_reconnects_after_api_server_restart(lab: Lab) -> None:
     async with watched(lab) as site:
         server = lab.supervisor.process("kube-apiserver")
         assert server
@@ -398,7 +398,7 @@ async def test_a_watch_outlives_its_api_server(lab: Lab) -> None:
 
 
 @in_loop
-async def test_a_certificate_that_never_comes_ends_the_token(lab: Lab) -> None:
+async def test_token_is_deleted_when_certificate_is_not_issued_in_time(lab: Lab) -> None:
     async with watched(lab, pace=replace(PACE, grace=2)) as site:
         token = await site.mint("edge-16")
         signer = lab.supervisor.process("kube-controller-manager")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(4 * 3600)
-def test_killed_at_every_point_of_join_and_reset_the_next_run_converges(
+def test_join_and_unbootstrap_killed_at_any_point_converge_when_rerun(
     lab: Lab, add_machine: Callable[..., EdgeMachine]
 ) -> None:
     machine = add_machine("crashes")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("mix", ["bookworm-2", "trixie-1"])
-def test_a_machine_joins_survives_and_leaves_without_a_trace(
+def test_version_mix_joins_survives_restarts_and_unbootstraps_cleanly(
     lab: Lab, add_machine: Callable[..., EdgeMachine], mix: str
 ) -> None:
     lives(lab, add_machine, mix)

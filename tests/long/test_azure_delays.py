@@ -26,9 +26,7 @@ LATE_SECONDS = 90.0
 
 
 @pytest.mark.timeout(1800)
-def test_roles_that_come_late_are_waited_for_and_a_tunnel_that_was_cut_for_ten_minutes_comes_back_alone(
-    lab: Lab, add_machine: Add
-) -> None:
+def test_node_waits_for_late_roles_and_recovers_from_long_vpn_outage(lab: Lab, add_machine: Add) -> None:
     reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
     node = Followed.make(lab, add_machine("late-1", site="private"), kubernetesAuth=EXEC, nodeConfig=reach)
     late = EventualConsistency(lab.azure.state)

@@ -23,14 +23,14 @@ OPERATIONS = 200
 
 
 @pytest.mark.timeout(3600)
-def test_twenty_power_cuts_in_upgrades_change_nothing_in_the_end(lab: Lab, add_machine: Add) -> None:
+def test_updates_complete_despite_twenty_power_cuts(lab: Lab, add_machine: Add) -> None:
     chance = seeded(2)
     with joined(lab, [add_machine("cuts-1")]) as (node,):
         cut_upgrades(node, chance, CUTS)
 
 
 @pytest.mark.timeout(3600)
-def test_after_two_hundred_operations_three_nodes_are_as_they_were_asked_for(lab: Lab, add_machine: Add) -> None:
+def test_nodes_reach_desired_state_after_two_hundred_operations(lab: Lab, add_machine: Add) -> None:
     chance = seeded(2)
     machines = [add_machine(f"storm-{number}") for number in (1, 2, 3)]
     with joined(lab, machines) as nodes:

@@ -25,7 +25,7 @@ CUTS = 20
 
 
 @pytest.mark.timeout(1800)
-def test_a_lab_killed_at_any_moment_of_coming_up_leaves_nothing_after_down() -> None:
+def test_lab_down_leaves_nothing_after_kill_at_any_moment_of_lab_up() -> None:
     Lab(lab_layout(OTHER)).down()
     before = look()
     for moment in MOMENTS:
@@ -37,7 +37,7 @@ def test_a_lab_killed_at_any_moment_of_coming_up_leaves_nothing_after_down() -> 
 
 
 @pytest.mark.timeout(1800)
-def test_a_lab_killed_at_any_moment_comes_up_by_the_next_try() -> None:
+def test_lab_up_succeeds_after_kill_at_any_moment_of_lab_up() -> None:
     other = Lab(lab_layout(OTHER))
     for moment in MOMENTS[::4]:
         other.down()
@@ -50,7 +50,7 @@ def test_a_lab_killed_at_any_moment_comes_up_by_the_next_try() -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_a_node_comes_back_from_a_series_of_power_cuts(lab: Lab, add_machine: Callable[..., EdgeMachine]) -> None:
+def test_node_recovers_from_series_of_power_cuts(lab: Lab, add_machine: Callable[..., EdgeMachine]) -> None:
     chance = random.Random(1)  # noqa: S311 - a seeded series
     machine = add_machine("series")
     join(lab, machine)

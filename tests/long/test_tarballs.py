@@ -17,7 +17,7 @@ TARBALL = "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz"
 PROGRAMS = "for one in kubelet kubectl kubeadm; do readlink -e /usr/local/bin/$one; done"
 
 
-def test_a_tarball_brings_what_single_files_bring(lab: Lab, add_machine: Callable[..., EdgeMachine]) -> None:
+def test_tarball_installs_same_files_as_single_downloads(lab: Lab, add_machine: Callable[..., EdgeMachine]) -> None:
     machine = add_machine("tarball")
     prepare(lab, machine)
     before = machine.snapshot()

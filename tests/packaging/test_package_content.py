@@ -32,13 +32,13 @@ def libraries(package: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_all_native_code_is_of_the_packages_architecture(packages: dict[str, Path], arch: str) -> None:
+def test_native_libraries_match_package_architecture(packages: dict[str, Path], arch: str) -> None:
     found = libraries(packages[arch])
     assert len(found) >= 12  # of four Pythons
     assert {struct.unpack_from("<H", content, 18)[0] for content in found.values()} == {MACHINES[arch]}
 
 
-def test_dpkg_can_read_them(packages: dict[str, Path]) -> None:
+def test_dpkg_reads_version_and_architecture_of_package(packages: dict[str, Path]) -> None:
     said = [run("dpkg-deb", "--field", packages[arch], "Version", "Architecture").out for arch in ARCHITECTURES]
     assert said == [f"Version: {__version__}\nArchitecture: {arch}\n" for arch in ARCHITECTURES]
 
@@ -50,7 +50,7 @@ def lintian(package: Path) -> None:
     assert (said.code, said.out) == (0, "")
 
 
-def test_lintian_has_nothing_to_say_of_all_but_the_wheels_of_others(tmp_path: Path) -> None:
+def test_lintian_passes_for_package_without_third_party_wheels(tmp_path: Path) -> None:
     """Those are most of what it would read, and nothing to it but files."""
     for python in PYTHONS:
         (tmp_path / python).mkdir()
@@ -61,7 +61,7 @@ def test_lintian_has_nothing_to_say_of_all_but_the_wheels_of_others(tmp_path: Pa
 
 @pytest.mark.long
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_lintian_has_nothing_to_say(packages: dict[str, Path], arch: str) -> None:
+def test_lintian_passes_for_full_package(packages: dict[str, Path], arch: str) -> None:
     lintian(packages[arch])
 
 
@@ -76,7 +76,7 @@ def test_lintian_has_nothing_to_say(packages: dict[str, Path], arch: str) -> Non
         (("install",), {}, 0),
     ],
 )
-def test_only_force_goes_back_to_an_older_version(
+def test_preinst_refuses_downgrade_unless_forced(
     tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], code: int
 ) -> None:
     script = tmp_path / "preinst"

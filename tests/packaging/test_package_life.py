@@ -75,12 +75,12 @@ def leftovers(before: snapshots.Snapshot, machine: EdgeMachine) -> list[str]:
     return [str(one) for one in differences if not any(fnmatch.fnmatch(one.key, record) for record in RECORDS)]
 
 
-def test_a_second_build_gives_the_same_bytes(packages: dict[str, Path], repository: Repository) -> None:
+def test_second_package_build_gives_identical_bytes(packages: dict[str, Path], repository: Repository) -> None:
     """The one that the command for repositories makes, from wheels that it fetched itself."""
     assert repository.place().read_bytes() == packages[repository.arch].read_bytes()
 
 
-def test_the_package_comes_serves_and_goes(
+def test_package_installs_upgrades_and_uninstalls_on_all_debian_releases(
     lab: Lab, add_machine: Callable[..., EdgeMachine], repository: Repository, releases: Releases
 ) -> None:
     """On all systems at once: each waits more than it works."""

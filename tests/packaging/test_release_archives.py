@@ -43,7 +43,7 @@ def published(repository: Repository) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def test_the_archives_of_a_release_run_on_every_system(
+def test_release_archives_run_on_all_debian_releases(
     lab: Lab, add_machine: Callable[..., EdgeMachine], repository: Repository, published: Path
 ) -> None:
     machines = [add_machine(f"tar-{system.value}", system) for system in DebianRelease]

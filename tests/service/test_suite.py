@@ -27,7 +27,9 @@ def shell(name: str, script: str, report: Path | None = None) -> Stage:
     return Stage(name, ["sh", "-c", script], (), report)
 
 
-def test_every_stage_is_run_and_shown_whole(suite: SuiteRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_stage_runs_and_its_output_is_shown_unmixed(
+    suite: SuiteRun, capsys: pytest.CaptureFixture[str]
+) -> None:
     suite.run_parallel([shell(f"part {number}", f"echo begins {number}; echo ends {number}") for number in range(8)])
 
     assert suite.finish() == 0
@@ -37,7 +39,7 @@ def test_every_stage_is_run_and_shown_whole(suite: SuiteRun, capsys: pytest.Capt
     assert said.splitlines()[-1].startswith("make test: PASSED in ")
 
 
-def test_a_stage_that_fails_is_named_and_the_others_run(
+def test_failed_stage_is_reported_and_other_stages_run(
     suite: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports = [tmp_path / "a.xml", tmp_path / "b.xml"]
@@ -53,7 +55,7 @@ def test_a_stage_that_fails_is_named_and_the_others_run(
     assert result.endswith(": first")
 
 
-def test_a_stage_that_cannot_even_begin_has_failed(
+def test_stage_with_missing_program_fails(
     suite: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     suite.run_parallel([Stage("lost", [str(tmp_path / "no-such-program")]), shell("other", "true")])
@@ -65,7 +67,7 @@ def test_a_stage_that_cannot_even_begin_has_failed(
     assert said.splitlines()[-1].endswith(": lost")
 
 
-def test_an_interruption_ends_what_runs_and_begins_nothing(
+def test_interrupt_ends_running_stages_and_starts_no_more(
     suite: SuiteRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mark = tmp_path / "began"
@@ -106,7 +108,7 @@ def pytest_stage(suite: SuiteRun, room: Path, tests: int, *, luck: bool) -> Stag
     return suite.tests("some", str(file))
 
 
-def test_the_few_that_fail_beside_others_and_pass_alone_are_named(
+def test_tests_that_pass_when_rerun_alone_are_reported_as_unsteady(
     suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     suite.run_parallel([pytest_stage(suite, tmp_path, 2, luck=True)])
@@ -127,7 +129,9 @@ def test_the_few_that_fail_beside_others_and_pass_alone_are_named(
     assert said.splitlines()[-1].startswith("make test: PASSED")
 
 
-def test_what_fails_alone_too_has_failed(suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_suite_fails_when_rerun_test_fails_again(
+    suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     suite.run_parallel([pytest_stage(suite, tmp_path, 1, luck=False)])
     suite.rerun_failed()
 
@@ -138,7 +142,9 @@ def test_what_fails_alone_too_has_failed(suite: SuiteRun, tmp_path: Path, capfd:
     assert "\n1 passed, 1 failed, 0 skipped\n" in said
 
 
-def test_many_failures_are_no_bad_luck(suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_more_failures_than_max_reruns_are_not_rerun(
+    suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     suite.run_parallel([pytest_stage(suite, tmp_path, MAX_RERUNS + 1, luck=True)])
     suite.rerun_failed()
 
@@ -146,7 +152,7 @@ def test_many_failures_are_no_bad_luck(suite: SuiteRun, tmp_path: Path, capfd: p
     assert "again, alone" not in capfd.readouterr().out
 
 
-def test_a_stage_that_was_ended_is_not_tried_again(
+def test_stage_with_exit_code_2_is_not_rerun(
     suite: SuiteRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "ended.xml"
@@ -158,16 +164,14 @@ def test_a_stage_that_was_ended_is_not_tried_again(
     assert "again, alone" not in capfd.readouterr().out
 
 
-def test_a_kind_that_there_is_not_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_suite_kind_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["suite.py", "nonsense"])
 
     assert main() == 2
     assert "unknown kind 'nonsense'; use one of all, unit, long." in capsys.readouterr().err
 
 
-def test_a_stage_that_the_system_refuses_to_start_has_failed(
+def test_stage_fails_when_its_process_cannot_be_started(
     suite: SuiteRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("scripts.suite.DEFAULT_SIGINT", ("no-such-program",))

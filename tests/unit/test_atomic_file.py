@@ -36,7 +36,7 @@ def test_write_replaces_content_and_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("closed_umask")
-def test_umask_takes_bits_away_only_when_it_is_kept(tmp_path: Path) -> None:
+def test_umask_applies_only_with_keep_umask(tmp_path: Path) -> None:
     exact, kept = tmp_path / "exact", tmp_path / "kept"
     atomic_file.write(exact, b"", 0o644)
     atomic_file.write(kept, b"", 0o644, keep_umask=True)
@@ -53,7 +53,7 @@ def test_failed_rename_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [directory]
 
 
-def test_create_never_follows_or_replaces_what_exists(tmp_path: Path) -> None:
+def test_create_never_replaces_or_writes_through_existing_symlink(tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "target"
     link.symlink_to(target)
 

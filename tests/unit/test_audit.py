@@ -29,12 +29,12 @@ SECRETS = {
 }
 
 
-def test_every_kind_of_secret_is_tried() -> None:
+def test_every_secret_pattern_has_a_test_case() -> None:
     assert set(SECRETS) == set(audit.SECRETS)
 
 
 @pytest.mark.parametrize("what", SECRETS)
-def test_a_secret_is_found_where_it_stands_and_never_shown(what: str) -> None:
+def test_secret_is_reported_with_line_and_without_its_value(what: str) -> None:
     found = audit.secrets_in("file.py", f"one\ntwo {SECRETS[what]}\n")
 
     assert [(each.what, each.line) for each in found] == [(what, 2)]
@@ -52,11 +52,11 @@ def test_a_secret_is_found_where_it_stands_and_never_shown(what: str) -> None:
         "-----BEGIN " + "PRIVATE KEY----- … -----END",
     ],
 )
-def test_words_and_placeholders_are_no_secrets(text: str) -> None:
+def test_plain_text_and_placeholders_are_not_reported_as_secrets(text: str) -> None:
     assert audit.secrets_in("file.py", text) == []
 
 
-def test_what_is_allowed_is_allowed_in_its_place_alone_with_a_reason_and_as_long_as_it_is_there() -> None:
+def test_allowed_finding_needs_matching_file_reason_and_presence() -> None:
     text = SECRETS["bootstrap token"]
     (known,) = audit.secrets_in("tests/a.py", text)
     allowed = f"{known.fingerprint}  made up"
@@ -73,7 +73,7 @@ def test_what_is_allowed_is_allowed_in_its_place_alone_with_a_reason_and_as_long
 @pytest.mark.parametrize(
     "line", ["x = 1  # no" + "qa", "# ruff: no" + "qa", "x()  # type: " + "ignore", "x()  # no" + "sec"]
 )
-def test_a_rule_that_is_switched_off_without_its_name_is_found(line: str) -> None:
+def test_blanket_rule_suppression_is_reported(line: str) -> None:
     assert audit.blankets_in("file.py", line)
     assert audit.blankets_in("file.py", "x = 1  # no" + "qa: S105  # type: " + "ignore[misc]") == []
 
@@ -87,17 +87,17 @@ def test_a_rule_that_is_switched_off_without_its_name_is_found(line: str) -> Non
         ("", "thing is not a dependency"),
     ],
 )
-def test_what_is_pinned_and_what_was_reviewed_are_the_same(pins: str, told: str) -> None:
+def test_pinned_and_reviewed_dependencies_must_match(pins: str, told: str) -> None:
     assert "\n".join(audit.dependency_problems(PAGE, [pins])).startswith(
         f"docs/reference/dependencies.md: {told}" if told else ""
     )
     assert bool(audit.dependency_problems(PAGE, [pins])) is bool(told)
 
 
-def test_a_licence_that_nobody_has_thought_about_is_found() -> None:
+def test_unreviewed_licence_of_dependency_is_reported() -> None:
     assert audit.dependency_problems(PAGE.replace("MIT", "AGPL-3.0"), ["thing==1.0"])
 
 
-def test_whatever_is_let_in_may_be_released() -> None:
+def test_licences_allowed_by_audit_are_accepted_for_release() -> None:
     licences = {each for expression in audit.LICENCES for each in re.split(r" AND | OR ", expression)}
     assert licences <= ACCEPTED_LICENCES

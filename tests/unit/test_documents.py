@@ -42,27 +42,27 @@ def test_every_provider_state_event_and_audit_action_is_in_the_catalogue() -> No
     assert {each.value for each in AuditAction} == set(catalog["audit"])
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_relative_links_between_documents_resolve() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_setup_installs_every_program_that_the_lab_asks_for() -> None:
+def test_setup_installs_every_program_required_by_lab() -> None:
     packages = {line for line in (ROOT / "scripts/packages").read_text().splitlines() if not line.startswith("#")}
 
     assert set(REQUIRED_PROGRAMS.values()) <= packages
 
 
-def test_the_makefile_has_every_target_that_is_promised() -> None:
+def test_makefile_has_all_documented_targets() -> None:
     makefile = (ROOT / "Makefile").read_text()
 
     for target in ("help", "setup", "try", "test", "test-unit", "test-long", "lint", "bench", "clean"):
         assert re.search(rf"^{target}:.*## \w", makefile, re.MULTILINE), target
 
 
-def test_requirements_are_pinned_by_hash_and_name_no_address() -> None:
+def test_requirements_are_pinned_by_hash_and_contain_no_urls() -> None:
     for file in (ROOT / "requirements").glob("*.txt"):
         text = file.read_text()
         pins = re.findall(r"^[a-z0-9_.-]+(?:\[[a-z,]+\])?==", text, re.MULTILINE | re.IGNORECASE)

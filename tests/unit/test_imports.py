@@ -46,11 +46,11 @@ def find_circle(graph: dict[str, set[str]]) -> list[str]:
     return next((circle for module in sorted(graph) if (circle := visit(module, []))), [])
 
 
-def test_modules_do_not_import_one_another_in_a_circle() -> None:
+def test_modules_have_no_circular_imports() -> None:
     assert find_circle(import_graph()) == []
 
 
-def test_a_circle_of_three_modules_is_found() -> None:
+def test_circular_import_of_three_modules_is_found() -> None:
     assert find_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
 
 

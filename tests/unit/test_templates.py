@@ -116,7 +116,7 @@ def bicep_parameters(text: str) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_arm_templates_use_the_contracts_names(name: str) -> None:
+def test_arm_template_uses_only_properties_of_api_contract(name: str) -> None:
     [resource] = arm(name)["resources"]
     assert (resource["type"], resource["apiVersion"]) == (KIND, VERSION)
     assert unknown(names_of(resource["properties"]), PROPERTIES) == []
@@ -124,7 +124,7 @@ def test_arm_templates_use_the_contracts_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_parameter_files_fit_their_templates(name: str) -> None:
+def test_parameter_file_matches_its_template_and_has_no_secrets(name: str) -> None:
     given = json.loads((TEMPLATES / "arm" / f"{name}.parameters.json").read_text())["parameters"]
     planned = plan_deployment(arm(name), given, DeploymentTarget("sub-1", "tenant-1", "edge", "westeurope", "first"))
     assert planned.resources
@@ -132,7 +132,7 @@ def test_parameter_files_fit_their_templates(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_secrets_are_secure_parameters_and_in_no_plain_output(name: str) -> None:
+def test_arm_secrets_are_secure_parameters_and_secure_outputs(name: str) -> None:
     template = arm(name)
     for parameter, definition in template["parameters"].items():
         secure = definition["type"].lower().startswith("secure")
@@ -143,7 +143,7 @@ def test_secrets_are_secure_parameters_and_in_no_plain_output(name: str) -> None
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_bicep_asks_for_the_same(name: str) -> None:
+def test_bicep_parameters_match_arm_template(name: str) -> None:
     wanted = {}
     for parameter, definition in arm(name)["parameters"].items():
         said = {key: value for key, value in definition.items() if key not in {"type", "metadata"}}
@@ -154,7 +154,7 @@ def test_bicep_asks_for_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_bicep_describes_the_same(name: str) -> None:
+def test_bicep_resource_and_outputs_match_arm_template(name: str) -> None:
     [resource] = arm(name)["resources"]
     text = bicep(name)
     assert f"'{KIND}@{VERSION}' = {'[for ' if 'copy' in resource else '{'}" in text
@@ -165,7 +165,7 @@ def test_bicep_describes_the_same(name: str) -> None:
     }
 
 
-def test_bicep_and_arm_call_the_action_that_the_contract_has() -> None:
+def test_arm_and_bicep_call_list_config_url_from_api_contract() -> None:
     [path] = [each for each in CONTRACT["paths"] if each.endswith("/listConfigUrl")]
     assert "post" in CONTRACT["paths"][path]
     assert "listConfigUrl(" in json.dumps(arm("flex-node")["outputs"])
@@ -197,7 +197,7 @@ def merged(one: Names, other: Names) -> Names:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_terraform_uses_the_contracts_names(module: str) -> None:
+def test_terraform_uses_only_properties_of_api_contract(module: str) -> None:
     node = blocks(module, "resource")["azapi_resource"]["node"]
     assert node["type"] == f"{KIND}@{VERSION}"
     names = merged(terraform_names(node["body"]), terraform_names(node["sensitive_body"]))
@@ -211,7 +211,7 @@ def test_terraform_uses_the_contracts_names(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_terraform_gets_urls_only_when_told_and_only_in_secret(module: str) -> None:
+def test_terraform_issues_config_urls_only_on_request_and_as_sensitive(module: str) -> None:
     action = blocks(module, "resource")["azapi_resource_action"]["config_url"]
     assert (action["type"], action["action"], action["method"]) == (f"{KIND}@{VERSION}", "listConfigUrl", "POST")
     assert (action["response_export_values"], action["sensitive_response_export_values"]) == ([], ["configUrl"])
@@ -225,7 +225,7 @@ def test_terraform_gets_urls_only_when_told_and_only_in_secret(module: str) -> N
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_terraform_keeps_no_secret(module: str) -> None:
+def test_terraform_client_secrets_are_sensitive_and_ephemeral(module: str) -> None:
     variables = blocks(module, "variable")
     [secret] = [each for each in variables if re.fullmatch("client_secrets?", each)]
     assert variables[secret]["sensitive"] is True
@@ -253,7 +253,7 @@ def commands(document: dict[str, Any]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", CLOUD_INIT)
-def test_cloud_init_types_what_the_agent_takes(name: str) -> None:
+def test_cloud_init_uses_valid_agent_options(name: str) -> None:
     cli = typer.main.get_command(app)
     [words] = commands(cloud_init(name))
     command = cli.commands[words[1]]  # type: ignore[attr-defined]
@@ -262,7 +262,7 @@ def test_cloud_init_types_what_the_agent_takes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLOUD_INIT)
-def test_cloud_init_keeps_files_to_root_in_memory_and_not_for_long(name: str) -> None:
+def test_cloud_init_files_are_root_only_in_run_and_deleted_at_end(name: str) -> None:
     document = cloud_init(name)
     assert set(document) == {"write_files", "runcmd"}
     for file in document["write_files"]:
@@ -271,7 +271,7 @@ def test_cloud_init_keeps_files_to_root_in_memory_and_not_for_long(name: str) ->
         assert ["rm", "-f", file["path"]] == document["runcmd"][-1]
 
 
-def test_cloud_init_by_identity_asks_for_its_own_url_without_a_secret_in_an_argument() -> None:
+def test_cloud_init_by_identity_passes_no_secret_as_argument() -> None:
     [script] = [each["content"] for each in cloud_init("join-by-identity")["write_files"]]
     assert f"/listConfigUrl?api-version={VERSION}" in script
     for line in script.splitlines():

@@ -16,31 +16,31 @@ from aks_flex_node.timestamps import (
 MOMENT = 1767323045.9996  # 2026-01-02T03:04:05.9996Z
 
 
-def test_seconds_are_cut_off_and_not_rounded() -> None:
+def test_format_utc_truncates_fractional_seconds() -> None:
     assert format_utc(MOMENT) == "2026-01-02T03:04:05Z"
 
 
-def test_without_a_time_it_is_now() -> None:
+def test_format_utc_defaults_to_current_time() -> None:
     before = int(time.time())
 
     assert before <= parse_utc(format_utc()).timestamp() <= time.time()
 
 
-def test_the_epoch_is_a_time_too() -> None:
+def test_format_utc_accepts_epoch_zero() -> None:
     assert format_utc(0) == "1970-01-01T00:00:00Z"
 
 
-def test_fractions_of_a_second() -> None:
+def test_format_utc_supports_milliseconds_and_microseconds() -> None:
     assert format_utc_milliseconds(MOMENT) == "2026-01-02T03:04:05.999Z"
     assert format_utc_microseconds(MOMENT) == "2026-01-02T03:04:05.999600Z"
 
 
-def test_what_was_formatted_is_parsed() -> None:
+def test_formatted_timestamp_is_parsed_back() -> None:
     assert parse_utc(format_utc(MOMENT)) == datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize("text", ["2026-01-02T03:04:05.5Z", "2026-01-02T03:04:05+00:00", "2026-01-02", ""])
-def test_another_form_is_refused(text: str) -> None:
+def test_parse_utc_refuses_other_formats(text: str) -> None:
     with pytest.raises(ValueError, match="time data"):
         parse_utc(text)
 
@@ -48,5 +48,5 @@ def test_another_form_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["2026-01-02T03:04:05.250Z", "2026-01-02T03:04:05.250000Z", "2026-01-02T05:04:05.250+02:00"]
 )
-def test_fractions_and_offsets_are_parsed(text: str) -> None:
+def test_parse_timestamp_accepts_fractions_and_offsets(text: str) -> None:
     assert parse_timestamp(text).timestamp() == 1767323045.25

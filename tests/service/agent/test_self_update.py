@@ -38,7 +38,7 @@ def files(bench: Bench) -> list[str]:
     return [path.rpartition("/")[2] for path in paths if bench.stat(path)]
 
 
-def test_a_version_that_works_takes_over(bench: Bench) -> None:
+def test_self_update_to_working_version_succeeds(bench: Bench) -> None:
     bench.settings("0.2.0")
     assert is_due(bench, bench.config)
 
@@ -50,7 +50,7 @@ def test_a_version_that_works_takes_over(bench: Bench) -> None:
     assert bench.renew().result == JobStatus.DONE
 
 
-def test_the_version_before_stays_until_somebody_tidies_up(bench: Bench) -> None:
+def test_self_update_keeps_previous_version_as_unused(bench: Bench) -> None:
     for version in ("0.2.0", "0.3.0"):
         bench.settings(version)
         bench.renew()
@@ -63,7 +63,7 @@ def test_the_version_before_stays_until_somebody_tidies_up(bench: Bench) -> None
     ("follows", "why"),
     [(DEAD, "It failed to start: no such module"), (MUTE, "It did not poll the provider within 180 s.")],
 )
-def test_a_version_that_does_not_work_is_gone_back_from(bench: Bench, first: str, follows: str, why: str) -> None:
+def test_self_update_to_failing_version_rolls_back(bench: Bench, first: str, follows: str, why: str) -> None:
     bench.settings(first)
     bench.renew()
     before = bench.running
@@ -78,7 +78,7 @@ def test_a_version_that_does_not_work_is_gone_back_from(bench: Bench, first: str
     assert outcome.message == failure_reason(bench, bench.config)
 
 
-def test_a_version_that_failed_is_tried_again_with_another_configuration_alone(bench: Bench) -> None:
+def test_failed_version_is_retried_only_with_new_config(bench: Bench) -> None:
     bench.versions["0.2.0"] = script("0.2.0", DEAD)
     bench.settings("0.2.0")
     bench.renew()
@@ -98,7 +98,7 @@ def test_a_version_that_failed_is_tried_again_with_another_configuration_alone(b
         (b"\x7fELF", "`version` printed: "),
     ],
 )
-def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, content: bytes, why: str) -> None:
+def test_program_with_wrong_version_output_is_never_started(bench: Bench, content: bytes, why: str) -> None:
     bench.versions["0.2.0"] = content
     bench.settings("0.2.0")
 
@@ -111,9 +111,7 @@ def test_a_version_that_is_not_what_it_should_be_is_never_started(bench: Bench, 
 
 
 @pytest.mark.parametrize(("answer", "started"), [("exit 2", False), ("exit 1", True), ("exit 0", True)])
-def test_a_version_that_has_no_token_for_the_kubelet_is_never_started(
-    bench: Bench, answer: str, started: bool
-) -> None:
+def test_self_update_requires_working_kubelet_token_command(bench: Bench, answer: str, started: bool) -> None:
     answers = f"config) exit 0;;\ntoken) {answer};;".encode()
     bench.versions["0.2.0"] = script("0.2.0", GOOD).replace(b"config) exit 0;;", answers)
     bench.settings("0.2.0")
@@ -126,7 +124,7 @@ def test_a_version_that_has_no_token_for_the_kubelet_is_never_started(
     assert ("cannot issue a token for the kubelet" in outcome.message) != started
 
 
-def test_the_launcher_alone_goes_back_after_three_starts(bench: Bench) -> None:
+def test_launcher_rolls_back_after_three_failed_starts(bench: Bench) -> None:
     bench.versions["0.2.0"] = script("0.2.0", DEAD)
     bench.settings("0.2.0")
     bench.repair()
@@ -143,7 +141,7 @@ def test_the_launcher_alone_goes_back_after_three_starts(bench: Bench) -> None:
     assert "started 3 times" in failure_reason(bench, bench.config)
 
 
-def test_a_version_that_is_gone_is_stood_in_for_by_the_machines_own(bench: Bench) -> None:
+def test_launcher_starts_packaged_agent_when_version_is_missing(bench: Bench) -> None:
     bench.settings("0.2.0")
     bench.renew()
     (bench.root / "opt/flex/agent/0.2.0/bin/aks-flex-node").unlink()
@@ -152,7 +150,7 @@ def test_a_version_that_is_gone_is_stood_in_for_by_the_machines_own(bench: Bench
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "a\nb\nc\nd\n", "\n\n\n\n"])
-def test_a_trial_that_cannot_be_read_keeps_nobody_from_starting(bench: Bench, text: str) -> None:
+def test_unreadable_trial_file_does_not_prevent_start(bench: Bench, text: str) -> None:
     bench.settings("0.2.0")
     bench.renew()
     (bench.root / "data/flex/agent-trial").write_text(text)
@@ -160,7 +158,7 @@ def test_a_trial_that_cannot_be_read_keeps_nobody_from_starting(bench: Bench, te
     assert bench.running == program(bench, "0.2.0")
 
 
-def test_a_trial_that_nobody_waits_for_any_more_is_waited_for_again(bench: Bench) -> None:
+def test_interrupted_trial_is_resumed_and_rolled_back(bench: Bench) -> None:
     bench.versions["0.2.0"] = script("0.2.0", MUTE)
     bench.settings("0.2.0")
     bench.repair()
@@ -172,7 +170,7 @@ def test_a_trial_that_nobody_waits_for_any_more_is_waited_for_again(bench: Bench
     assert bench.running == bench.home
 
 
-def test_an_agent_that_is_not_on_trial_proves_nothing(bench: Bench) -> None:
+def test_trial_is_not_confirmed_by_another_agent_version(bench: Bench) -> None:
     bench.settings("0.2.0")
     bench.repair()
     self_update.begin_trial(bench, bench.config)
@@ -181,7 +179,7 @@ def test_an_agent_that_is_not_on_trial_proves_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("version", ["", "0.2.0"])
-def test_nothing_is_left_when_it_goes(bench: Bench, version: str) -> None:
+def test_removing_self_updated_agent_leaves_only_ledgers(bench: Bench, version: str) -> None:
     bench.settings("0.2.0")
     bench.renew()
     bench.settings(version)
@@ -198,7 +196,7 @@ def test_nothing_is_left_when_it_goes(bench: Bench, version: str) -> None:
 @pytest.mark.parametrize("cut_after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("first", ["", "0.2.0"])
 @pytest.mark.parametrize("follows", [GOOD, DEAD, MUTE], ids=["good", "dead", "mute"])
-def test_a_cut_at_any_action_ends_with_an_agent_that_runs(
+def test_self_update_interrupted_at_any_action_leaves_a_running_agent(
     tmp_path: Path, first: str, follows: str, cut_after: bool
 ) -> None:
     """And with the wanted version if it works, with the one before it if it does not."""

@@ -29,14 +29,14 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_committed_swagger_is_what_the_source_compiles_to() -> None:
+def test_committed_swagger_matches_compiled_source() -> None:
     said = contract(ROOT, "check")
 
     assert said.code == 0, said.out + said.err
 
 
 @pytest.mark.long
-def test_a_swagger_edited_by_hand_is_refused_and_built_anew(copy: Path) -> None:
+def test_manually_edited_swagger_is_rejected_and_rebuilt(copy: Path) -> None:
     swagger = copy / SWAGGER
     compiled = swagger.read_text()
     swagger.write_text(compiled.replace('"maximum": 1024', '"maximum": 1025'))
@@ -50,14 +50,14 @@ def test_a_swagger_edited_by_hand_is_refused_and_built_anew(copy: Path) -> None:
     assert swagger.read_text() == compiled
 
 
-def test_every_finding_is_explained_and_the_examples_fit() -> None:
+def test_contract_lint_passes() -> None:
     said = contract(ROOT, "lint")
 
     assert said.code == 0, said.out + said.err
 
 
 @pytest.mark.long
-def test_findings_that_are_new_or_gone_are_refused(copy: Path) -> None:
+def test_contract_lint_rejects_new_and_obsolete_findings(copy: Path) -> None:
     findings = json.loads((copy / FINDINGS).read_text())
     del findings["DeleteResponseBodyEmpty"]
     findings["GuidUsage"] = {"definitions/Nothing": "No longer there."}
@@ -71,7 +71,7 @@ def test_findings_that_are_new_or_gone_are_refused(copy: Path) -> None:
 
 
 @pytest.mark.long
-def test_an_example_that_does_not_fit_is_refused(copy: Path) -> None:
+def test_contract_lint_rejects_example_that_violates_schema(copy: Path) -> None:
     (example,) = copy.glob("api/examples/*/FlexNodeConfigs_Update.json")
     example.write_text(example.read_text().replace('"maxPods": 50', '"maxPods": "fifty"'))
 

@@ -46,7 +46,7 @@ def az(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
         yield warm
 
 
-def test_arc_machines_are_made_found_and_removed(cloud: Cloud, az: Az) -> None:
+def test_az_creates_shows_lists_and_deletes_arc_machines(cloud: Cloud, az: Az) -> None:
     body = {"location": "westeurope", "properties": {"vmId": "vm-by-az", "clientPublicKey": "x"}}
     address = f"{cloud.url}{MACHINE}?api-version=2024-07-10"
     made = az("rest", "--method", "put", "--url", address, "--body", json.dumps(body), "--resource", cloud.url)
@@ -58,7 +58,7 @@ def test_arc_machines_are_made_found_and_removed(cloud: Cloud, az: Az) -> None:
     assert not ArcMachines(cloud.state).find(MACHINE)
 
 
-def test_roles_are_given_by_name_listed_and_taken_away(cloud: Cloud, az: Az) -> None:
+def test_az_creates_lists_and_deletes_role_assignments_by_name(cloud: Cloud, az: Az) -> None:
     principal = cloud.directory.service_principal("edge", "x").object_id
     who = ("--assignee-object-id", principal, "--assignee-principal-type", "ServicePrincipal")
     for role in NODE_ROLES:
@@ -73,7 +73,7 @@ def test_roles_are_given_by_name_listed_and_taken_away(cloud: Cloud, az: Az) -> 
     assert listed() == {}
 
 
-def test_a_cluster_is_shown_and_gives_its_credentials(cloud: Cloud, az: Az, tmp_path: Path) -> None:
+def test_az_shows_cluster_and_gets_its_credentials(cloud: Cloud, az: Az, tmp_path: Path) -> None:
     resources, given, got = ManagedClusters(cloud.state), tmp_path / "admin", tmp_path / "got"
     given.write_text(yaml.safe_dump(KUBECONFIG))
     known = resources.find(CLUSTER)
@@ -86,7 +86,7 @@ def test_a_cluster_is_shown_and_gives_its_credentials(cloud: Cloud, az: Az, tmp_
     assert yaml.safe_load(got.read_text())["clusters"] == KUBECONFIG["clusters"]
 
 
-def test_who_may_not_is_told_so_by_az(cloud: Cloud, tmp_path: Path) -> None:
+def test_az_reports_authorization_failure_with_missing_action(cloud: Cloud, tmp_path: Path) -> None:
     az = Az.at(cloud, tmp_path)
     principal = cloud.directory.service_principal("reader", "right")
     cloud.assignments.put(CLUSTER, READER, principal.object_id)

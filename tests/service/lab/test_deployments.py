@@ -80,13 +80,13 @@ def shown(az: Az, name: str) -> Any:
     return az("deployment", "group", "show", "--name", name, "--resource-group", "edge")["properties"]
 
 
-def test_the_resource_group_is_there(owner: Az) -> None:
+def test_resource_group_exists(owner: Az) -> None:
     assert owner("group", "show", "--name", "edge")["location"] == "westeurope"
     assert owner("group", "list", "--query", "[].name") == ["edge"]
     assert owner("group", "exists", "--name", "edge") is True
 
 
-def test_one_node_is_checked_foreseen_made_and_changed(whole: Whole, owner: Az) -> None:
+def test_deployment_is_validated_previewed_created_and_updated(whole: Whole, owner: Az) -> None:
     wanted: dict[str, Any] = {"nodeName": "edge-1", "labels": {"site": "north"}, "maxPods": 50}
     validated = json.loads(deploy(owner, "validate", "one", ONE, **wanted).out)["properties"]
     assert [each["id"] for each in validated["validatedResources"]] == [f"{CLUSTER}/flexNodeConfig/edge-1"]
@@ -109,7 +109,7 @@ def test_one_node_is_checked_foreseen_made_and_changed(whole: Whole, owner: Az) 
     assert whole.nodes.get("edge-1").properties["nodeConfig"]["maxPods"] == 60
 
 
-def test_the_history_says_what_was_done(owner: Az) -> None:
+def test_deployment_history_shows_outputs_and_operations(owner: Az) -> None:
     deploy(owner, "create", "told", ONE, nodeName="told-1")
     done = shown(owner, "told")
     assert (done["provisioningState"], done["mode"]) == ("Succeeded", "Incremental")
@@ -126,7 +126,7 @@ def test_the_history_says_what_was_done(owner: Az) -> None:
     assert "(DeploymentNotFound)" in gone.err
 
 
-def test_a_url_comes_out_only_where_it_is_asked_for_and_only_in_secret(whole: Whole, owner: Az, reader: Az) -> None:
+def test_config_url_is_output_only_on_request_and_only_as_secure_output(whole: Whole, owner: Az, reader: Az) -> None:
     deploy(owner, "create", "plain", ONE, nodeName="url-1")
     assert json.loads(secure_outputs(owner, whole, "plain").out)["configUrl"] == ""
     assert whole.nodes.audit("url-1", what="regenerateToken").json["value"] == []
@@ -148,7 +148,7 @@ def test_a_url_comes_out_only_where_it_is_asked_for_and_only_in_secret(whole: Wh
     assert "listOutputsWithSecureValues/action" in refused.err
 
 
-def test_twenty_nodes_are_made_by_one_loop(whole: Whole, owner: Az) -> None:
+def test_template_loop_creates_twenty_nodes_without_leaking_secrets(whole: Whole, owner: Az) -> None:
     nodes = [{"name": f"loop-{number}", "clientId": CLIENT, "labels": {"n": str(number)}} for number in range(20)]
     secrets = {each["name"]: f"{CANARY}-{each['name']}" for each in nodes}
     method = {"azureAuthMethod": "servicePrincipal", "kubernetesAuthMethod": "bootstrapToken"}
@@ -175,7 +175,7 @@ def test_twenty_nodes_are_made_by_one_loop(whole: Whole, owner: Az) -> None:
     assert CANARY not in whole.cloud.log.read_text() + whole.provider.log
 
 
-def test_secrets_that_are_not_given_again_are_kept(whole: Whole, owner: Az) -> None:
+def test_redeployment_without_secret_keeps_existing_secret(whole: Whole, owner: Az) -> None:
     wanted: dict[str, Any] = {"nodeName": "kept-1", "azureAuthMethod": "servicePrincipal", "clientId": CLIENT}
     deploy(owner, "create", "kept", ONE, **wanted, clientSecret=CANARY)
     deploy(owner, "create", "kept", ONE, **wanted)
@@ -191,7 +191,7 @@ def test_secrets_that_are_not_given_again_are_kept(whole: Whole, owner: Az) -> N
         ({"nodeName": "wrong/1"}, "incorrect segment lengths"),
     ],
 )
-def test_a_wrong_parameter_is_told_before_anything_is_made(
+def test_invalid_template_parameter_is_refused_before_deployment(
     whole: Whole, owner: Az, parameters: dict[str, Any], said: str
 ) -> None:
     refused = deploy(owner, "create", "wrong", ONE, check=False, **parameters)
@@ -204,7 +204,7 @@ def test_a_wrong_parameter_is_told_before_anything_is_made(
     )
 
 
-def test_what_the_provider_refuses_is_told_and_the_others_stay(whole: Whole, owner: Az) -> None:
+def test_deployment_fails_for_refused_nodes_and_keeps_the_others(whole: Whole, owner: Az) -> None:
     nodes = [{"name": "part-1"}, {"name": "-part-2"}, {"name": "part-3", "taints": [{"key": "a", "effect": "Never"}]}]
     failed = deploy(owner, "create", "part", MANY, check=False, nodes=nodes)
     assert not failed.ok
@@ -217,14 +217,14 @@ def test_what_the_provider_refuses_is_told_and_the_others_stay(whole: Whole, own
     assert {each["target"].rpartition("/")[2] for each in done["error"]["details"]} == {"-part-2", "part-3"}
 
 
-def test_a_reader_deploys_nothing(whole: Whole, reader: Az) -> None:
+def test_reader_cannot_deploy(whole: Whole, reader: Az) -> None:
     for verb, action in (("validate", "validate"), ("what-if", "whatIf"), ("create", "validate")):
         refused = deploy(reader, verb, "not", ONE, check=False, nodeName="not-1")
         assert f"Microsoft.Resources/deployments/{action}/action" in refused.err
     assert whole.nodes.get("not-1").status == 404
 
 
-def test_a_template_gives_no_right_that_its_user_has_not(whole: Whole, owner: Az, tmp_path: Path) -> None:
+def test_template_grants_no_permission_that_its_user_lacks(whole: Whole, owner: Az, tmp_path: Path) -> None:
     """A URL carries the node's secrets: who did not write them, and is no owner, does not get it this way either."""
     wanted: dict[str, Any] = {"nodeName": "right-1", "azureAuthMethod": "servicePrincipal", "clientId": CLIENT}
     deploy(owner, "create", "right", ONE, **wanted, clientSecret=CANARY)
@@ -236,7 +236,7 @@ def test_a_template_gives_no_right_that_its_user_has_not(whole: Whole, owner: Az
     assert "configUrl" not in json.loads(secure_outputs(contributor, whole, "right").out)
 
 
-def test_an_expression_that_is_unknown_is_named(owner: Az, tmp_path: Path) -> None:
+def test_unknown_template_function_is_reported(owner: Az, tmp_path: Path) -> None:
     document = json.loads(ONE.read_text())
     document["outputs"]["odd"] = {"type": "string", "value": "[guid('x')]"}
     odd = tmp_path / "odd.json"
@@ -247,7 +247,7 @@ def test_an_expression_that_is_unknown_is_named(owner: Az, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_a_deployment_that_hangs_is_cancelled(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_hanging_deployment_can_be_cancelled(authority: CertificateAuthority, tmp_path: Path) -> None:
     """Behind a provider that takes calls and never answers."""
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,

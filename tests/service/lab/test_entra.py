@@ -66,7 +66,7 @@ def trusting(cloud: Cloud) -> requests.Session:
     return session
 
 
-def test_azure_identity_signs_a_service_principal_in(cloud: Cloud) -> None:
+def test_azure_identity_signs_in_service_principal(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("deployer", "right")
     token = signed_in(cloud, principal, "right").get_token("https://management.azure.com/.default")
     told = claims(token.token)
@@ -76,7 +76,7 @@ def test_azure_identity_signs_a_service_principal_in(cloud: Cloud) -> None:
     assert token.expires_on > time.time() + 3000
 
 
-def test_the_signature_is_by_a_key_that_is_shown(cloud: Cloud) -> None:
+def test_token_is_signed_by_published_key(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("signed", "right")
     token = signed_in(cloud, principal, "right").get_token("https://x/.default").token
     shown = ask(cloud, "GET", f"/{TENANT_ID}/discovery/v2.0/keys").json()["keys"]
@@ -92,7 +92,7 @@ def test_the_signature_is_by_a_key_that_is_shown(cloud: Cloud) -> None:
         ({"enabled": False}, "right", "AADSTS7000112"),
     ],
 )
-def test_a_secret_that_does_not_hold_is_refused_with_its_number(
+def test_rejected_secret_is_refused_with_error_code(
     cloud: Cloud, changes: dict[str, Any], secret: str, number: str
 ) -> None:
     principal = cloud.directory.service_principal("refused", "right")
@@ -101,7 +101,7 @@ def test_a_secret_that_does_not_hold_is_refused_with_its_number(
         signed_in(cloud, principal, secret).get_token("https://x/.default")
 
 
-def test_who_has_been_removed_is_unknown(cloud: Cloud) -> None:
+def test_removed_principal_is_unknown(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("gone", "right")
     signed_in(cloud, principal, "right").get_token("https://x/.default")
     cloud.directory.remove(principal)
@@ -109,14 +109,14 @@ def test_who_has_been_removed_is_unknown(cloud: Cloud) -> None:
         signed_in(cloud, principal, "right").get_token("https://x/.default")
 
 
-def test_another_tenant_is_unknown(cloud: Cloud) -> None:
+def test_unknown_tenant_is_refused(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("lost", "right")
     other = "99999999-0000-4000-8000-000000000001"
     with pytest.raises(ClientAuthenticationError, match="double check your tenant name"):
         signed_in(cloud, principal, "right", other).get_token("https://x/.default")
 
 
-def test_msal_signs_a_program_in(cloud: Cloud) -> None:
+def test_msal_signs_in_confidential_client(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("msal", "right")
     program = msal.ConfidentialClientApplication(
         principal.client_id,
@@ -129,7 +129,7 @@ def test_msal_signs_a_program_in(cloud: Cloud) -> None:
     assert claims(answer["access_token"])["oid"] == principal.object_id
 
 
-def test_a_program_may_show_its_secret_in_the_header(cloud: Cloud) -> None:
+def test_client_secret_is_accepted_in_basic_auth_header(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("basic", "a+b/c=d%e")
     headers = urllib3.make_headers(basic_auth=f"{principal.client_id}:a%2Bb%2Fc%3Dd%25e")
     form = {"grant_type": "client_credentials", "scope": "https://x/.default"}
@@ -144,7 +144,7 @@ def test_a_program_may_show_its_secret_in_the_header(cloud: Cloud) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This API has been deprecated")  # a password is all that a test can type
-def test_a_user_signs_in_by_password_and_stays_signed_in(cloud: Cloud) -> None:
+def test_user_signs_in_by_password_and_gets_tokens_silently(cloud: Cloud) -> None:
     user = cloud.directory.user("ann@flex.internal", "pass word", groups=("ops-group",))
     public = msal.PublicClientApplication(
         AZ, authority=f"{cloud.url}/organizations", instance_discovery=False, http_client=trusting(cloud)
@@ -160,7 +160,7 @@ def test_a_user_signs_in_by_password_and_stays_signed_in(cloud: Cloud) -> None:
     assert "AADSTS50126" in wrong["error_description"]
 
 
-def test_rotated_keys_sign_and_the_one_before_is_still_shown(cloud: Cloud) -> None:
+def test_rotated_key_signs_and_previous_key_is_still_published(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("rotated", "right")
 
     def kid() -> str:
@@ -177,7 +177,7 @@ def test_rotated_keys_sign_and_the_one_before_is_still_shown(cloud: Cloud) -> No
     assert before not in {each["kid"] for each in ask(cloud, "GET", "/common/discovery/v2.0/keys").json()["keys"]}
 
 
-def test_older_metadata_name_the_issuer_of_access_tokens(cloud: Cloud) -> None:
+def test_v1_metadata_names_issuer_of_access_tokens(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("issued", "right")
     told = claims(signed_in(cloud, principal, "right").get_token("https://x/.default").token)
     older = ask(cloud, "GET", f"/{TENANT_ID}/.well-known/openid-configuration").json()
@@ -185,7 +185,7 @@ def test_older_metadata_name_the_issuer_of_access_tokens(cloud: Cloud) -> None:
     assert ask(cloud, "GET", f"/{TENANT_ID}/v2.0/.well-known/openid-configuration").json()["issuer"] != told["iss"]
 
 
-def test_instances_are_known(cloud: Cloud) -> None:
+def test_instance_discovery_returns_tenant_endpoint(cloud: Cloud) -> None:
     told = ask(cloud, "GET", "/common/discovery/instance?api-version=1.1&authorization_endpoint=x").json()
     assert told["tenant_discovery_endpoint"] == cloud.metadata
 
@@ -199,27 +199,27 @@ def machine(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         yield identity
 
 
-def test_azure_identity_gets_a_machines_identity(machine: EntraPrincipal) -> None:
+def test_azure_identity_gets_managed_identity_token(machine: EntraPrincipal) -> None:
     told = claims(credentials.managed_identity().get_token("https://management.azure.com/.default").token)
     assert (told["oid"], told["xms_mirid"]) == (machine.object_id, machine.resource_id)
     chosen = credentials.managed_identity(machine.client_id).get_token("https://x/.default")
     assert claims(chosen.token)["appid"] == machine.client_id
 
 
-def test_a_machine_gets_no_identity_but_its_own(cloud: Cloud, machine: EntraPrincipal) -> None:
+def test_machine_cannot_use_managed_identity_of_another_machine(cloud: Cloud, machine: EntraPrincipal) -> None:
     other = cloud.directory.managed_identity("edge-2", "/subscriptions/s/edge-2")
     with pytest.raises(AzureCallError, match="Identity not found") as caught:
         credentials.managed_identity(other.client_id).get_token("https://x/.default")
     assert caught.value.name == "managed-identity-not-found"
 
 
-def test_azure_identity_itself_is_told_that_an_identity_is_not_there(cloud: Cloud, machine: EntraPrincipal) -> None:
+def test_azure_identity_reports_missing_managed_identity(cloud: Cloud, machine: EntraPrincipal) -> None:
     MachineIdentities(cloud.state).set("127.0.0.1", [])
     with pytest.raises(CredentialUnavailableError, match="Identity not found"):
         ManagedIdentityCredential().get_token("https://x/.default")
 
 
-def test_the_metadata_service_wants_its_header(machine: EntraPrincipal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_service_requires_metadata_header(machine: EntraPrincipal, monkeypatch: pytest.MonkeyPatch) -> None:
     base = os.environ["AZURE_POD_IDENTITY_AUTHORITY_HOST"]
     url = f"{base}/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://x"
     with urllib3.PoolManager(retries=False) as pool:

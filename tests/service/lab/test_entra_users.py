@@ -87,7 +87,7 @@ def posted_back(page: str) -> dict[str, str]:
     return {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', page)}
 
 
-def test_msal_signs_a_person_in_by_the_page(application: Application) -> None:
+def test_msal_signs_in_user_with_auth_code_flow(application: Application) -> None:
     client = application.msal()
     flow = client.initiate_auth_code_flow([], redirect_uri=BACK, login_hint=application.ann.name)
     page = ask(application.cloud, "GET", flow["auth_uri"].removeprefix(application.cloud.url))
@@ -107,7 +107,7 @@ def test_msal_signs_a_person_in_by_the_page(application: Application) -> None:
     assert account["username"] == application.ann.name
 
 
-def test_msal_signs_a_person_in_by_a_form_that_is_posted_back(application: Application) -> None:
+def test_msal_signs_in_user_with_form_post(application: Application) -> None:
     client = application.msal()
     flow = client.initiate_auth_code_flow(
         [f"{application.cloud.url}/.default"], redirect_uri=BACK, state='"><script>', response_mode="form_post"
@@ -118,7 +118,7 @@ def test_msal_signs_a_person_in_by_a_form_that_is_posted_back(application: Appli
     assert claims(result["access_token"])["aud"] == application.cloud.url
 
 
-def test_an_identity_for_another_question_is_refused_by_msal(application: Application) -> None:
+def test_msal_rejects_id_token_with_wrong_nonce(application: Application) -> None:
     client = application.msal()
     flow = client.initiate_auth_code_flow([], redirect_uri=BACK)
     told = sent_back(application.answer(flow["auth_uri"].replace("&nonce=", "&nonce=0")))
@@ -134,7 +134,7 @@ def test_an_identity_for_another_question_is_refused_by_msal(application: Applic
         ({"username": "", "password": ""}, "AADSTS50034"),
     ],
 )
-def test_whoever_is_not_known_is_told_on_the_page(
+def test_failed_sign_in_is_reported_on_page_without_echoing_input(
     application: Application, form: dict[str, str], number: str
 ) -> None:
     answer = application.answer(application.question(), **form)
@@ -145,7 +145,7 @@ def test_whoever_is_not_known_is_told_on_the_page(
     assert "pass word" not in page
 
 
-def test_a_disabled_person_is_told_so(application: Application) -> None:
+def test_disabled_user_is_reported_on_page(application: Application) -> None:
     application.cloud.directory.change(application.ann, enabled=False)
     assert b"AADSTS50057" in application.answer(application.question()).data
 
@@ -160,7 +160,7 @@ def test_a_disabled_person_is_told_so(application: Application) -> None:
         ({"client_id": ""}, "AADSTS900144"),
     ],
 )
-def test_what_cannot_be_trusted_is_shown_and_never_redirected(
+def test_invalid_client_or_redirect_uri_is_never_redirected(
     application: Application, changes: dict[str, str], number: str
 ) -> None:
     for answer in (application.asked(**changes), application.answer(application.question(**changes))):
@@ -169,7 +169,7 @@ def test_what_cannot_be_trusted_is_shown_and_never_redirected(
         assert number in answer.data.decode()
 
 
-def test_another_tenant_is_unknown_on_the_page(application: Application) -> None:
+def test_unknown_tenant_is_reported_on_page(application: Application) -> None:
     path = application.question().replace(TENANT_ID, "elsewhere")
     assert b"AADSTS90002" in ask(application.cloud, "GET", path).data
 
@@ -185,21 +185,21 @@ def test_another_tenant_is_unknown_on_the_page(application: Application) -> None
         ({"prompt": "none"}, "login_required"),
     ],
 )
-def test_what_the_application_asks_wrongly_it_is_told_itself(
+def test_invalid_authorization_request_is_returned_to_application(
     application: Application, changes: dict[str, str], error: str
 ) -> None:
     told = sent_back(application.asked(**changes))
     assert (told["error"], told["state"]) == (error, "s")
 
 
-def test_who_cancels_is_led_back_without_a_code(application: Application) -> None:
+def test_cancelled_sign_in_redirects_without_code(application: Application) -> None:
     told = sent_back(application.answer(application.question(), answer="cancel"))
     assert told["error"] == "access_denied"
     assert "AADSTS65004" in told["error_description"]
     assert "code" not in told
 
 
-def test_an_application_shows_who_it_is_before_its_code_counts(application: Application) -> None:
+def test_code_is_redeemed_only_with_client_secret_and_only_once(application: Application) -> None:
     code = sent_back(application.answer(application.question()))["code"]
     without = application.redeemed(code=code)
     assert (without.status, without.json()["error_codes"]) == (401, [7000218])
@@ -211,7 +211,7 @@ def test_an_application_shows_who_it_is_before_its_code_counts(application: Appl
     assert (again.status, again.json()["error_codes"]) == (400, [54005])
 
 
-def test_a_certificate_is_as_good_as_a_secret(application: Application) -> None:
+def test_confidential_client_authenticates_with_certificate(application: Application) -> None:
     key = rsa.generate_private_key(65537, 2048)
     certificate = made_certificate(key)
     application.cloud.directory.change(application.itself, certificates=(certificate,), secret="")
@@ -222,21 +222,21 @@ def test_a_certificate_is_as_good_as_a_secret(application: Application) -> None:
     assert result["id_token_claims"]["oid"] == application.ann.object_id
 
 
-def test_a_code_is_worth_nothing_without_its_verifier(application: Application) -> None:
+def test_code_cannot_be_redeemed_without_pkce_verifier(application: Application) -> None:
     flow = application.msal().initiate_auth_code_flow([], redirect_uri=BACK)
     code = sent_back(application.answer(flow["auth_uri"]))["code"]
     answer = application.redeemed(code=code, client_secret="right")
     assert answer.json()["error_codes"] == [501481]
 
 
-def test_a_code_is_worth_nothing_to_another_application(application: Application) -> None:
+def test_code_cannot_be_redeemed_by_another_application(application: Application) -> None:
     other = application.cloud.directory.service_principal("other", "right", redirect_uris=(BACK,))
     code = sent_back(application.answer(application.question()))["code"]
     answer = application.redeemed(code=code, client_id=other.client_id, client_secret="right")
     assert answer.json()["error_codes"] == [70000]
 
 
-def test_a_person_stays_signed_in_by_a_refresh_token(application: Application) -> None:
+def test_refresh_token_yields_new_access_token(application: Application) -> None:
     client = application.msal()
     flow = client.initiate_auth_code_flow([], redirect_uri=BACK)
     client.acquire_token_by_auth_code_flow(flow, sent_back(application.answer(flow["auth_uri"])))
@@ -245,7 +245,7 @@ def test_a_person_stays_signed_in_by_a_refresh_token(application: Application) -
     assert claims(again["access_token"])["oid"] == application.ann.object_id
 
 
-def test_signing_out_leads_back_to_nobody_but_ours(application: Application) -> None:
+def test_sign_out_redirects_only_to_registered_uri(application: Application) -> None:
     path = f"/{TENANT_ID}/oauth2/v2.0/logout?post_logout_redirect_uri="
     ours = ask(application.cloud, "GET", f"{path}{BACK}/out", redirect=False)
     assert (ours.status, ours.headers["Location"]) == (303, f"{BACK}/out")
@@ -255,7 +255,7 @@ def test_signing_out_leads_back_to_nobody_but_ours(application: Application) -> 
         assert b"You signed out" in theirs.data
 
 
-def test_the_metadata_name_where_people_sign_in_and_out(application: Application) -> None:
+def test_metadata_names_authorize_and_logout_endpoints(application: Application) -> None:
     told = ask(application.cloud, "GET", application.cloud.metadata.removeprefix(application.cloud.url)).json()
     assert told["authorization_endpoint"] == application.cloud.url + AUTHORIZE
     assert told["end_session_endpoint"].endswith("/logout")

@@ -55,7 +55,7 @@ def owner(cloud: Cloud, pace: EventualConsistency) -> ArmClient:
     return somebody(cloud, OWNER, GROUP)[1]
 
 
-def test_a_machine_has_an_identity_and_a_life(cloud: Cloud, owner: ArmClient) -> None:
+def test_arc_machine_has_identity_until_deleted(cloud: Cloud, owner: ArmClient) -> None:
     made = machine(owner, "one")
     assert made["identity"]["type"] == "SystemAssigned"
     assert made["properties"]["status"] == "Connected"
@@ -76,14 +76,14 @@ def test_a_machine_has_an_identity_and_a_life(cloud: Cloud, owner: ArmClient) ->
     assert caught.value.status == 404
 
 
-def test_a_name_that_another_computer_has_is_not_given_away(owner: ArmClient) -> None:
+def test_arc_machine_name_of_another_computer_is_refused(owner: ArmClient) -> None:
     machine(owner, "taken", "vm-1")
     with pytest.raises(AzureCallError) as caught:
         machine(owner, "taken", "vm-2")
     assert (caught.value.status, caught.value.code) == (409, "HCRP409")
 
 
-def test_who_may_only_onboard_may_not_delete(cloud: Cloud, owner: ArmClient) -> None:
+def test_onboarding_role_can_create_but_not_delete_arc_machine(cloud: Cloud, owner: ArmClient) -> None:
     _, onboarding = somebody(cloud, ONBOARDING, GROUP)
     machine(onboarding, "onboarded")
     with pytest.raises(AzureCallError) as caught:
@@ -95,7 +95,7 @@ def test_who_may_only_onboard_may_not_delete(cloud: Cloud, owner: ArmClient) -> 
     assert owner.get(path_of("onboarded"), API)
 
 
-def test_a_machine_gets_its_tokens_by_what_it_was_registered_with(cloud: Cloud, owner: ArmClient) -> None:
+def test_arc_machine_gets_token_with_its_registered_secret(cloud: Cloud, owner: ArmClient) -> None:
     made = machine(owner, "signed", word="right")
 
     def ask(secret: str) -> urllib3.BaseHTTPResponse:
@@ -110,7 +110,7 @@ def test_a_machine_gets_its_tokens_by_what_it_was_registered_with(cloud: Cloud, 
     assert ask("right").status == 401
 
 
-def test_a_new_identity_is_unknown_at_first_and_its_roles_take_effect_later(
+def test_new_identity_and_its_roles_take_effect_with_delay(
     cloud: Cloud, owner: ArmClient, pace: EventualConsistency
 ) -> None:
     pace.change(principal_seconds=0.6, assignment_seconds=0.6)
@@ -138,7 +138,7 @@ def test_a_new_identity_is_unknown_at_first_and_its_roles_take_effect_later(
     assert actions() == 0
 
 
-def test_what_a_role_allows_is_told_to_who_has_it(cloud: Cloud, owner: ArmClient) -> None:
+def test_missing_roles_are_computed_from_permissions(cloud: Cloud, owner: ArmClient) -> None:
     _, nobody = somebody(cloud)
     assert missing_roles(nobody, CLUSTER, NODE_ROLES) == [*NODE_ROLES]
     principal, arm = somebody(cloud)
@@ -147,13 +147,13 @@ def test_what_a_role_allows_is_told_to_who_has_it(cloud: Cloud, owner: ArmClient
         assert missing_roles(arm, CLUSTER, NODE_ROLES) == [*NODE_ROLES[count:]]
 
 
-def test_the_same_role_by_another_name_exists_already(cloud: Cloud, owner: ArmClient) -> None:
+def test_existing_role_assignment_is_not_created_again(cloud: Cloud, owner: ArmClient) -> None:
     principal, _ = somebody(cloud)
     cloud.assignments.put(CLUSTER, NODE_ROLES[0].id, principal.object_id)
     assert not assign(owner, CLUSTER, NODE_ROLES[0], principal.object_id, RetryDeadline(1), lambda _: None)
 
 
-def test_calls_that_are_put_off_are_made_again(owner: ArmClient, pace: EventualConsistency) -> None:
+def test_throttled_arm_calls_are_retried(owner: ArmClient, pace: EventualConsistency) -> None:
     machine(owner, "asked")
     pace.change(throttled=2, retry_after=1)
     assert owner.get(path_of("asked"), API)["name"] == "asked"

@@ -61,7 +61,7 @@ def pull(authority: CertificateAuthority, port: int, path: str, into: Path) -> b
     return into.read_bytes()
 
 
-def test_an_image_comes_back_as_it_was_pushed(
+def test_pulled_image_matches_pushed_image(
     authority: CertificateAuthority,
     connect: Connect,
     registry_port: int,
@@ -79,7 +79,7 @@ def test_an_image_comes_back_as_it_was_pushed(
             assert len(blob) == part["size"]
 
 
-def test_the_test_image_has_a_shell_a_page_and_its_tools(
+def test_test_image_contains_shell_web_page_and_tools(
     authority: CertificateAuthority,
     connect: Connect,
     registry_port: int,
@@ -103,19 +103,19 @@ def test_the_test_image_has_a_shell_a_page_and_its_tools(
     assert run(root / "bin/sh", "-c", "echo hello from $0").out == f"hello from {root}/bin/sh\n"
 
 
-def test_a_second_push_sends_nothing(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
+def test_second_push_uploads_nothing(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
     push_images(connect, images)
     assert push_images(connect, images) == 0
 
 
-def test_a_changed_image_takes_over_its_tag(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
+def test_changed_image_replaces_its_tag(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
     push_images(connect, images)
     pause, test = images[0], images[-1]
     assert push_images(connect, [TaggedImage(pause.repository, pause.tag, test.image)]) == 1
     assert push_images(connect, images) == 1
 
 
-def test_the_registry_tells_what_it_holds(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
+def test_registry_lists_repositories_and_tags(connect: Connect, images: tuple[TaggedImage, ...]) -> None:
     push_images(connect, images)
     pauses = {name: tuple(sorted(tags)) for name, tags in PAUSE_NAMES.items()}
     assert list_repositories(connect) == (
@@ -125,7 +125,7 @@ def test_the_registry_tells_what_it_holds(connect: Connect, images: tuple[Tagged
     )
 
 
-def test_a_registry_that_is_not_there_is_told_as_such() -> None:
+def test_unreachable_registry_is_reported() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         host, port = nobody.getsockname()

@@ -35,13 +35,13 @@ def headers(result: CommandResult) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_file_arrives_whole(curl: Curl, tree: Path, tmp_path: Path, plain: bool) -> None:
+def test_mirror_serves_complete_file(curl: Curl, tree: Path, tmp_path: Path, plain: bool) -> None:
     answer = curl("-o", tmp_path / "got", "-w", "%{http_code} %{http_version}", KUBELET, plain=plain)
     assert answer.out == "200 1.1"
     assert (tmp_path / "got").read_bytes() == (tree / KUBELET).read_bytes()
 
 
-def test_a_head_tells_what_a_get_would_send(curl: Curl) -> None:
+def test_head_request_returns_headers_of_file(curl: Curl) -> None:
     told = headers(curl("-I", KUBELET))
     assert told["content-length"] == str(1 << 20)
     assert told["accept-ranges"] == "bytes"
@@ -50,22 +50,22 @@ def test_a_head_tells_what_a_get_would_send(curl: Curl) -> None:
     assert told["last-modified"].endswith("GMT")
 
 
-def test_an_empty_file_and_an_odd_name_are_files_too(curl: Curl) -> None:
+def test_mirror_serves_empty_file_and_escaped_file_name(curl: Curl) -> None:
     assert curl("-w", "%{http_code}", "dl.k8s.io/v1/empty").out == "200"
     assert curl("github.com/runc/a%20b+c.tar.gz").out == "odd name"
     assert headers(curl("-I", "github.com/runc/a%20b+c.tar.gz?x=1"))["content-type"] == "application/gzip"
 
 
-def test_the_host_is_found_in_any_case_and_with_any_port(curl: Curl) -> None:
+def test_host_header_matches_in_any_case_and_with_any_port(curl: Curl) -> None:
     assert curl("-H", "Host: GitHub.COM:8443", "dl.k8s.io/runc/runc.amd64").out == "amd64"
 
 
-def test_an_unknown_host_is_told_which_hosts_there_are(curl: Curl) -> None:
+def test_unknown_host_gets_404_with_list_of_hosts(curl: Curl) -> None:
     answer = curl("-w", "%{http_code}", "-H", "Host: example.com", KUBELET)
     assert answer.out == "No host 'example.com' here. The hosts are: dl.k8s.io, github.com.\n404"
 
 
-def test_other_methods_are_refused(curl: Curl) -> None:
+def test_other_http_methods_are_refused(curl: Curl) -> None:
     assert curl("-o", os.devnull, "-w", "%{http_code}", "-d", "x", KUBELET).out == "405"
 
 
@@ -78,7 +78,7 @@ def test_other_methods_are_refused(curl: Curl) -> None:
         ("1048576-", "416", "bytes */1048576"),
     ],
 )
-def test_a_range_is_served_alone(
+def test_range_request_returns_requested_bytes(
     curl: Curl, tree: Path, tmp_path: Path, asked: str, status: str, content_range: str
 ) -> None:
     answer = curl("-D", "-", "-o", tmp_path / "got", "-r", asked, KUBELET)
@@ -90,14 +90,14 @@ def test_a_range_is_served_alone(
         assert (tmp_path / "got").read_bytes() == whole[int(first) : int(last) + 1]
 
 
-def test_a_range_of_another_version_gets_the_whole_file(curl: Curl) -> None:
+def test_if_range_with_other_etag_returns_whole_file(curl: Curl) -> None:
     etag = headers(curl("-I", KUBELET))["etag"]
     code = ("-o", os.devnull, "-w", "%{http_code}", "-r", "0-9")
     assert curl(*code, "-H", f"If-Range: {etag}", KUBELET).out == "206"
     assert curl(*code, "-H", 'If-Range: "another"', KUBELET).out == "200"
 
 
-def test_a_copy_that_is_still_good_is_not_sent_again(curl: Curl) -> None:
+def test_conditional_request_returns_304_when_unchanged(curl: Curl) -> None:
     told = headers(curl("-I", KUBELET))
     code = ("-o", os.devnull, "-w", "%{http_code} %{size_download}")
     assert curl(*code, "-H", f"If-None-Match: {told['etag']}", KUBELET).out == "304 0"
@@ -122,36 +122,36 @@ def test_a_copy_that_is_still_good_is_not_sent_again(curl: Curl) -> None:
         "v1/%00kubelet",
     ],
 )
-def test_there_is_no_way_out_and_no_listing(curl: Curl, path: str) -> None:
+def test_path_traversal_and_directory_listing_return_404(curl: Curl, path: str) -> None:
     answer = curl("--path-as-is", "-w", "%{http_code}", f"dl.k8s.io/{path}")
     assert answer.out == "dl.k8s.io has no such file here.\n404"
 
 
-def test_the_host_is_no_way_out_either(curl: Curl) -> None:
+def test_host_header_path_traversal_returns_404(curl: Curl) -> None:
     for host in ("..", ".", "", "../tree/dl.k8s.io"):
         assert curl("-o", os.devnull, "-w", "%{http_code}", "-H", f"Host: {host}", "dl.k8s.io/secret").out == "404"
 
 
-def test_a_connection_is_kept_for_several_requests(curl: Curl, ports: tuple[int, int]) -> None:
+def test_connection_is_reused_for_several_requests(curl: Curl, ports: tuple[int, int]) -> None:
     url = f"https://dl.k8s.io:{ports[0]}/v1"
     more = (f"{url}/nothing", f"{url}/kubelet.sha256")
     answer = curl("-o", os.devnull, "-o", os.devnull, "-o", os.devnull, "-w", "%{num_connects} ", *more, KUBELET)
     assert answer.out.split() == ["1", "0", "0"]
 
 
-def test_many_are_served_at_once(curl: Curl, tree: Path, tmp_path: Path) -> None:
+def test_mirror_serves_concurrent_requests(curl: Curl, tree: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: curl("-o", tmp_path / str(number), KUBELET), range(24)))
     expected = (tree / KUBELET).read_bytes()
     assert all((tmp_path / str(number)).read_bytes() == expected for number in range(24))
 
 
-def test_a_client_that_never_shakes_hands_holds_up_nobody(curl: Curl, ports: tuple[int, int]) -> None:
+def test_pending_tls_handshake_does_not_block_other_clients(curl: Curl, ports: tuple[int, int]) -> None:
     with socket.create_connection(("127.0.0.1", ports[0])):
         assert curl("github.com/runc/runc.amd64").out == "amd64"
 
 
-def test_clients_that_leave_or_talk_nonsense_do_no_harm(
+def test_malformed_and_aborted_requests_do_not_break_mirror(
     curl: Curl, authority: CertificateAuthority, ports: tuple[int, int]
 ) -> None:
     assert run("curl", "-sS", f"https://127.0.0.1:{ports[0]}/", check=False).code == 60  # it does not trust our CA
@@ -168,7 +168,7 @@ def test_clients_that_leave_or_talk_nonsense_do_no_harm(
     assert curl("github.com/runc/runc.amd64").out == "amd64"
 
 
-def test_what_was_fetched_is_counted_until_the_reset(curl: Curl, mirror: MirrorClient) -> None:
+def test_mirror_counts_requests_until_reset(curl: Curl, mirror: MirrorClient) -> None:
     curl("-I", KUBELET)
     curl("-o", os.devnull, KUBELET)
     curl("-o", os.devnull, "-r", "0-9", KUBELET)
@@ -180,12 +180,12 @@ def test_what_was_fetched_is_counted_until_the_reset(curl: Curl, mirror: MirrorC
     assert mirror.requests() == {}
 
 
-def test_the_control_socket_is_for_its_owner_alone(mirror: MirrorClient, curl: Curl) -> None:
+def test_control_socket_is_accessible_to_owner_only(mirror: MirrorClient, curl: Curl) -> None:
     assert mirror.control.stat().st_mode & 0o777 == 0o600
     assert curl("-o", os.devnull, "-w", "%{http_code}", "dl.k8s.io/rules").out == "404"
 
 
-def test_a_mirror_starts_at_a_long_path_over_a_dead_one_and_leaves_nothing(
+def test_mirror_starts_over_stale_socket_and_removes_it_on_stop(
     tree: Path, certificate: CertificatePair, tmp_path: Path
 ) -> None:
     control = tmp_path / ("long" * 30) / "control.sock"

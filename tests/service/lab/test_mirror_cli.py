@@ -78,7 +78,7 @@ def test_command_prints_matching_files_and_warns_without_a_match(lab: Lab) -> No
     assert "Check the pattern" in lab("corrupt", "dl.k8s.io/v1/kublet")
 
 
-def test_the_list_shows_rules_and_hits(lab: Lab, mirror: MirrorClient, curl: Callable[..., CommandResult]) -> None:
+def test_list_shows_rules_and_hits(lab: Lab, mirror: MirrorClient, curl: Callable[..., CommandResult]) -> None:
     assert "No fault rule is active" in lab("list")
     rule = mirror.add("github.com/*", StatusFault(503, 1), times=3).rule
     curl("github.com/runc/runc.amd64")
@@ -86,7 +86,7 @@ def test_the_list_shows_rules_and_hits(lab: Lab, mirror: MirrorClient, curl: Cal
     assert json.loads(lab("list", "--json"))[0]["hits"] == 1
 
 
-def test_one_is_removed_and_all_are_reset(lab: Lab, mirror: MirrorClient) -> None:
+def test_remove_deletes_one_rule_and_reset_deletes_all(lab: Lab, mirror: MirrorClient) -> None:
     first = mirror.add("*", CorruptFault()).rule
     mirror.add("*", CutFault())
     lab("remove", str(first.id))
@@ -97,7 +97,7 @@ def test_one_is_removed_and_all_are_reset(lab: Lab, mirror: MirrorClient) -> Non
     assert mirror.rules() == ()
 
 
-def test_what_was_fetched_is_shown(lab: Lab, curl: Callable[..., CommandResult]) -> None:
+def test_requests_command_shows_fetched_files(lab: Lab, curl: Callable[..., CommandResult]) -> None:
     assert "No request since" in lab("requests")
     curl("github.com/runc/runc.amd64")
     assert lab("requests").split() == ["REQUESTS", "BYTES", "PATH", "1", "5", "github.com/runc/runc.amd64"]
@@ -106,14 +106,14 @@ def test_what_was_fetched_is_shown(lab: Lab, curl: Callable[..., CommandResult])
     ]
 
 
-def test_what_cannot_be_read_is_named(lab: Lab, mirror: MirrorClient) -> None:
+def test_invalid_option_value_is_refused(lab: Lab, mirror: MirrorClient) -> None:
     for words in (("slow", "*", "--rate", "fast"), ("cut", "*", "--after", "150%"), ("stall", "*", "--hold", "0")):
         with pytest.raises(LabError):
             lab(*words)
     assert mirror.rules() == ()
 
 
-def test_every_command_shows_an_example(lab: Lab) -> None:
+def test_every_mirror_command_has_example_in_help(lab: Lab) -> None:
     for command in app.registered_commands:
         name = command.name or getattr(command.callback, "__name__", "")
         assert f"aks-flex-lab mirror {name}" in " ".join(lab(name, "--help").split())

@@ -43,14 +43,14 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_slow_sends_a_part_in_the_time_of_the_whole(mirror: MirrorClient, curl: Curl, plain: bool) -> None:
+def test_slow_fault_limits_rate(mirror: MirrorClient, curl: Curl, plain: bool) -> None:
     mirror.add(KUBELET, SlowFault(rate=20_000))
     answer = curl(*CODE, "--max-time", "2", KUBELET, plain=plain)
     assert answer.code == TOO_SLOW
     assert 0 < int(answer.out.split()[1]) < WHOLE // 4
 
 
-def test_a_slow_answer_speeds_up_when_the_switch_goes(
+def test_slow_download_speeds_up_when_fault_is_removed(
     mirror: MirrorClient, curl: Curl, tree: Path, tmp_path: Path
 ) -> None:
     mirror.add(KUBELET, SlowFault(rate=1))
@@ -65,7 +65,7 @@ def test_a_slow_answer_speeds_up_when_the_switch_goes(
 @pytest.mark.parametrize(
     ("after", "received", "plain"), [("0", 0, False), ("1000", 1000, False), ("50%", WHOLE // 2, True)]
 )
-def test_stall_sends_so_much_and_no_more(
+def test_stall_fault_sends_given_bytes_and_then_nothing(
     mirror: MirrorClient, curl: Curl, after: str, received: int, plain: bool
 ) -> None:
     mirror.add(KUBELET, StallFault(after=ByteAmount.parse(after)))
@@ -73,7 +73,7 @@ def test_stall_sends_so_much_and_no_more(
     assert (answer.code, answer.out) == (TOO_SLOW, f"200 {received}")
 
 
-def test_a_stall_ends_after_its_time_or_with_its_switch(mirror: MirrorClient, curl: Curl) -> None:
+def test_stall_ends_after_hold_time_or_when_fault_is_removed(mirror: MirrorClient, curl: Curl) -> None:
     mirror.add(KUBELET, StallFault(hold=0.1), times=1)
     assert curl(*CODE, KUBELET).code in RESET
     mirror.add(KUBELET, StallFault())
@@ -86,7 +86,7 @@ def test_a_stall_ends_after_its_time_or_with_its_switch(mirror: MirrorClient, cu
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize(("after", "received"), [("0", 0), ("1000", 1000), ("50%", WHOLE // 2)])
-def test_cut_sends_so_much_and_resets(
+def test_cut_fault_sends_given_bytes_and_resets_connection(
     mirror: MirrorClient, curl: Curl, after: str, received: int, plain: bool
 ) -> None:
     mirror.add(KUBELET, CutFault(after=ByteAmount.parse(after)))
@@ -96,7 +96,7 @@ def test_cut_sends_so_much_and_resets(
     assert answer.out == f"200 {received}"
 
 
-def test_a_download_resumes_after_a_cut(mirror: MirrorClient, curl: Curl, tree: Path, tmp_path: Path) -> None:
+def test_download_resumes_after_cut(mirror: MirrorClient, curl: Curl, tree: Path, tmp_path: Path) -> None:
     mirror.add(KUBELET, CutFault(), times=2)
     for status, size in (("200", WHOLE // 2), ("206", WHOLE * 3 // 4), ("206", WHOLE)):
         answer = curl("-C", "-", "-o", tmp_path / "got", "-w", "%{http_code}", KUBELET)
@@ -107,7 +107,7 @@ def test_a_download_resumes_after_a_cut(mirror: MirrorClient, curl: Curl, tree: 
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_corrupt_sends_the_right_length_and_wrong_bytes(
+def test_corrupt_fault_sends_wrong_bytes_of_right_length(
     mirror: MirrorClient, curl: Curl, tree: Path, tmp_path: Path, plain: bool
 ) -> None:
     mirror.add(KUBELET, CorruptFault())
@@ -117,18 +117,18 @@ def test_corrupt_sends_the_right_length_and_wrong_bytes(
     assert 0 < sum(mine != theirs for mine, theirs in zip(right, got, strict=True)) <= 64
 
 
-def test_a_corrupt_range_is_wrong_within_the_range(mirror: MirrorClient, curl: Curl) -> None:
+def test_corrupt_fault_applies_within_requested_range(mirror: MirrorClient, curl: Curl) -> None:
     mirror.add("github.com/*", CorruptFault())
     assert curl("-r", "1-2", "-w", "%{http_code}", "github.com/runc/runc.amd64").out != "md206"
 
 
-def test_missing_answers_404_also_to_head(mirror: MirrorClient, curl: Curl) -> None:
+def test_missing_fault_returns_404_also_for_head(mirror: MirrorClient, curl: Curl) -> None:
     mirror.add(KUBELET, StatusFault(404))
     assert curl(*CODE, KUBELET).out.split()[0] == "404"
     assert curl(*CODE, "-I", KUBELET).out.split()[0] == "404"
 
 
-def test_unavailable_answers_503_and_may_say_when_to_come_back(mirror: MirrorClient, curl: Curl) -> None:
+def test_unavailable_fault_returns_503_with_optional_retry_after(mirror: MirrorClient, curl: Curl) -> None:
     mirror.add(KUBELET, StatusFault(503), times=1)
     mirror.add(KUBELET, StatusFault(503, retry_after=7), times=1)
     assert "Retry-After" not in curl("-i", KUBELET).out
@@ -138,16 +138,14 @@ def test_unavailable_answers_503_and_may_say_when_to_come_back(mirror: MirrorCli
     assert curl(*CODE, KUBELET).out == f"200 {WHOLE}"
 
 
-def test_curl_itself_retries_what_is_unavailable_for_a_while(
-    mirror: MirrorClient, curl: Curl, tmp_path: Path
-) -> None:
+def test_curl_retries_unavailable_fault(mirror: MirrorClient, curl: Curl, tmp_path: Path) -> None:
     mirror.add(KUBELET, StatusFault(503, retry_after=0), times=1)
     assert curl("-o", tmp_path / "got", "--retry", "3", KUBELET).ok
     assert (tmp_path / "got").stat().st_size == WHOLE
     assert mirror.requests()[KUBELET].requests == 2
 
 
-def test_checksum_tells_another_sum_of_the_same_shape(mirror: MirrorClient, curl: Curl, tree: Path) -> None:
+def test_checksum_fault_returns_wrong_checksum_of_same_format(mirror: MirrorClient, curl: Curl, tree: Path) -> None:
     right = hashlib.sha256((tree / KUBELET).read_bytes()).hexdigest()
     assert curl(f"{KUBELET}.sha256").out == right
     mirror.add(KUBELET, ChecksumFault())  # named by the file that the sum is of
@@ -158,12 +156,12 @@ def test_checksum_tells_another_sum_of_the_same_shape(mirror: MirrorClient, curl
     assert curl(*CODE, KUBELET).out == f"200 {WHOLE}"
 
 
-def test_checksum_of_one_file_leaves_the_others_in_the_list_alone(mirror: MirrorClient, curl: Curl) -> None:
+def test_checksum_fault_keeps_other_entries_of_checksum_list(mirror: MirrorClient, curl: Curl) -> None:
     mirror.add("github.com/*/runc.amd64", ChecksumFault())
     assert curl("github.com/runc/runc.sha256sum").out == f"{'b' * 64}  runc.amd64\n{'b' * 64}  runc.arm64\n"
 
 
-def test_a_switch_is_for_its_paths_and_its_times(mirror: MirrorClient, curl: Curl) -> None:
+def test_fault_applies_to_matching_paths_and_given_number_of_times(mirror: MirrorClient, curl: Curl) -> None:
     rule = mirror.add("dl.k8s.io/*", StatusFault(404), times=2).rule
     codes = [
         curl(*CODE, address).out.split()[0] for address in (KUBELET, "github.com/runc/runc.amd64", KUBELET, KUBELET)
@@ -172,7 +170,7 @@ def test_a_switch_is_for_its_paths_and_its_times(mirror: MirrorClient, curl: Cur
     assert [(each.id, each.hits, each.times) for each in mirror.rules()] == [(rule.id, 2, 2)]
 
 
-def test_the_first_switch_wins_until_it_is_spent_or_removed(mirror: MirrorClient, curl: Curl) -> None:
+def test_first_matching_fault_applies_until_removed(mirror: MirrorClient, curl: Curl) -> None:
     first = mirror.add(KUBELET, StatusFault(503)).rule
     mirror.add("*", StatusFault(404))
     assert curl(*CODE, KUBELET).out.startswith("503")
@@ -181,14 +179,14 @@ def test_the_first_switch_wins_until_it_is_spent_or_removed(mirror: MirrorClient
     assert curl(*CODE, KUBELET).out.startswith("404")
 
 
-def test_a_head_does_not_use_up_a_switch_for_bodies(mirror: MirrorClient, curl: Curl) -> None:
+def test_head_request_does_not_consume_body_fault(mirror: MirrorClient, curl: Curl) -> None:
     mirror.add(KUBELET, CutFault(), times=1)
     assert curl(*CODE, "-I", KUBELET).out.startswith("200")
     assert mirror.rules()[0].hits == 0
     assert curl(*CODE, KUBELET).code in RESET
 
 
-def test_one_call_takes_all_switches_away(mirror: MirrorClient, curl: Curl) -> None:
+def test_reset_removes_all_faults(mirror: MirrorClient, curl: Curl) -> None:
     for switch in (SlowFault(1), StallFault(), CutFault(), CorruptFault(), StatusFault(404), ChecksumFault()):
         mirror.add("*", switch)
     mirror.reset()
@@ -196,12 +194,12 @@ def test_one_call_takes_all_switches_away(mirror: MirrorClient, curl: Curl) -> N
     assert curl(*CODE, KUBELET).out == f"200 {WHOLE}"
 
 
-def test_adding_a_switch_tells_how_many_files_it_covers(mirror: MirrorClient) -> None:
+def test_adding_fault_returns_number_of_matching_files(mirror: MirrorClient) -> None:
     assert mirror.add("https://github.com/runc/runc.*", CorruptFault()).files == 2
     assert mirror.add("dl.k8s.io/v2/*", CorruptFault()).files == 0
 
 
-def test_what_makes_no_sense_is_refused_with_a_sentence(mirror: MirrorClient) -> None:
+def test_invalid_fault_request_is_refused_with_explanation(mirror: MirrorClient) -> None:
     with pytest.raises(UsageError, match="Unknown kind of fault rule 'explode'"):
         mirror.call("POST", "/rules", {"glob": "*", "kind": "explode"})
     with pytest.raises(UsageError, match="missing or invalid value 'rate'"):

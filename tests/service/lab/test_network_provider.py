@@ -88,7 +88,9 @@ def gateway_body(roots: list[Any]) -> dict[str, Any]:
     }
 
 
-def test_a_gateway_takes_its_time_and_shows_in_its_network(owner: ArmSender, resources: NetworkResources) -> None:
+def test_gateway_is_provisioned_with_delay_and_linked_to_subnet(
+    owner: ArmSender, resources: NetworkResources
+) -> None:
     resources.set_delays(NetworkDelays(seconds=1.5))
     done = whole(owner)
     assert done["properties"]["provisioningState"] == "Succeeded"
@@ -102,7 +104,7 @@ def test_a_gateway_takes_its_time_and_shows_in_its_network(owner: ArmSender, res
     assert caught.value.code == "AnotherOperationInProgress"
 
 
-def test_a_change_of_what_somebody_else_has_changed_is_refused(owner: ArmSender) -> None:
+def test_gateway_update_with_stale_etag_is_refused(owner: ArmSender) -> None:
     old = whole(owner)["etag"]
     made(owner, GATEWAY, gateway_body([ROOT]), old)
     with pytest.raises(AzureCallError) as caught:
@@ -110,7 +112,7 @@ def test_a_change_of_what_somebody_else_has_changed_is_refused(owner: ArmSender)
     assert (caught.value.status, caught.value.code) == (412, "PreconditionFailed")
 
 
-def test_an_operation_fails_when_it_is_told_to(owner: ArmSender, resources: NetworkResources) -> None:
+def test_operation_fails_when_failure_is_configured(owner: ArmSender, resources: NetworkResources) -> None:
     resources.set_delays(NetworkDelays(seconds=0.3, fail="NoRoom"))
     with pytest.raises(AzureCallError) as caught:
         whole(owner)
@@ -119,13 +121,13 @@ def test_an_operation_fails_when_it_is_told_to(owner: ArmSender, resources: Netw
     assert made(owner, GATEWAY, gateway_body([ROOT]))["properties"]["provisioningState"] == "Succeeded"
 
 
-def test_a_gateway_takes_twenty_roots_and_no_more(owner: ArmSender) -> None:
+def test_gateway_with_more_than_twenty_roots_is_refused(owner: ArmSender) -> None:
     with pytest.raises(AzureCallError) as caught:
         whole(owner, [{**ROOT, "name": f"n{number}"} for number in range(21)])
     assert caught.value.status == 400
 
 
-def test_who_may_only_read_changes_nothing(cloud: Cloud, owner: ArmSender) -> None:
+def test_reader_cannot_change_network_resources(cloud: Cloud, owner: ArmSender) -> None:
     whole(owner)
     reader = ArmSender(somebody(cloud, READER, GROUP)[1])
     assert reader.send("GET", GATEWAY, API).body["name"] == "gw"
@@ -135,7 +137,7 @@ def test_who_may_only_read_changes_nothing(cloud: Cloud, owner: ArmSender) -> No
         assert caught.value.status == 403
 
 
-def test_what_is_in_use_stays_and_all_goes_in_order(owner: ArmSender, resources: NetworkResources) -> None:
+def test_resource_in_use_cannot_be_deleted(owner: ArmSender, resources: NetworkResources) -> None:
     whole(owner)
     with pytest.raises(AzureCallError, match="in use"):
         owner.send("DELETE", ADDRESS, API)
@@ -145,7 +147,7 @@ def test_what_is_in_use_stays_and_all_goes_in_order(owner: ArmSender, resources:
     assert owner.send("GET", NETWORK, API).body["properties"]["subnets"] == []
 
 
-def test_a_profile_is_made_and_fetched_by_its_link_alone(cloud: Cloud, owner: ArmSender) -> None:
+def test_vpn_profile_is_downloadable_only_with_signed_url(cloud: Cloud, owner: ArmSender) -> None:
     whole(owner)
     write_atomically(openvpn.shared_key_file(cloud.state), "-----BEGIN OpenVPN Static key V1-----\n00\n")
     write_atomically(openvpn.authority_file(cloud.state), PEM)
@@ -162,7 +164,7 @@ def test_a_profile_is_made_and_fetched_by_its_link_alone(cloud: Cloud, owner: Ar
     assert parse_profile(unpack_profile(content)).protocol == "tcp-client"
 
 
-def test_the_server_follows_the_gateway(owner: ArmSender, resources: NetworkResources) -> None:
+def test_vpn_server_settings_are_read_from_gateway(owner: ArmSender, resources: NetworkResources) -> None:
     assert find_gateway(each["document"] for each in resources.all().values()) is None
     whole(owner)
     found = find_gateway(each["document"] for each in resources.all().values())

@@ -45,7 +45,7 @@ def wire(cloud: Cloud, method: str, path: str, **options: Any) -> urllib3.BaseHT
         return pool.request(method, cloud.url + path, **options)
 
 
-def test_the_cloud_describes_itself_to_az(cloud: Cloud) -> None:
+def test_cloud_metadata_endpoint_describes_cloud_to_az(cloud: Cloud) -> None:
     told = wire(cloud, "GET", "/metadata/endpoints?api-version=2022-09-01").json()
     assert told["resourceManager"] == told["authentication"]["loginEndpoint"] == cloud.url
     assert cloud.url in told["authentication"]["audiences"]
@@ -60,7 +60,7 @@ def test_subscriptions_and_tenants_are_listed(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("path", [CLUSTER, CLUSTER.upper(), CLUSTER.lower()])
-def test_a_reader_sees_the_cluster(cloud: Cloud, path: str) -> None:
+def test_reader_can_get_cluster(cloud: Cloud, path: str) -> None:
     _, arm = somebody(cloud, READER)
     cluster = arm.get(path, AKS)
     assert (cluster["id"], cluster["location"]) == (CLUSTER, "westeurope")
@@ -68,14 +68,14 @@ def test_a_reader_sees_the_cluster(cloud: Cloud, path: str) -> None:
     assert cluster["properties"]["networkProfile"]["dnsServiceIP"] == "198.19.128.10"
 
 
-def test_an_owner_gets_the_admins_kubeconfig_as_aks_gives_it(cloud: Cloud) -> None:
+def test_owner_gets_admin_kubeconfig(cloud: Cloud) -> None:
     _, arm = somebody(cloud, OWNER, f"/subscriptions/{SUBSCRIPTION_ID}")
     [found] = arm.post(f"{CLUSTER}/listClusterAdminCredential", AKS)["kubeconfigs"]
     assert found["name"] == "clusterAdmin"
     assert base64.b64decode(found["value"]) == b"kind: Config\n"
 
 
-def test_a_reader_does_not(cloud: Cloud) -> None:
+def test_reader_is_refused_admin_kubeconfig_with_role_hint(cloud: Cloud) -> None:
     _, arm = somebody(cloud, READER)
     with pytest.raises(AzureCallError) as caught:
         arm.post(f"{CLUSTER}/listClusterAdminCredential", AKS)
@@ -89,14 +89,14 @@ def test_a_reader_does_not(cloud: Cloud) -> None:
     assert "(correlation ID " in caught.value.message
 
 
-def test_what_is_not_there_is_not_found(cloud: Cloud) -> None:
+def test_missing_cluster_returns_resource_not_found(cloud: Cloud) -> None:
     _, arm = somebody(cloud, READER, "/")
     with pytest.raises(AzureCallError) as caught:
         arm.get(f"{CLUSTER}2", AKS)
     assert (caught.value.status, caught.value.code) == (404, "ResourceNotFound")
 
 
-def test_a_wrong_secret_is_told_without_the_secret(cloud: Cloud) -> None:
+def test_wrong_secret_is_reported_without_showing_it(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("x", "right")
     with pytest.raises(AzureCallError) as caught:
         arm_of(cloud, principal, "canary-secret").get(CLUSTER, AKS)
@@ -105,7 +105,7 @@ def test_a_wrong_secret_is_told_without_the_secret(cloud: Cloud) -> None:
     assert "canary-secret" not in str(caught.value)
 
 
-def test_a_cloud_that_is_not_there_is_told(cloud: Cloud) -> None:
+def test_unreachable_arm_is_reported_as_retryable(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("x", "right")
     authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     credential = credentials.service_principal(TENANT_ID, principal.client_id, "right", authority)
@@ -115,14 +115,14 @@ def test_a_cloud_that_is_not_there_is_told(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("header", ["", "Basic x", "Bearer", "Bearer x.y.z"])
-def test_without_a_token_the_front_says_where_one_is_had(cloud: Cloud, header: str) -> None:
+def test_request_without_valid_token_gets_www_authenticate_header(cloud: Cloud, header: str) -> None:
     answer = wire(cloud, "GET", f"{CLUSTER}?api-version={AKS}", headers={"Authorization": header} if header else {})
     assert answer.status == 401
     assert f'authorization_uri="{cloud.url}/{TENANT_ID}"' in answer.headers["WWW-Authenticate"]
     assert answer.json()["error"]["code"] in {"AuthenticationFailed", "InvalidAuthenticationToken"}
 
 
-def test_role_assignments_are_made_listed_and_taken_away(cloud: Cloud) -> None:
+def test_role_assignments_are_created_listed_and_deleted(cloud: Cloud) -> None:
     _, owner = somebody(cloud, OWNER)
     other, arm = somebody(cloud)
     with pytest.raises(AzureCallError):
@@ -147,7 +147,7 @@ def test_role_assignments_are_made_listed_and_taken_away(cloud: Cloud) -> None:
         arm.get(CLUSTER, AKS)
 
 
-def test_a_groups_role_is_its_members(cloud: Cloud) -> None:
+def test_role_of_group_is_listed_for_its_members(cloud: Cloud) -> None:
     _, owner = somebody(cloud, OWNER)
     member = cloud.directory.user("bob@flex.internal", "x", groups=("group-1",))
     cloud.assignments.put(CLUSTER, READER, "group-1")
@@ -156,7 +156,7 @@ def test_a_groups_role_is_its_members(cloud: Cloud) -> None:
     assert found["properties"]["principalId"] == "group-1"
 
 
-def test_flex_nodes_are_the_providers_business(cloud: Cloud) -> None:
+def test_flex_node_requests_are_forwarded_unchanged_to_provider(cloud: Cloud) -> None:
     """Method, path, query, body and headers arrive as they were sent; only what is ARM's own is ARM's."""
     sent = {
         "Authorization": "Bearer shown",
@@ -183,7 +183,7 @@ def test_flex_nodes_are_the_providers_business(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("status", [201, 204, 304, 404, 412, 429, 500])
-def test_the_providers_status_is_the_answers(cloud: Cloud, status: int) -> None:
+def test_provider_status_code_is_returned(cloud: Cloud, status: int) -> None:
     answer = wire(cloud, "GET", f"{NODES}/edge-1?api-version=x", headers={"x-answer": str(status)})
     assert answer.status == status
     assert bool(answer.data) is (status not in {204, 304})
@@ -192,18 +192,18 @@ def test_the_providers_status_is_the_answers(cloud: Cloud, status: int) -> None:
 @pytest.mark.parametrize(
     "path", [NODES, NODES.upper(), f"{NODES}/a/reportStatus", "/providers/Microsoft.ContainerService/operations"]
 )
-def test_all_of_the_providers_paths_are_forwarded(cloud: Cloud, path: str) -> None:
+def test_all_provider_paths_are_forwarded(cloud: Cloud, path: str) -> None:
     assert wire(cloud, "GET", f"{path}?api-version=x").json()["path"] == f"{path}?api-version=x"
 
 
 @pytest.mark.parametrize(
     "path", [f"{NODES}2", f"{CLUSTER}/agentPools/flexNodeConfig", "/providers/Microsoft.Other/operations"]
 )
-def test_nothing_else_is(cloud: Cloud, path: str) -> None:
+def test_other_paths_are_not_forwarded_to_provider(cloud: Cloud, path: str) -> None:
     assert wire(cloud, "GET", f"{path}?api-version=x").status == 401
 
 
-def test_a_provider_that_is_away_is_told_as_arm_does(authority: CertificateAuthority, tmp_path: Path) -> None:
+def test_unreachable_provider_returns_bad_gateway(authority: CertificateAuthority, tmp_path: Path) -> None:
     with running_cloud(authority, tmp_path, f"https://localhost:{free_port()}") as cloud:
         answer = wire(cloud, "GET", f"{NODES}/edge-1?api-version=x")
         assert (answer.status, answer.json()["error"]["code"]) == (502, "BadGatewayConnection")

@@ -8,7 +8,7 @@ from aks_flex_lab.processes import run
 from aks_flex_lab.snapshots import model
 
 
-def test_the_script_loads_alone_and_writes_nothing() -> None:
+def test_snapshot_script_loads_in_isolated_python() -> None:
     look = model.collector_script().replace(
         "module.main()", "print(sorted(module.collect.__globals__['COMMANDS'])[0])"
     )

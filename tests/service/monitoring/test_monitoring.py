@@ -29,17 +29,17 @@ def tool() -> Promtool:
     return promtool()
 
 
-def test_every_alert_fires_when_it_should_and_not_before(tool: Promtool) -> None:
+def test_alert_rules_pass_promtool_tests(tool: Promtool) -> None:
     done = tool("test", "rules", MONITORING / "alerts_test.yaml")
     assert done.ok, done.out + done.err
 
 
-def test_every_alert_has_a_test_in_which_it_fires() -> None:
+def test_every_alert_has_a_promtool_test() -> None:
     tested = set(re.findall(r'alertname="(\w+)"', (MONITORING / "alerts_test.yaml").read_text()))
     assert tested == {rule["alert"] for rule in RULES}
 
 
-def test_every_expression_is_one(tool: Promtool, tmp_path: Path) -> None:
+def test_every_expression_is_valid_promql(tool: Promtool, tmp_path: Path) -> None:
     """Those of the dashboard, too: as rules, which the tool can read."""
     rules = [{"record": f"aks_flex:{number}", "expr": each} for number, each in enumerate(EXPRESSIONS)]
     file = tmp_path / "rules.yaml"
@@ -48,7 +48,7 @@ def test_every_expression_is_one(tool: Promtool, tmp_path: Path) -> None:
     assert done.ok, done.out + done.err
 
 
-def test_every_metric_that_is_asked_for_is_there_with_its_labels() -> None:
+def test_every_queried_metric_exists() -> None:
     text = Metrics().text().decode()
     there = {*WATCHED, *re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)}
     there |= {f"{name}_bucket" for name in there}
@@ -57,7 +57,7 @@ def test_every_metric_that_is_asked_for_is_there_with_its_labels() -> None:
         assert asked <= there, expression
 
 
-def test_every_outcome_and_state_that_is_asked_for_can_be() -> None:
+def test_every_queried_outcome_and_state_exists() -> None:
     metrics = Metrics()
     metrics.set_fleet((), ())
     text = metrics.text().decode()
@@ -68,7 +68,7 @@ def test_every_outcome_and_state_that_is_asked_for_can_be() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_every_alert_says_what_is_the_matter_and_where_to_read_on(rule: dict[str, Any]) -> None:
+def test_every_alert_has_severity_description_and_runbook(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert rule["annotations"]["summary"]
     assert rule["annotations"]["description"].endswith(".")
@@ -78,7 +78,7 @@ def test_every_alert_says_what_is_the_matter_and_where_to_read_on(rule: dict[str
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_every_panel_can_be_read_and_asks_the_chosen_prometheus(panel: dict[str, Any]) -> None:
+def test_every_panel_has_description_unit_and_selected_datasource(panel: dict[str, Any]) -> None:
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
     for each in (panel, *panel["targets"]):
@@ -87,7 +87,7 @@ def test_every_panel_can_be_read_and_asks_the_chosen_prometheus(panel: dict[str,
         assert 'job=~"$job"' in target["expr"]
 
 
-def test_no_panel_stands_on_another_and_none_leaves_the_page() -> None:
+def test_dashboard_panels_do_not_overlap_or_exceed_grid() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in PANELS:
         at = panel["gridPos"]

@@ -28,7 +28,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str,
     run("gpgconf", "--kill", "all")
 
 
-def test_another_key_is_refused_before_anything_is_made(tmp_path: Path, keys: tuple[str, str]) -> None:
+def test_apt_repository_signed_with_another_key_is_refused(tmp_path: Path, keys: tuple[str, str]) -> None:
     folder, (first, second) = tmp_path / "apt", keys
     folder.mkdir()
     (folder / "aks-flex-node.asc").write_text(run("gpg", "--batch", "--armor", "--export", first).out)
@@ -41,7 +41,7 @@ def test_another_key_is_refused_before_anything_is_made(tmp_path: Path, keys: tu
     assert [path.name for path in folder.iterdir()] == ["aks-flex-node.asc"]
 
 
-def test_a_key_that_nobody_has_is_named_before_anything_is_made(tmp_path: Path, keys: tuple[str, str]) -> None:
+def test_missing_signing_key_is_reported_before_any_output(tmp_path: Path, keys: tuple[str, str]) -> None:
     assert keys
     folder = tmp_path / "apt"
 

@@ -36,7 +36,7 @@ def site(signer: Signer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sit
     return site
 
 
-def test_a_signed_package_is_installed_and_removed_again(site: Site) -> None:
+def test_signed_package_is_installed_and_uninstalled(site: Site) -> None:
     done = site.install("--yes")
     assert done.ok, done.err
     assert "install aks-flex-node 1.2.3" in done.out
@@ -48,7 +48,7 @@ def test_a_signed_package_is_installed_and_removed_again(site: Site) -> None:
         assert (again.ok, again.out) == (True, "aks-flex-node is not installed.\n")
 
 
-def test_a_dry_run_checks_everything_and_changes_nothing(site: Site) -> None:
+def test_dry_run_verifies_package_and_changes_nothing(site: Site) -> None:
     done = site.install("--dry-run")
     assert done.ok, done.err
     assert "Verified the signature and the checksum of aks-flex-node_1.2.3_" in done.out
@@ -59,13 +59,13 @@ def test_a_dry_run_checks_everything_and_changes_nothing(site: Site) -> None:
     assert site.command.exists()
 
 
-def test_an_upgrade_says_what_was_there(site: Site, signer: Signer, tmp_path: Path) -> None:
+def test_upgrade_reports_installed_version(site: Site, signer: Signer, tmp_path: Path) -> None:
     assert site.install("--yes").ok
     newer = publish(tmp_path / "newer", "1.3.0", signer.name)
     assert "install aks-flex-node 1.3.0 (installed: 1.2.3)" in site.install(base=f"file://{newer}").out
 
 
-def test_a_second_time_there_is_nothing_to_do(site: Site) -> None:
+def test_reinstalling_same_version_does_nothing(site: Site) -> None:
     assert site.install("--yes").ok
     done = site.install()  # and so nothing is asked
     assert done.ok, done.err
@@ -73,7 +73,7 @@ def test_a_second_time_there_is_nothing_to_do(site: Site) -> None:
     assert "This will" not in done.out
 
 
-def test_an_older_version_is_refused_before_anything_is_asked(site: Site, signer: Signer, tmp_path: Path) -> None:
+def test_downgrade_is_refused(site: Site, signer: Signer, tmp_path: Path) -> None:
     assert site.install("--yes").ok
     older = publish(tmp_path / "older", "1.2.3rc1", signer.name)
     done = site.install("--yes", base=f"file://{older}")
@@ -81,7 +81,7 @@ def test_an_older_version_is_refused_before_anything_is_asked(site: Site, signer
     assert (done.ok, "1.2.3\n" in site.command.read_text()) == (False, True)
 
 
-def test_a_version_before_the_final_one_is_upgraded_to_it(site: Site, signer: Signer, tmp_path: Path) -> None:
+def test_release_candidate_is_upgraded_to_final_version(site: Site, signer: Signer, tmp_path: Path) -> None:
     early = publish(tmp_path / "early", "1.2.3rc1", signer.name)
     assert site.install("--yes", base=f"file://{early}").ok
     assert "already installed" in site.install(base=f"file://{early}").out
@@ -90,9 +90,7 @@ def test_a_version_before_the_final_one_is_upgraded_to_it(site: Site, signer: Si
     assert "install aks-flex-node 1.2.3 (installed: 1.2.3~rc1)" in done.out
 
 
-def test_an_upgrade_keeps_what_an_administrator_changed_and_asks_nothing(
-    site: Site, signer: Signer, tmp_path: Path
-) -> None:
+def test_upgrade_keeps_modified_config_file_without_prompt(site: Site, signer: Signer, tmp_path: Path) -> None:
     assert site.install("--yes").ok
     example = site.root / EXAMPLE
     example.write_text("# mine\n")
@@ -103,21 +101,21 @@ def test_an_upgrade_keeps_what_an_administrator_changed_and_asks_nothing(
     assert example.with_name(f"{example.name}.dpkg-dist").read_text() == "# of 1.3.0\n"
 
 
-def test_a_package_that_is_there_half_way_can_be_removed(site: Site) -> None:
+def test_half_configured_package_can_be_uninstalled(site: Site) -> None:
     assert site.install("--yes").ok
     status = site.root / "var" / "lib" / "dpkg" / "status"
     status.write_text(status.read_text().replace("install ok installed", "install ok half-configured"))
     assert "remove aks-flex-node 1.2.3" in site.sh("--uninstall", "--dry-run").out
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_done(site: Site) -> None:
+def test_install_without_terminal_requires_yes(site: Site) -> None:
     done = site.install()
     assert not done.ok
     assert "No terminal for the confirmation." in done.err
     assert not site.command.exists()
 
 
-def test_a_package_that_is_not_the_one_in_the_list_is_refused(site: Site) -> None:
+def test_package_with_wrong_checksum_is_refused(site: Site) -> None:
     [package] = site.release.glob("*.deb")
     package.write_bytes(package.read_bytes() + b"x")
     done = site.install("--yes")
@@ -125,7 +123,7 @@ def test_a_package_that_is_not_the_one_in_the_list_is_refused(site: Site) -> Non
     assert (done.ok, site.command.exists()) == (False, False)
 
 
-def test_a_list_that_was_changed_after_it_was_signed_is_refused(site: Site) -> None:
+def test_checksum_list_changed_after_signing_is_refused(site: Site) -> None:
     [package] = site.release.glob("*.deb")
     package.write_bytes(package.read_bytes() + b"x")
     site.resign()
@@ -134,7 +132,7 @@ def test_a_list_that_was_changed_after_it_was_signed_is_refused(site: Site) -> N
     assert (done.ok, site.command.exists()) == (False, False)
 
 
-def test_a_release_that_another_key_signed_is_refused(
+def test_release_signed_by_another_key_is_refused(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Signer(tmp_path / "gpg")
@@ -147,14 +145,14 @@ def test_a_release_that_another_key_signed_is_refused(
     assert (done.ok, site.command.exists()) == (False, False)
 
 
-def test_a_release_without_a_signature_is_refused(site: Site) -> None:
+def test_release_without_signature_is_refused(site: Site) -> None:
     (site.release / "SHA256SUMS.asc").unlink()
     done = site.install("--yes")
     assert "SHA256SUMS.asc could not be downloaded." in done.err
     assert not site.command.exists()
 
 
-def test_a_release_of_ones_own_is_checked_with_ones_own_key(site: Site, tmp_path: Path) -> None:
+def test_own_release_is_verified_with_key_option(site: Site, tmp_path: Path) -> None:
     unfilled = site.sh("--base-url", f"file://{site.release}", "--yes", script=INSTALLER)
     assert "contains no key" in unfilled.err
     run("gpg", "--batch", "--output", tmp_path / "key.gpg", "--export")
@@ -163,7 +161,7 @@ def test_a_release_of_ones_own_is_checked_with_ones_own_key(site: Site, tmp_path
     assert site.command.exists()
 
 
-def test_a_key_that_gpgv_cannot_read_is_named_as_such(site: Site, tmp_path: Path) -> None:
+def test_armored_key_is_refused_with_explanation(site: Site, tmp_path: Path) -> None:
     run("gpg", "--batch", "--armor", "--output", tmp_path / "key.asc", "--export")
     done = site.install("--yes", "--key", str(tmp_path / "key.asc"))
     assert f"The key {tmp_path}/key.asc is ASCII-armored." in done.err
@@ -181,26 +179,26 @@ def test_a_key_that_gpgv_cannot_read_is_named_as_such(site: Site, tmp_path: Path
         (("--install",), "Unknown option --install."),
     ],
 )
-def test_what_was_not_meant_so_is_refused_with_words(site: Site, words: tuple[str, ...], said: str) -> None:
+def test_invalid_option_is_refused_with_explanation(site: Site, words: tuple[str, ...], said: str) -> None:
     done = site.install("--yes", *words)
     assert said in done.err
     assert (done.ok, site.command.exists()) == (False, False)
 
 
 @pytest.mark.parametrize("base", ["http://127.0.0.1:9", "/srv/release", "ftp://127.0.0.1"])
-def test_nothing_is_fetched_in_the_clear(site: Site, base: str) -> None:
+def test_base_url_without_https_or_file_scheme_is_refused(site: Site, base: str) -> None:
     done = site.install("--yes", base=base)
     assert f"{base} must begin with https:// or file:///." in done.err
 
 
-def test_two_packages_for_one_machine_are_one_too_many(site: Site, signer: Signer) -> None:
+def test_release_with_two_packages_for_one_machine_is_refused(site: Site, signer: Signer) -> None:
     deb(site.release, "1.2.4")
     site.resign()
     run("gpg", "--batch", "--yes", "--armor", "--detach-sign", site.release / "SHA256SUMS")
     assert "more than one package" in site.install("--yes").err
 
 
-def test_half_a_download_of_the_script_does_nothing(site: Site, tmp_path: Path) -> None:
+def test_truncated_install_script_does_nothing(site: Site, tmp_path: Path) -> None:
     text = (site.release / "install.sh").read_text()
     half = tmp_path / "half.sh"
     half.write_text(text[: text.rindex("main ")])
@@ -208,6 +206,6 @@ def test_half_a_download_of_the_script_does_nothing(site: Site, tmp_path: Path) 
     assert (done.out, site.command.exists()) == ("", False)
 
 
-def test_shellcheck_finds_nothing() -> None:
+def test_install_script_passes_shellcheck() -> None:
     assert shutil.which("shellcheck"), "shellcheck is not installed; `make test` installs it."
     assert run("shellcheck", "--shell=sh", HOME / "packaging" / "install" / "install.sh", check=False).out == ""

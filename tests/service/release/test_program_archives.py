@@ -38,7 +38,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_a_wheel_has_every_file_of_its_package_and_no_other(wheels: dict[str, Path], name: str) -> None:
+def test_wheel_contains_exactly_the_files_of_its_package(wheels: dict[str, Path], name: str) -> None:
     package = SOURCES.with_name(name.replace("-", "_"))
     with zipfile.ZipFile(wheels[name]) as opened:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
@@ -46,7 +46,7 @@ def test_a_wheel_has_every_file_of_its_package_and_no_other(wheels: dict[str, Pa
     assert names == {str(path) for path in files if "__pycache__" not in path.parts}
 
 
-def test_the_wheels_hold_the_files_that_are_not_python(wheels: dict[str, Path]) -> None:
+def test_wheels_contain_data_files(wheels: dict[str, Path]) -> None:
     found = {name: set(zipfile.ZipFile(wheel).namelist()) for name, wheel in wheels.items()}
     assert "aks_flex_node/agent/components/kubelet/kubelet.service" in found["aks-flex-node"]
     assert {"aks_flex_rp/dashboard/templates/base.html", "aks_flex_rp/api/openapi.json"} <= found["aks-flex-rp"]
@@ -56,7 +56,7 @@ def test_the_wheels_hold_the_files_that_are_not_python(wheels: dict[str, Path]) 
 @pytest.mark.parametrize(
     ("name", "own"), [("aks-flex-node", []), ("aks-flex-rp", ["node"]), ("aks-flex-lab", ["node", "rp"])]
 )
-def test_a_wheel_needs_our_others_in_its_own_version(wheels: dict[str, Path], name: str, own: list[str]) -> None:
+def test_wheel_requires_own_packages_in_same_version(wheels: dict[str, Path], name: str, own: list[str]) -> None:
     with zipfile.ZipFile(wheels[name]) as opened:
         text = opened.read(f"{name.replace('-', '_')}-{version()}.dist-info/METADATA").decode()
     lines = HeaderParser().parsestr(text).get_all("Requires-Dist", [])
@@ -72,7 +72,7 @@ def test_a_wheel_needs_our_others_in_its_own_version(wheels: dict[str, Path], na
         (["aks-flex-node", "aks-flex-rp"], [["aks-flex-node", "version"], ["aks-flex-rp", "--help"]]),
     ],
 )
-def test_wheels_work_in_an_empty_environment(
+def test_wheels_work_in_empty_environment(
     wheels: dict[str, Path], tmp_path: Path, names: list[str], commands: list[list[str]]
 ) -> None:
     run(UV, "venv", "--quiet", tmp_path / "venv")
@@ -84,7 +84,7 @@ def test_wheels_work_in_an_empty_environment(
     assert {path.name for path in (tmp_path / "venv" / "bin").glob("aks-*")} == set(names)
 
 
-def test_the_agent_unpacks_its_own_release_as_it_updates_itself(tmp_path: Path) -> None:
+def test_agent_unpacks_own_release_archive(tmp_path: Path) -> None:
     archive = program_archives.build_archive(program_archives.AGENT, version(), ARCH, tmp_path, moment=changed_at())
     digest = find_digest(archive.with_name(f"{archive.name}.sha256").read_text(), archive.name)
     assert digest
@@ -97,7 +97,7 @@ def test_the_agent_unpacks_its_own_release_as_it_updates_itself(tmp_path: Path) 
 
 
 @pytest.mark.long  # half a minute of compressing; the wheel's own test starts the provider, too
-def test_the_provider_runs_from_where_it_is_unpacked(tmp_path: Path) -> None:
+def test_provider_archive_runs_from_any_directory(tmp_path: Path) -> None:
     archive = program_archives.build_archive(
         program_archives.PROVIDER, version(), ARCH, tmp_path, moment=changed_at()
     )
@@ -110,7 +110,7 @@ def test_the_provider_runs_from_where_it_is_unpacked(tmp_path: Path) -> None:
     assert (tmp_path / "state" / "flex.db").exists()
 
 
-def test_a_release_that_cannot_be_made_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+def test_release_with_wrong_version_is_refused_before_build(tmp_path: Path) -> None:
     done = run(HOME / "scripts" / "release", "99.0.0", "--dry-run", "--dist", tmp_path / "dist", check=False)
     assert not done.ok
     assert f"says {version()}, not 99.0.0" in done.err

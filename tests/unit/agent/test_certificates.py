@@ -45,12 +45,12 @@ def certificate_until(end: datetime.datetime, names: int = 0) -> bytes:
     ],
     ids=str,
 )
-def test_the_end_of_a_certificate_is_read_in_both_ways_of_writing_it(end: datetime.datetime) -> None:
+def test_certificate_expiry_is_read_in_both_time_formats(end: datetime.datetime) -> None:
     assert expiry(certificate_until(end)) == end
     assert expiry(certificate_until(end, names=100)) == end
 
 
-def test_the_first_certificate_of_a_file_counts_and_keys_are_passed_over() -> None:
+def test_expiry_is_of_the_first_certificate_and_keys_are_skipped() -> None:
     first = certificate_until(datetime.datetime(2030, 1, 1, tzinfo=UTC))
     key = b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
     assert expiry(key + first + PEM.encode()) == datetime.datetime(2030, 1, 1, tzinfo=UTC)
@@ -69,11 +69,11 @@ def test_the_first_certificate_of_a_file_counts_and_keys_are_passed_over() -> No
         PEM[: len(PEM) // 2].encode(),
     ],
 )
-def test_what_cannot_be_read_has_no_end(pem: bytes) -> None:
+def test_unreadable_certificate_has_no_expiry(pem: bytes) -> None:
     assert expiry(pem) is None
 
 
-def test_every_way_to_cut_a_certificate_off_is_survived() -> None:
+def test_truncated_certificate_does_not_raise() -> None:
     lines = PEM.splitlines(keepends=True)
     body = "".join(lines[1:-1]).replace("\n", "")
     for count in range(0, len(body), 4):

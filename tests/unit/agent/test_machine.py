@@ -19,7 +19,7 @@ ROUTE = (
 HOSTS = "203.0.113.9     STREAM cluster.example\n203.0.113.9     DGRAM  \n2001:db8::9     STREAM \n"
 
 
-def test_an_os_release_is_read_with_and_without_quotes() -> None:
+def test_os_release_is_parsed_with_and_without_quotes() -> None:
     found = machine.os_release(DEBIAN + "NAME='Plain'\nEMPTY=\n")
     assert (found["ID"], found["VERSION_ID"], found["NAME"], found["EMPTY"]) == ("debian", "12", "Plain", "")
 
@@ -33,7 +33,7 @@ def test_an_os_release_is_read_with_and_without_quotes() -> None:
         ("", True),
     ],
 )
-def test_limits_may_be_raised_where_the_bounding_set_has_the_capability(status: str, expected: bool) -> None:
+def test_limits_can_be_raised_with_the_bounding_set_capability(status: str, expected: bool) -> None:
     assert machine.can_raise_limits(status) is expected
 
 
@@ -50,12 +50,12 @@ def test_limits_may_be_raised_where_the_bounding_set_has_the_capability(status: 
         ('[{"dst":"2001:db8::9","prefsrc":"2001:db8::5"}]', "2001:db8::5"),
     ],
 )
-def test_the_address_of_a_route_is_read(text: str, expected: str) -> None:
+def test_route_source_address_is_parsed(text: str, expected: str) -> None:
     assert machine.source_address(text) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [(HOSTS, "203.0.113.9"), ("", ""), ("\n", "")])
-def test_the_first_address_of_a_name_is_read(text: str, expected: str) -> None:
+def test_first_address_of_a_host_name_is_parsed(text: str, expected: str) -> None:
     assert machine.first_address(text) == expected
 
 
@@ -68,7 +68,7 @@ def test_the_first_address_of_a_name_is_read(text: str, expected: str) -> None:
         (None, ""),
     ],
 )
-def test_the_address_is_the_one_that_reaches_the_api_server(url: str | None, expected: str) -> None:
+def test_machine_address_is_the_source_address_towards_the_api_server(url: str | None, expected: str) -> None:
     answers = {
         ("getent", "ahosts", "cluster.example"): CommandResult(0, HOSTS),
         ("ip", "-j", "route", "get", "203.0.113.9"): CommandResult(0, ROUTE),
@@ -80,7 +80,7 @@ def test_the_address_is_the_one_that_reaches_the_api_server(url: str | None, exp
     ("name", "hostname", "expected"),
     [(None, "Edge-1", "edge-1"), (None, "edge-1.site", "edge-1.site"), ("other", "Edge-1", "other")],
 )
-def test_a_node_is_named_in_lower_case(name: str | None, hostname: str, expected: str) -> None:
+def test_node_name_is_lower_case(name: str | None, hostname: str, expected: str) -> None:
     config = config_of({"node.name": name} if name else {})
     assert Machine(hostname=hostname).node_name(config) == expected
 
@@ -94,12 +94,12 @@ def test_a_node_is_named_in_lower_case(name: str | None, hostname: str, expected
         ("cgroupfs", True, "cgroupfs"),
     ],
 )
-def test_who_makes_control_groups_is_chosen_or_seen(chosen: str, systemd: bool, expected: str) -> None:
+def test_cgroup_driver_is_configured_or_detected(chosen: str, systemd: bool, expected: str) -> None:
     config = config_of({"node.kubelet.cgroupDriver": chosen})
     assert Machine(systemd=systemd).cgroup_driver(config) == expected
 
 
-def test_a_survey_reads_what_the_machine_says_of_itself() -> None:
+def test_machine_facts_are_read_from_the_host() -> None:
     files = {
         "/etc/os-release": DEBIAN,
         "/proc/sys/kernel/hostname": "Edge-1\n",
@@ -127,7 +127,7 @@ def test_a_survey_reads_what_the_machine_says_of_itself() -> None:
     )
 
 
-def test_a_survey_of_a_machine_that_says_nothing_is_cautious() -> None:
+def test_machine_facts_have_safe_defaults_when_the_host_gives_none() -> None:
     found = read_machine(RecordedHost({"/etc/hostname": "edge-2\n"}), config_of())
     assert (found.hostname, found.cgroups, found.systemd, found.address) == ("edge-2", 1, False, "")
     assert (found.can_raise_limits, found.resolv_conf) == (True, "/etc/resolv.conf")
@@ -158,9 +158,7 @@ UNIT = "# Written\n# Program: /srv/kept/aks-flex-node\n[Unit]\n"
         ),
     ],
 )
-def test_the_program_that_the_machine_has_stays_the_one_that_its_unit_names(
-    files: dict[str, str], running: str, expected: str
-) -> None:
+def test_agent_program_is_the_one_named_by_its_unit(files: dict[str, str], running: str, expected: str) -> None:
     assert machine.own_program(RecordedHost(files), "/opt/flex", running) == expected
 
 
@@ -173,5 +171,5 @@ def test_the_program_that_the_machine_has_stays_the_one_that_its_unit_names(
         ("/usr/lib/systemd/libsystemd-core-257.so", 0),
     ],
 )
-def test_the_version_of_systemd_is_told_by_its_library(path: str, expected: int) -> None:
+def test_systemd_version_is_read_from_its_library_name(path: str, expected: int) -> None:
     assert machine.systemd_version(RecordedHost({path: ""})) == expected

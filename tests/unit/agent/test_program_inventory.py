@@ -11,7 +11,7 @@ from tests.unit.agent.builders import config_of, engine_on, manifest
 HOME = "/opt/aks-flex-node"
 
 
-def test_only_what_nothing_leads_to_goes() -> None:
+def test_remove_unused_deletes_only_owned_unreferenced_programs() -> None:
     old, used, wanted = (f"{HOME}/kubernetes/{version}" for version in ("1.34.2", "1.34.3", "1.34.4"))
     foreign = f"{HOME}/kubernetes/1.30.0"
     files = {f"{place}/.manifest.json": manifest({"bin/kubelet": b"12345"}) for place in (old, used, wanted, foreign)}

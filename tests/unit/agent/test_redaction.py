@@ -54,7 +54,7 @@ def test_a_query_loses_its_signature_or_all_that_it_has() -> None:
     assert redact_output(url, queries=True) == "get https://h/c?*** failed"
 
 
-def test_public_text_keeps_what_is_harmless() -> None:
+def test_redact_removes_only_secret_parts_of_text() -> None:
     assert redact("https://example.com/a?x=1#y b") == "https://example.com/a?*** b"
     assert redact(f"join with {TOKEN}") == "join with ***"
     assert redact("https://a/b@c") == "https://a/b@c"

@@ -66,12 +66,12 @@ def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_the_node_is_what_the_cluster_says(tmp_path: Path, answer: Any, expected: str) -> None:
+def test_node_status_reflects_the_cluster_response(tmp_path: Path, answer: Any, expected: str) -> None:
     host = RecordedHost({CERTIFICATE: "PEM"})
     assert status.node_status(engine_with(tmp_path, host), api_of(answer))["status"] == expected
 
 
-def test_the_last_error_versions_services_and_certificate_are_told(tmp_path: Path) -> None:
+def test_status_contains_last_error_versions_services_and_certificate(tmp_path: Path) -> None:
     end = datetime.datetime.now(UTC).replace(microsecond=0) + datetime.timedelta(days=10)
     units = {"kubelet.service": UnitState("kubelet.service", enabled=True, active="failed", restarts=7)}
     host = RecordedHost({CERTIFICATE: certificate_until(end), "/usr/local/bin/containerd": "theirs"}, units=units)
@@ -90,7 +90,7 @@ def test_the_last_error_versions_services_and_certificate_are_told(tmp_path: Pat
     assert 9.9 <= found["certificate"]["days"] <= 10
 
 
-def test_drift_is_looked_for_on_a_node_that_has_joined(tmp_path: Path) -> None:
+def test_status_lists_drift_of_a_joined_node(tmp_path: Path) -> None:
     host = empty_host()
     node_state.write(host, f"{DATA}/state.json", NodeState().with_phase(Phase.NODE_JOINED))
     found = status.status(engine_with(tmp_path, host))
@@ -149,7 +149,7 @@ WELL: dict[str, Any] = {
     ],
     ids=str,
 )
-def test_what_is_wrong_with_a_node_is_told_in_sentences(changes: dict[str, Any], expected: list[str]) -> None:
+def test_health_problems_are_described_in_sentences(changes: dict[str, Any], expected: list[str]) -> None:
     assert status.health_problems({**WELL, **changes}) == expected
 
 
@@ -180,7 +180,7 @@ def principal() -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("text", "expected"), SECRETS, ids=[case[1] for case in SECRETS])
-def test_what_is_secret_or_looks_so_is_taken_out(tmp_path: Path, text: str, expected: str) -> None:
+def test_support_bundle_redacts_secrets(tmp_path: Path, text: str, expected: str) -> None:
     assert support_bundle.redact(text, engine_with(tmp_path, values=principal())) == expected
 
 
@@ -194,11 +194,11 @@ def test_what_is_secret_or_looks_so_is_taken_out(tmp_path: Path, text: str, expe
         ("NodeJoined", ["one", "two"], "2 differences"),
     ],
 )
-def test_drift_is_told_in_a_line(phase: str, drift: list[str] | None, said: str) -> None:
+def test_drift_is_summarized_in_one_line(phase: str, drift: list[str] | None, said: str) -> None:
     assert drift_summary({"phase": phase, "drift": drift}) == said
 
 
-def test_the_agent_is_found_in_the_journal_by_its_own_name(tmp_path: Path) -> None:
+def test_support_bundle_reads_the_agent_journal_by_its_identifier(tmp_path: Path) -> None:
     shape = ("--lines", "2000", "--no-pager", "--output", "short-iso")
     answers: dict[tuple[str, ...], CommandResult] = {
         ("journalctl", "-t", "aks-flex-node", *shape): CommandResult(0, "ours"),
@@ -209,7 +209,7 @@ def test_the_agent_is_found_in_the_journal_by_its_own_name(tmp_path: Path) -> No
     assert files["journals/kubelet.txt"] == "kubelet's"
 
 
-def test_a_bundle_for_support_holds_no_secret_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_support_bundle_contains_no_secrets_and_is_mode_0600(tmp_path: Path) -> None:
     answers = {
         ("ip", "address"): CommandResult(0, f"said {CANARY}"),
         ("systemctl", "status", "--no-pager", "--full", "kubelet"): CommandResult(3, f"--token={TOKEN}"),
@@ -249,17 +249,17 @@ def followed(tmp_path: Path, files: dict[str, str] | None = None) -> dict[str, A
     return found
 
 
-def test_where_no_agent_stays_there_is_nothing_to_tell(tmp_path: Path) -> None:
+def test_daemon_status_is_none_without_a_daemon(tmp_path: Path) -> None:
     assert status.daemon_status(engine_with(tmp_path)) is None
 
 
-def test_an_agent_that_has_just_started_is_told_as_such(tmp_path: Path) -> None:
+def test_daemon_status_is_starting_before_the_first_poll(tmp_path: Path) -> None:
     found = followed(tmp_path)
     assert (found["agent"], found["standing"], found["configVersion"]) == ("active", "Starting", "7")
     assert found["waiting"] is found["lastWork"] is found["credentials"] is found["agentUpdate"] is None
 
 
-def test_how_it_stands_with_the_provider_is_told(tmp_path: Path) -> None:
+def test_daemon_status_contains_the_provider_state(tmp_path: Path) -> None:
     notes = {"standing": "UnexpectedResponse", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
     found = followed(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
     assert (found["standing"], found["message"], found["since"]) == ("UnexpectedResponse", "a login page", "s")
@@ -283,12 +283,14 @@ FAILED = {"configVersion": "8", "fingerprint": "f", "reason": "service-failed", 
     ],
     ids=str,
 )
-def test_what_waits_is_told_with_its_reason(tmp_path: Path, files: dict[str, str], reason: str) -> None:
+def test_daemon_status_gives_the_reason_for_a_pending_config(
+    tmp_path: Path, files: dict[str, str], reason: str
+) -> None:
     waiting = followed(tmp_path, {"next-config.json": bundle("8"), **files})["waiting"]
     assert (waiting["configVersion"], waiting["reason"]) == ("8", reason)
 
 
-def test_the_lines_for_a_person_say_the_same(tmp_path: Path) -> None:
+def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
     files = {"next-config.json": bundle("8"), "work.json": json.dumps(WAITS)}
     notes = {"standing": "Throttled", "message": "slowly", "credentials": "not yet"}
     lines = daemon_lines(followed(tmp_path, {**files, "following.json": json.dumps(notes)}))

@@ -15,27 +15,27 @@ KNOWN = {
 WANTED = {"azure": {"servicePrincipal": {"clientId": "11111111-0000-0000-0000-000000000000"}}, "node": {"maxPods": 5}}
 
 
-def test_what_the_provider_does_not_say_stays_secret_and_stays() -> None:
+def test_stored_config_keeps_secrets_the_provider_does_not_send() -> None:
     azure = parse_config(compose_document(WANTED, "7", KNOWN))["azure"]
     assert azure["servicePrincipal"]["clientSecret"] == "old"
     assert azure["bootstrapToken"] == {"token": "abcdef.0123456789abcdef"}
 
 
-def test_a_new_secret_takes_its_place() -> None:
+def test_new_client_secret_replaces_the_stored_one() -> None:
     assert client_secret_in(parse_config(compose_document(WANTED, "7", KNOWN, "new"))) == "new"
 
 
-def test_another_principal_does_not_get_the_secret_of_the_first() -> None:
+def test_client_secret_is_not_kept_for_another_service_principal() -> None:
     other = {"azure": {"servicePrincipal": {"clientId": "22222222-0000-0000-0000-000000000000"}}}
     assert client_secret_in(parse_config(compose_document(other, "7", KNOWN))) == ""
 
 
-def test_everything_else_is_as_the_provider_says() -> None:
+def test_stored_config_takes_all_other_settings_from_the_provider() -> None:
     text = compose_document(WANTED, "7", KNOWN)
     assert parse_config(text)["node"] == {"maxPods": 5}
     assert parse_version(text) == "7"
     assert "clientSecret" not in json.dumps(WANTED)  # what was given is left as it was
 
 
-def test_a_damaged_file_has_no_configuration_and_no_version() -> None:
+def test_damaged_stored_config_has_no_config_and_no_version() -> None:
     assert (parse_config("{"), parse_version("[]")) == ({}, "")

@@ -10,29 +10,29 @@ from aks_flex_node.errors import CommandUsageError
 PIN = "ab" * 32
 
 
-def test_what_is_built_is_parsed() -> None:
+def test_built_config_url_is_parsed_back() -> None:
     url = parse(build("https://rp.example:8443", "canary", PIN))
     assert (url.host, url.port, url.pin) == ("rp.example", 8443, PIN)
     assert url.address == "https://rp.example:8443/configs/canary"
 
 
-def test_a_url_without_a_pin_is_for_the_authorities_of_the_system() -> None:
+def test_config_url_without_pin_has_default_port_and_empty_pin() -> None:
     url = parse("https://account.blob.core.windows.net/configs/a.json?sv=2022&sig=canary%3D")
     assert (url.port, url.pin) == (443, "")
     assert url.address.endswith("sig=canary%3D")
 
 
-def test_only_scheme_and_server_are_ever_shown() -> None:
+def test_config_url_text_never_contains_path_or_query() -> None:
     url = parse("https://[fd00::1]:8443/configs/canary?sig=canary#ca=sha256:" + PIN)
     assert url.origin == "https://[fd00::1]:8443"
     assert "canary" not in f"{url} {url!r} {[url]}"
 
 
-def test_the_space_around_a_copied_url_does_not_matter() -> None:
+def test_whitespace_around_config_url_is_ignored() -> None:
     assert parse(" https://rp.example/configs/x\n").address == "https://rp.example/configs/x"
 
 
-def test_the_pin_may_be_in_capitals() -> None:
+def test_uppercase_pin_is_accepted() -> None:
     assert parse(f"https://rp.example/configs/x#ca=sha256:{PIN.upper()}").pin == PIN
 
 
@@ -54,7 +54,7 @@ def test_the_pin_may_be_in_capitals() -> None:
         ("https://rp.example/configs/" + "canary" * 1000, "not a URL"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_explained_without_being_shown(text: str, reason: str) -> None:
+def test_invalid_config_url_is_refused_without_showing_it(text: str, reason: str) -> None:
     with pytest.raises(CommandUsageError, match=reason) as caught:
         parse(text)
     assert caught.value.name == "config-url-invalid"
@@ -62,12 +62,12 @@ def test_a_url_that_cannot_be_used_is_explained_without_being_shown(text: str, r
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10:8080", "[::1]:8080"])
-def test_http_to_this_very_machine_is_taken_where_that_is_meant(host: str) -> None:
+def test_http_config_url_to_loopback_is_accepted_when_plain_is_allowed(host: str) -> None:
     url = parse(f"http://{host}/configs/canary", plain=True)
     assert url.origin == f"http://{host}"
 
 
 @pytest.mark.parametrize("host", ["rp.example", "localhost", "192.0.2.1", "127.0.0.1.example"])
-def test_and_to_no_other(host: str) -> None:
+def test_http_config_url_to_other_hosts_is_refused(host: str) -> None:
     with pytest.raises(CommandUsageError, match="Use https://"):
         parse(f"http://{host}/configs/canary", plain=True)

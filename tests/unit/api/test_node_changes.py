@@ -19,20 +19,20 @@ CLIENT = "11111111-2222-3333-4444-555555555555"
 PRINCIPAL = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT}}
 
 
-def test_nothing_said_changes_nothing() -> None:
+def test_empty_options_change_nothing() -> None:
     before = {"azureAuth": {"method": "none"}, "nodeConfig": {"maxPods": 50}}
 
     assert apply_options(before, NodeOptions()) == before
     assert apply_options({}, NodeOptions()) == {}
 
 
-def test_only_what_a_caller_may_write_goes_back() -> None:
+def test_writable_properties_exclude_read_only_fields() -> None:
     read = {"properties": {"configVersion": "1", "status": {}, "config": {}, "versions": {"runc": "1.3.0"}}}
 
     assert writable_properties(read) == {"versions": {"runc": "1.3.0"}}
 
 
-def test_a_principal_signs_in_by_a_secret_or_by_a_certificate_of_the_machine() -> None:
+def test_service_principal_switches_between_secret_and_certificate() -> None:
     before = {"azureAuth": PRINCIPAL}
 
     by_certificate = apply_options(before, NodeOptions(certificate_on_machine=True))
@@ -41,7 +41,7 @@ def test_a_principal_signs_in_by_a_secret_or_by_a_certificate_of_the_machine() -
     assert by_secret["azureAuth"]["servicePrincipal"] == {"clientId": CLIENT, "clientSecret": "s3cret"}
 
 
-def test_labels_are_set_and_removed_as_kubectl_does() -> None:
+def test_labels_are_set_and_removed_with_kubectl_syntax() -> None:
     before = {"nodeConfig": {"labels": {"site": "north", "rack": "7"}}}
 
     after = apply_options(before, NodeOptions(labels=["rack-", "site=south", "empty=", "a/b=c=d"]))
@@ -49,7 +49,7 @@ def test_labels_are_set_and_removed_as_kubectl_does() -> None:
     assert before["nodeConfig"]["labels"] == {"site": "north", "rack": "7"}
 
 
-def test_a_pause_leaves_the_rest_of_the_policy_alone() -> None:
+def test_pause_keeps_other_update_policy_settings() -> None:
     paused = apply_options({"nodeConfig": {"updatePolicy": {"drain": False}}}, NodeOptions(pause=True))
 
     assert paused["nodeConfig"]["updatePolicy"] == {"drain": False, "paused": True}
@@ -59,7 +59,7 @@ def test_a_pause_leaves_the_rest_of_the_policy_alone() -> None:
     }
 
 
-def test_a_vpn_is_put_on_and_off_and_keeps_its_settings() -> None:
+def test_vpn_toggle_keeps_other_vpn_settings() -> None:
     behind = apply_options({"nodeConfig": {"vpn": {"gatewayName": "gate"}}}, NodeOptions(vpn=True))
 
     assert behind["nodeConfig"]["vpn"] == {"gatewayName": "gate", "enabled": True}
@@ -69,7 +69,7 @@ def test_a_vpn_is_put_on_and_off_and_keeps_its_settings() -> None:
     }
 
 
-def test_the_address_of_the_api_server_can_be_said_and_taken_back() -> None:
+def test_api_server_url_can_be_set_and_removed() -> None:
     before = {"nodeConfig": {"kubelet": {"verbosity": 4}}}
     after = apply_options(before, NodeOptions(server_url="https://10.1.0.4"))
 
@@ -80,7 +80,7 @@ def test_the_address_of_the_api_server_can_be_said_and_taken_back() -> None:
     assert apply_options(alone, NodeOptions(server_url="")) == {"nodeConfig": {}}
 
 
-def test_taints_are_known_by_key_and_effect() -> None:
+def test_taints_are_identified_by_key_and_effect() -> None:
     before = {"nodeConfig": {"taints": [{"key": "a", "value": "1", "effect": "NoSchedule"}]}}
 
     after = apply_options(before, NodeOptions(taints=["a=2:NoSchedule", "a:NoExecute", "b=x:PreferNoSchedule", "b-"]))
@@ -94,7 +94,7 @@ def test_taints_are_known_by_key_and_effect() -> None:
 
 
 @pytest.mark.parametrize("word", ["", "-", "=x", "plain"])
-def test_what_is_no_label_is_refused(word: str) -> None:
+def test_malformed_label_is_refused(word: str) -> None:
     with pytest.raises(NodeChangeError) as refused:
         apply_options({}, NodeOptions(labels=[word]))
 
@@ -102,28 +102,28 @@ def test_what_is_no_label_is_refused(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["", "key", "key=value", ":NoSchedule"])
-def test_what_is_no_taint_is_refused(word: str) -> None:
+def test_malformed_taint_is_refused(word: str) -> None:
     with pytest.raises(NodeChangeError) as refused:
         apply_options({}, NodeOptions(taints=[word]))
 
     assert (refused.value.option, refused.value.value) == ("taints", word)
 
 
-def test_a_new_secret_goes_to_the_identity_there_is() -> None:
+def test_new_client_secret_is_added_to_existing_service_principal() -> None:
     after = apply_options({"azureAuth": PRINCIPAL}, NodeOptions(client_secret="new"))
 
     assert after["azureAuth"]["servicePrincipal"] == {"clientId": CLIENT, "clientSecret": "new"}
     assert "new" not in repr(NodeOptions(client_secret="new"))
 
 
-def test_another_method_leaves_nothing_of_the_earlier_one() -> None:
+def test_changing_auth_method_removes_previous_identity() -> None:
     after = apply_options({"azureAuth": PRINCIPAL}, NodeOptions(auth_method="managedIdentity", principal_id=CLIENT))
 
     assert after["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"principalId": CLIENT}}
 
 
 @pytest.mark.parametrize("method", ["none", "bootstrapToken"])
-def test_without_an_identity_the_kubelet_no_longer_joins_by_one(method: str) -> None:
+def test_removing_identity_also_removes_kubernetes_azure_auth(method: str) -> None:
     before = {"azureAuth": PRINCIPAL, "kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
 
     after = apply_options(before, NodeOptions(auth_method=method))
@@ -131,20 +131,20 @@ def test_without_an_identity_the_kubelet_no_longer_joins_by_one(method: str) -> 
     assert (auth_method_of(after), auth_method_of({}), auth_method_of(before)) == ("none", "none", "servicePrincipal")
 
 
-def test_a_method_that_is_unknown_is_refused() -> None:
+def test_unknown_auth_method_is_refused() -> None:
     with pytest.raises(NodeChangeError) as refused:
         apply_options({}, NodeOptions(auth_method="password"))
 
     assert (refused.value.option, refused.value.value) == ("auth-method", "password")
 
 
-def test_a_method_that_only_the_service_knows_is_left_to_it() -> None:
+def test_auth_method_unknown_to_client_is_kept_unchanged() -> None:
     newer = {"azureAuth": {"method": "workloadIdentity", "workloadIdentity": {"clientId": CLIENT}}}
 
     assert apply_options(newer, NodeOptions(monitor=True)) == {**newer, "continuousMonitoring": True}
 
 
-def test_a_secret_makes_a_node_a_service_principal() -> None:
+def test_client_id_and_secret_switch_node_to_service_principal() -> None:
     managed = {"azureAuth": {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}}
 
     after = apply_options(managed, NodeOptions(client_id=CLIENT, client_secret="s3cret"))
@@ -154,14 +154,14 @@ def test_a_secret_makes_a_node_a_service_principal() -> None:
     }
 
 
-def test_how_the_kubelet_joins_replaces_what_was_said_before() -> None:
+def test_kubernetes_auth_option_replaces_previous_settings() -> None:
     before = {"kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
 
     after = apply_options(before, NodeOptions(kubernetes_auth={"method": "bootstrapToken"}))
     assert after == {"kubernetesAuth": {"method": "bootstrapToken"}}
 
 
-def test_settings_of_the_kubelet_are_replaced_as_a_whole() -> None:
+def test_kubelet_option_replaces_all_kubelet_settings() -> None:
     before = {"nodeConfig": {"kubelet": {"verbosity": 4}}}
 
     after = apply_options(before, NodeOptions(kubelet={"imageGCLowThreshold": 60}, server_url="https://10.1.0.4"))
@@ -179,22 +179,22 @@ def test_settings_of_the_kubelet_are_replaced_as_a_whole() -> None:
         ({"versions": "1.34.4"}, "versions"),
     ],
 )
-def test_properties_of_another_type_are_found(properties: dict[str, object], path: str) -> None:
+def test_malformed_path_names_property_of_wrong_type(properties: dict[str, object], path: str) -> None:
     assert malformed_path(properties) == path
 
 
-def test_a_taint_of_a_file_that_lacks_its_key_is_left_to_the_service() -> None:
+def test_existing_taint_without_key_is_kept_for_server_validation() -> None:
     after = apply_options({"nodeConfig": {"taints": [{"effect": "NoExecute"}]}}, NodeOptions(taints=["a:NoSchedule"]))
 
     assert after["nodeConfig"]["taints"] == [{"effect": "NoExecute"}, {"key": "a", "effect": "NoSchedule"}]
 
 
-def test_options_of_another_method_are_not_lost_silently() -> None:
+def test_options_of_another_auth_method_are_refused() -> None:
     with pytest.raises(UnusedOptionsError, match="--client-tenant"):
         apply_options({}, NodeOptions(auth_method="arc", client_tenant="contoso.com"))
 
 
-def test_what_others_changed_elsewhere_overrules_nothing() -> None:
+def test_conflicting_paths_lists_only_diverging_changes_of_same_path() -> None:
     first, second = {"nodeConfig": {"maxPods": 50}}, {"nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}
 
     assert conflicting_paths(first, second, NodeOptions(max_pods=60, labels=["rack=7"])) == []

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
         (502, {"error": "odd"}, "HTTP 502", "no message.", True),
     ],
 )
-def test_a_refusal_has_arms_code_and_words(status: int, text: Any, code: str, words: str, again: bool) -> None:
+def test_refused_arm_request_reports_code_message_and_retryability(
+    status: int, text: Any, code: str, words: str, again: bool
+) -> None:
     error = refused_error(status, json.dumps(text))
     assert (error.status, error.code, error.retryable) == (status, code, again)
     assert error.message.startswith(f"Azure rejected the request ({code}): ")
@@ -41,11 +43,11 @@ def test_a_refusal_has_arms_code_and_words(status: int, text: Any, code: str, wo
 
 
 @pytest.mark.parametrize("text", ["", "<html>", "[]", "null"])
-def test_a_refusal_that_is_no_json_is_one_nevertheless(text: str) -> None:
+def test_refused_arm_request_without_json_reports_http_status(text: str) -> None:
     assert refused_error(503, text).code == "HTTP 503"
 
 
-def test_the_last_words_of_a_long_cause_are_told() -> None:
+def test_unreachable_error_shows_only_root_cause_of_long_message() -> None:
     cause = "HTTPSConnection(host='x', port=1): Failed to establish a new connection: [Errno 111] Connection refused"
     assert (
         arm_unreachable_error("https://x", cause).message
@@ -67,7 +69,7 @@ class Pages(ArmClient):
         return {"value": [{"page": len(self.asked)}], **({"nextLink": link} if link else {})}
 
 
-def test_all_pages_of_a_list_are_fetched() -> None:
+def test_arm_list_fetches_all_pages_from_the_same_host() -> None:
     arm = Pages(
         "https://management.azure.com/x?api-version=1&$filter=a%20b&$skipToken=2",
         "https://evil.example/steal?$skiptoken=3",
@@ -80,13 +82,13 @@ def test_all_pages_of_a_list_are_fetched() -> None:
     ]
 
 
-def test_a_link_that_leads_elsewhere_is_not_followed() -> None:
+def test_request_to_foreign_host_is_refused() -> None:
     """It would carry our token there."""
     with pytest.raises(AzureCallError, match=r"another host, evil\.example"):
         ArmClient(cast("TokenCredential", None)).send("GET", "https://evil.example/operations/1")
 
 
-def test_a_private_authority_is_not_looked_up_in_entras_own_list() -> None:
+def test_private_authority_disables_instance_discovery() -> None:
     private = TokenAuthority("https://login.flex.internal", "/ca.pem").options()
     assert private == {
         "authority": "https://login.flex.internal",
@@ -101,7 +103,7 @@ def test_a_private_authority_is_not_looked_up_in_entras_own_list() -> None:
 @pytest.mark.parametrize(
     ("after", "again"), [("1", True), (f"{MAX_RETRY_AFTER_SECONDS:.0f}", True), ("16", False), ("3600", False)]
 )
-def test_whoever_is_put_off_for_long_is_told_and_does_not_wait_in_silence(after: str, again: bool) -> None:
+def test_retry_after_above_limit_is_not_retried(after: str, again: bool) -> None:
     policy = BoundedRetryPolicy(retry_total=4)
     http = SimpleNamespace(status_code=429, headers={"Retry-After": after})
     answer = cast("Any", SimpleNamespace(http_response=http, http_request=SimpleNamespace(method="GET")))

@@ -18,7 +18,7 @@ ME = CliUser("ann", "/home/ann", True, {})
 
 
 @ROOT
-def test_behind_sudo_it_is_the_person_who_typed_sudo() -> None:
+def test_az_runs_as_invoking_user_under_sudo() -> None:
     person = CliUser.at({"SUDO_USER": "daemon", "HOME": "/root", "PATH": "/opt/bin", "AZURE_CONFIG_DIR": "/x"})
     home = pwd.getpwnam("daemon").pw_dir
     assert (person.name, person.home, person.is_other) == ("daemon", home, True)
@@ -30,21 +30,21 @@ def test_behind_sudo_it_is_the_person_who_typed_sudo() -> None:
 
 @ROOT
 @pytest.mark.parametrize("sudo", [{}, {"SUDO_USER": "root"}, {"SUDO_USER": "nobody-by-this-name"}])
-def test_root_without_sudo_is_root(sudo: dict[str, str]) -> None:
+def test_az_runs_as_root_without_a_valid_sudo_user(sudo: dict[str, str]) -> None:
     person = CliUser.at({**sudo, "HOME": "/root"})
     assert (person.name, person.is_other) == ("root", False)
     assert person.command("az", "x") == ("az", "x")
 
 
-def test_what_else_is_in_the_environment_is_not_passed_on() -> None:
+def test_az_environment_excludes_unrelated_variables() -> None:
     assert "canary" not in str(CliUser.at({"AKS_FLEX_NODE_SECRET": "canary", "HOME": "/x"}).environment())
 
 
-def test_a_token_and_its_end_are_read() -> None:
+def test_az_token_and_expiry_are_parsed() -> None:
     assert parse_token('{"accessToken": "t", "expires_on": 1700000000, "expiresOn": "x"}') == ("t", 1700000000)
 
 
-def test_an_older_az_tells_the_end_as_a_local_time() -> None:
+def test_token_expiry_in_local_time_from_older_az_is_parsed() -> None:
     moment = 1700000000
     local = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(moment))
     assert parse_token(f'{{"accessToken": "t", "expiresOn": "{local}.000000"}}') == ("t", moment)
@@ -53,7 +53,7 @@ def test_an_older_az_tells_the_end_as_a_local_time() -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"accessToken": "canary"}', '{"accessToken": "c", "expiresOn": 5}']
 )
-def test_what_is_no_token_is_told_without_it(text: str) -> None:
+def test_malformed_token_output_is_refused_without_showing_it(text: str) -> None:
     with pytest.raises(AzureCallError) as caught:
         parse_token(text)
     assert caught.value.name == "azure-cli-failed"
@@ -86,7 +86,7 @@ def test_what_is_no_token_is_told_without_it(text: str) -> None:
         (CommandResult(1), "azure-cli-failed", "no error message"),
     ],
 )
-def test_why_there_is_no_token_is_told(answer: CommandResult, name: str, words: str) -> None:
+def test_az_failure_is_explained_with_cause(answer: CommandResult, name: str, words: str) -> None:
     error = explain_cli_error(ME, answer)
     assert error.name == name
     assert words in error.message

@@ -37,14 +37,14 @@ def forbidden(action: str, scope: str = CLUSTER) -> str:
         (1, "Check the tenant, the client ID"),
     ],
 )
-def test_entras_number_decides_what_to_do(number: int, words: str) -> None:
+def test_aadsts_code_selects_the_hint(number: int, words: str) -> None:
     error = sign_in_failed_error(f"Authentication failed: AADSTS{number}: No, because. {TAIL}")
     assert error.message == (f"Entra ID issued no token: AADSTS{number}: No, because (correlation ID {CORRELATION}).")
     assert error.code == f"AADSTS{number}"
     assert words in error.hint
 
 
-def test_a_tenant_that_the_library_could_not_find_has_its_number_nevertheless() -> None:
+def test_unknown_tenant_error_from_library_gets_aadsts_code() -> None:
     said = (
         "Unable to get authority configuration for https://x/t. Authority would typically be in a format of "
         "https://x/y. Also please double check your tenant name or GUID is correct."
@@ -54,7 +54,7 @@ def test_a_tenant_that_the_library_could_not_find_has_its_number_nevertheless() 
 
 
 @pytest.mark.parametrize("said", ["", "\n", "  "])
-def test_who_gives_no_reason_is_told_so(said: str) -> None:
+def test_empty_sign_in_error_reports_that_no_reason_was_given(said: str) -> None:
     assert error_messages.parse_sign_in_error(said).sentence() == "Entra ID issued no token: no message."
 
 
@@ -77,7 +77,7 @@ def test_who_gives_no_reason_is_told_so(said: str) -> None:
         ("Microsoft.Other/things/write", "Contributor"),
     ],
 )
-def test_a_missing_right_names_the_role_the_scope_and_who_needs_it(action: str, role: str) -> None:
+def test_authorization_failure_names_role_scope_and_assignee(action: str, role: str) -> None:
     text = json.dumps({"error": {"code": "AuthorizationFailed", "message": forbidden(action)}})
     error = refused_error(403, text, {"x-ms-correlation-request-id": CORRELATION})
     assert action in error.message
@@ -86,7 +86,7 @@ def test_a_missing_right_names_the_role_the_scope_and_who_needs_it(action: str, 
     assert f'--assignee-object-id oid-1 --role "{role}" --scope {CLUSTER}`' in error.hint
 
 
-def test_other_words_about_rights_have_a_hint_too() -> None:
+def test_unparsed_forbidden_error_still_hints_at_role_assignment() -> None:
     assert error_messages.parse_forbidden("No.") is None
     assert "az role assignment create" in refused_error(403, '{"error": {"code": "X", "message": "No."}}').hint
 
@@ -102,14 +102,14 @@ def test_other_words_about_rights_have_a_hint_too() -> None:
         ("1e999", ""),
     ],
 )
-def test_until_when_to_wait_is_a_time_of_day(header: str, told: str) -> None:
+def test_retry_after_is_converted_to_time_of_day(header: str, told: str) -> None:
     assert error_messages.retry_time(header, datetime(2026, 1, 1, 10, tzinfo=timezone.utc)) == told
 
 
-def test_a_throttled_caller_is_told_until_when() -> None:
+def test_throttling_error_hints_when_to_retry() -> None:
     assert "Run the same command again after" in refused_error(429, "{}", {"retry-after": "30"}).hint
     assert "in a minute" in refused_error(429, "{}").hint
 
 
-def test_a_request_id_stands_in_for_the_correlation_id() -> None:
+def test_request_id_is_shown_when_correlation_id_is_missing() -> None:
     assert refused_error(500, "", {"x-ms-request-id": "r-1"}).message.endswith("(correlation ID r-1).")

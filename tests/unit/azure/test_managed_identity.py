@@ -21,7 +21,7 @@ DefaultEnvironment="IMDS_ENDPOINT=http://localhost:40342" "IDENTITY_ENDPOINT=htt
         ('DefaultEnvironment="IMDS_ENDPOINT=http://evil.example:40342"', ""),
     ],
 )
-def test_the_agent_of_arc_says_where_it_is_and_that_is_on_this_machine(text: str, found: str) -> None:
+def test_himds_endpoint_is_accepted_only_on_loopback(text: str, found: str) -> None:
     assert parse_himds_endpoint(text) == found
 
 
@@ -37,5 +37,5 @@ def test_the_agent_of_arc_says_where_it_is_and_that_is_on_this_machine(text: str
         ("", "no message"),
     ],
 )
-def test_the_services_own_words_are_told(message: str, words: str) -> None:
+def test_service_message_extracts_reason_from_credential_error(message: str, words: str) -> None:
     assert service_message(message) == words

@@ -56,7 +56,7 @@ def operation(status: str = "", result: str = "") -> AzureOperation:
     return AzureOperation("a thing", THING, "2024-05-01", status, result, 1000.0)
 
 
-def test_an_operation_is_followed_by_its_status_and_gives_the_resource() -> None:
+def test_operation_is_polled_by_status_url_and_returns_resource() -> None:
     clock, notes = Clock(), list[str]()
     azure = Answers(
         {
@@ -69,19 +69,19 @@ def test_an_operation_is_followed_by_its_status_and_gives_the_resource() -> None
     assert notes == ["waiting for Azure: a thing"]
 
 
-def test_an_operation_with_a_result_gives_that() -> None:
+def test_operation_with_result_url_returns_that_result() -> None:
     azure = Answers({RESULT: [OperationReply(202), OperationReply(200, "https://storage.example/x")]})
     assert (
         wait_for_operation(azure, operation(result=RESULT), Clock().patience(), print) == "https://storage.example/x"
     )
 
 
-def test_what_names_no_place_is_followed_by_its_own_state() -> None:
+def test_operation_without_status_url_polls_provisioning_state() -> None:
     azure = Answers({THING: [{"properties": {"provisioningState": "Updating"}}, DONE]})
     assert wait_for_operation(azure, operation(), Clock().patience(), print) == DONE
 
 
-def test_an_operation_that_azure_has_forgotten_is_followed_by_its_resource() -> None:
+def test_operation_with_expired_status_url_polls_resource_instead() -> None:
     azure = Answers(
         {STATUS: [refused_error(404, "{}")], THING: [{"properties": {"provisioningState": "Updating"}}, DONE]}
     )
@@ -89,7 +89,7 @@ def test_an_operation_that_azure_has_forgotten_is_followed_by_its_resource() -> 
 
 
 @pytest.mark.parametrize("state", ["Failed", "Canceled"])
-def test_a_failure_is_told_with_azures_code_and_words(state: str) -> None:
+def test_failed_operation_reports_azure_code_and_message(state: str) -> None:
     said = {"status": state, "error": {"code": "NoRoom", "message": "There is no room."}}
     with pytest.raises(AzureCallError, match=r"for a thing ended with .*NoRoom: There is no room\.") as caught:
         wait_for_operation(Answers({STATUS: [said]}), operation(STATUS), Clock().patience(), print)
@@ -100,14 +100,14 @@ def test_a_failure_is_told_with_azures_code_and_words(state: str) -> None:
     )
 
 
-def test_trouble_on_the_way_is_waited_out() -> None:
+def test_operation_poll_retries_after_throttling_and_server_errors() -> None:
     azure = Answers(
         {STATUS: [refused_error(429, "{}"), refused_error(503, "{}"), {"status": "Succeeded"}], THING: [DONE]}
     )
     assert wait_for_operation(azure, operation(STATUS), Clock().patience(), print) == DONE
 
 
-def test_a_refusal_that_time_does_not_heal_ends_the_waiting() -> None:
+def test_operation_poll_stops_at_permanent_error() -> None:
     with pytest.raises(AzureCallError) as caught:
         wait_for_operation(
             Answers({STATUS: [refused_error(403, "{}")]}), operation(STATUS), Clock().patience(), print
@@ -115,7 +115,7 @@ def test_a_refusal_that_time_does_not_heal_ends_the_waiting() -> None:
     assert caught.value.status == 403
 
 
-def test_waiting_has_an_end_and_minutes_are_told() -> None:
+def test_operation_wait_times_out_and_reports_minutes() -> None:
     clock, notes = Clock(), list[str]()
     with pytest.raises(AzureCallError) as caught:
         wait_for_operation(
@@ -125,7 +125,7 @@ def test_waiting_has_an_end_and_minutes_are_told() -> None:
     assert notes == ["waiting for Azure: a thing", *(f"waiting for Azure: a thing, {n} min so far" for n in (1, 2))]
 
 
-def test_who_takes_up_the_work_of_another_process_has_patience_of_its_own() -> None:
+def test_operation_timeout_starts_when_waiting_starts() -> None:
     clock = Clock()
     clock.time += 10_000
     azure = Answers({STATUS: [{"status": "InProgress"}, {"status": "Succeeded"}], THING: [DONE]})
@@ -133,11 +133,11 @@ def test_who_takes_up_the_work_of_another_process_has_patience_of_its_own() -> N
 
 
 @pytest.mark.parametrize(("asked", "pause"), [("7", 7.0), ("0", 0.2), ("999", 60.0), ("soon", 10.0)])
-def test_azures_wish_for_a_pause_is_followed_within_reason(asked: str, pause: float) -> None:
+def test_retry_after_of_operation_is_bounded(asked: str, pause: float) -> None:
     assert OperationReply(200, headers={"retry-after": asked}).pause == pause
 
 
-def test_where_to_look_comes_from_the_answer() -> None:
+def test_started_operation_takes_urls_from_response_headers() -> None:
     reply = OperationReply(201, DONE, {"azure-asyncoperation": STATUS, "location": RESULT})
     assert started_operation(reply, "a thing", THING, "2024-05-01", 5.0) == AzureOperation(
         "a thing", THING, "2024-05-01", STATUS, RESULT, 5.0
@@ -145,7 +145,7 @@ def test_where_to_look_comes_from_the_answer() -> None:
 
 
 @pytest.mark.parametrize("jump", [-400 * 86400.0, 400 * 86400.0])
-def test_a_clock_that_is_set_meanwhile_makes_the_wait_no_shorter_and_no_longer(jump: float) -> None:
+def test_wall_clock_jump_does_not_change_operation_timeout(jump: float) -> None:
     clock, notes = Clock(), list[str]()
     patience = OperationTimeout(
         60.0, clock.sleep, lambda: clock.time + jump * (clock.time > 1015), lambda: clock.time

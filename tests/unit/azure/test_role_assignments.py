@@ -39,7 +39,7 @@ class Answers:
         return self._answer()
 
 
-def test_an_assignment_is_called_the_same_whoever_makes_it_and_however_the_scope_is_written() -> None:
+def test_role_assignment_name_is_deterministic_and_ignores_case() -> None:
     one = assignment_id(CLUSTER, READER, "principal")
     assert one.rpartition("/")[2] == assignment_id(CLUSTER.upper(), READER, "PRINCIPAL").rpartition("/")[2]
     others = [assignment_id(CLUSTER, ADMIN, "principal"), assignment_id(CLUSTER, READER, "another")]
@@ -59,25 +59,23 @@ def test_an_assignment_is_called_the_same_whoever_makes_it_and_however_the_scope
         ([{"actions": ["*"], "notActions": ["*"]}, {"actions": ["*/READ"]}], [RBAC, ADMIN]),
     ],
 )
-def test_roles_are_missing_until_what_they_allow_is_allowed(
-    permissions: list[dict[str, Any]], lacking: list[Any]
-) -> None:
+def test_missing_roles_are_derived_from_permissions(permissions: list[dict[str, Any]], lacking: list[Any]) -> None:
     assert missing_roles(Answers(permissions), CLUSTER, NODE_ROLES) == lacking
 
 
-def test_who_may_not_even_ask_has_none_of_them() -> None:
+def test_all_roles_are_missing_when_permissions_query_is_forbidden() -> None:
     assert missing_roles(Answers(refused_error(403, "")), CLUSTER, NODE_ROLES) == [READER, RBAC, ADMIN]
     with pytest.raises(AzureCallError):
         missing_roles(Answers(refused_error(500, "")), CLUSTER, NODE_ROLES)
 
 
-def test_an_assignment_that_is_gone_is_taken_away() -> None:
+def test_unassign_ignores_missing_assignment() -> None:
     unassign(Answers(refused_error(404, "")), "/x")
     with pytest.raises(AzureCallError):
         unassign(Answers(refused_error(403, "")), "/x")
 
 
-def test_pauses_grow_and_end_in_time() -> None:
+def test_retry_delays_grow_until_deadline() -> None:
     time, slept = [100.0], []
 
     def sleep(seconds: float) -> None:
@@ -101,7 +99,7 @@ class Busy(Answers):
         return {}
 
 
-def test_whoever_is_put_off_while_giving_a_role_is_told_why() -> None:
+def test_throttled_role_assignment_reports_reason_while_retrying() -> None:
     notes: list[str] = []
     patience = RetryDeadline(40.0, now=lambda: 0.0, sleep=lambda _: None)
     assert assign(Busy([{}]), CLUSTER, READER, "principal", patience, notes.append)

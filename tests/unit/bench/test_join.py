@@ -16,7 +16,7 @@ peak 55000 KiB cpu 2.00 s
 """
 
 
-def test_every_step_has_its_seconds_and_the_rest_is_the_start() -> None:
+def test_join_phases_have_durations_and_remainder_is_startup() -> None:
     found = phases(SAID, 3.0)
 
     rest = found.pop("start, checks and end")

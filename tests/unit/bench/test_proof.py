@@ -23,12 +23,12 @@ def told(**parts: Any) -> dict[str, Any]:
     return {"machine": {"cores": "2", "memory": "4 GiB"}, "command": "make bench", "parts": each}
 
 
-def test_a_table_is_a_table() -> None:
+def test_markdown_table_renders_header_separator_and_rows() -> None:
     made = MarkdownTable(("what", "median"), (("join", "3 s"),)).markdown()
     assert made.splitlines() == ["| what | median |", "|---|---|", "| join | 3 s |"]
 
 
-def test_every_figure_comes_with_its_command_its_spread_and_the_machine(tmp_path: Path) -> None:
+def test_benchmark_page_shows_command_range_and_machine(tmp_path: Path) -> None:
     report.write_pages(tmp_path, told(baseline=FOUND))
     page = (tmp_path / "proof.md").read_text()
     assert "`python -m bench.baseline`, 12 s, commit abc1234, 2026-11-15." in page
@@ -37,7 +37,7 @@ def test_every_figure_comes_with_its_command_its_spread_and_the_machine(tmp_path
     assert (tmp_path / "images" / "proof" / "baseline.svg").exists()
 
 
-def test_what_was_not_measured_is_not_on_the_page(tmp_path: Path) -> None:
+def test_benchmark_page_omits_unmeasured_benchmarks(tmp_path: Path) -> None:
     report.write_pages(tmp_path, told(baseline=FOUND))
     assert "dashboard" not in (tmp_path / "proof.md").read_text()
 
@@ -45,14 +45,14 @@ def test_what_was_not_measured_is_not_on_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "picture", [bar_chart("A <title>", {"a & b": 0.0, "c": 2.5}, "s"), line_chart("Memory", [40.0, 42.5], "MiB")]
 )
-def test_pictures_are_readable_by_machines_and_by_people(picture: str) -> None:
+def test_charts_are_valid_svg_with_title_and_values(picture: str) -> None:
     root = ElementTree.fromstring(picture)  # noqa: S314 - our own
     texts = [each.text or "" for each in root.iter() if each.tag.endswith("}text")]
     assert any(text.startswith(("2.5", "42.5")) for text in texts)
     assert root.find("{http://www.w3.org/2000/svg}title") is not None
 
 
-def test_spreads_are_said_in_the_words_of_either_bench() -> None:
+def test_median_and_range_accepts_both_key_styles() -> None:
     assert (
         median_and_range({"median": 2, "min": 1, "max": 3})
         == median_and_range({"median": 2, "least": 1, "most": 3})
@@ -60,6 +60,6 @@ def test_spreads_are_said_in_the_words_of_either_bench() -> None:
     )
 
 
-def test_every_bench_on_the_page_has_a_name_of_its_own() -> None:
+def test_benchmark_names_are_unique() -> None:
     names = [part.name for part in BENCHMARKS]
     assert len(names) == len(set(names))

@@ -16,5 +16,5 @@ from bench.upgrade.__main__ import longest
         ([], 4.0),
     ],
 )
-def test_the_longest_gap_is_found_wherever_it_is(moments: list[float], gap: float) -> None:
+def test_longest_gap_during_upgrade_is_found_at_any_position(moments: list[float], gap: float) -> None:
     assert longest(moments, began=10.0, ended=14.0) == gap

@@ -35,16 +35,16 @@ from aks_flex_node.host.actions import (
     ],
     ids=str,
 )
-def test_an_action_names_its_subject(action: Action, subject: str) -> None:
+def test_action_has_expected_subject(action: Action, subject: str) -> None:
     assert action.subject == subject
 
 
 @pytest.mark.parametrize("action", [StartUnit("kubelet.service"), RestartUnit("kubelet.service")], ids=str)
-def test_starting_and_restarting_name_the_unit_that_starts(action: Action) -> None:
+def test_start_and_restart_actions_name_started_unit(action: Action) -> None:
     assert action.started_unit == "kubelet.service"
     assert StopUnit("kubelet.service").started_unit == ""
 
 
-def test_an_action_reads_as_its_description() -> None:
+def test_action_text_equals_its_description() -> None:
     action = StartUnit("kubelet.service")
     assert str(action) == action.description == "start kubelet.service"

@@ -85,7 +85,7 @@ class TestOwners(OnADisk, disks.Owners): ...
 class TestRunningUnits(OnARecord, units.RunningUnits): ...
 
 
-def test_a_dry_run_keeps_to_itself_what_it_is_told_to_do(tmp_path: Path) -> None:
+def test_dry_run_applies_changes_only_in_memory(tmp_path: Path) -> None:
     below = rooted(tmp_path)
     below.apply(WriteFile("/place/file", b"old"))
     dry = DryHost(below)
@@ -101,7 +101,7 @@ def test_a_dry_run_keeps_to_itself_what_it_is_told_to_do(tmp_path: Path) -> None
     assert dry.done[:3] == list(actions)
 
 
-def test_a_dry_run_sees_what_lies_below_until_it_is_changed(tmp_path: Path) -> None:
+def test_dry_run_reads_underlying_host_until_changed(tmp_path: Path) -> None:
     below = rooted(tmp_path)
     below.apply(MakeDirectory("/place/d"))
     below.apply(WriteFile("/place/d/file", b"old", 0o600))
@@ -111,7 +111,7 @@ def test_a_dry_run_sees_what_lies_below_until_it_is_changed(tmp_path: Path) -> N
     assert (dry.stat("/place/d/file"), dry.list_dir("/place/d")) == (below.stat("/place/d/file"), ("file",))
 
 
-def test_links_in_a_root_never_lead_out_of_it(tmp_path: Path) -> None:
+def test_symlinks_in_rooted_host_do_not_escape_root(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("secret")
@@ -124,7 +124,7 @@ def test_links_in_a_root_never_lead_out_of_it(tmp_path: Path) -> None:
         assert host.list_dir(f"/place/{name}") == ()
 
 
-def test_a_unit_of_an_image_is_enabled_for_its_first_boot(tmp_path: Path) -> None:
+def test_unit_in_image_is_enabled_but_not_started(tmp_path: Path) -> None:
     host = rooted(tmp_path)
     host.apply(WriteFile("/etc/systemd/system/a.service", b""))
     host.apply(EnableUnit("a.service"))

@@ -32,7 +32,7 @@ EVERY = commands(cast("click.Group", typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY, ids=[" ".join(path) for path, _ in EVERY])
-def test_every_command_and_option_says_what_it_does(path: tuple[str, ...], command: click.Command) -> None:
+def test_every_lab_command_and_option_has_help_text(path: tuple[str, ...], command: click.Command) -> None:
     assert command.help, path
     for parameter in command.params:
         assert getattr(parameter, "help", None), f"{' '.join(path)}: {parameter.name}"
@@ -48,14 +48,14 @@ def test_every_command_and_option_says_what_it_does(path: tuple[str, ...], comma
         (["tools", "instal"], "install"),
     ],
 )
-def test_a_wrong_word_gets_a_suggestion(words: list[str], suggestion: str) -> None:
+def test_misspelled_command_or_option_gets_suggestion(words: list[str], suggestion: str) -> None:
     said = runner.invoke(app, words)
 
     assert said.exit_code == 2
     assert suggestion in said.output
 
 
-def test_a_lab_name_that_cannot_be_is_refused_before_anything_happens() -> None:
+def test_invalid_lab_name_is_refused() -> None:
     said = runner.invoke(app, ["--lab", "No/Lab", "status"])
 
     assert said.exit_code == 2
@@ -63,7 +63,7 @@ def test_a_lab_name_that_cannot_be_is_refused_before_anything_happens() -> None:
 
 
 @pytest.mark.parametrize("words", [["machine", "list"], ["kubeconfig"], ["token"]])
-def test_a_lab_that_is_not_up_is_named_with_the_command_that_brings_it_up(
+def test_error_for_lab_that_is_not_up_names_the_command_to_run(
     words: list[str], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AKS_FLEX_LAB_HOME", str(tmp_path_factory.mktemp("labs")))
@@ -72,7 +72,7 @@ def test_a_lab_that_is_not_up_is_named_with_the_command_that_brings_it_up(
     assert "aks-flex-lab --lab absent " in said.output
 
 
-def test_a_hint_can_be_copied_by_a_person_who_named_another_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_hint_includes_the_selected_lab_name(monkeypatch: pytest.MonkeyPatch) -> None:
     error = UsageError("some-name", "It went wrong.", "Run `aks-flex-lab up`, or `aks-flex-lab --lab x down`.")
 
     said = io.StringIO()

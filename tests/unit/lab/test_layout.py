@@ -11,7 +11,7 @@ from aks_flex_lab.layout import lab_layout
 from tests.lab.host_inspection import FOREIGN
 
 
-def test_labs_are_apart_and_share_the_cache() -> None:
+def test_labs_have_separate_directories_and_share_cache() -> None:
     one, two = lab_layout("one", {"HOME": "/root"}), lab_layout("two", {"HOME": "/root"})
 
     assert one.home != two.home
@@ -20,7 +20,7 @@ def test_labs_are_apart_and_share_the_cache() -> None:
     assert one.cache == two.cache == Path("/root/.cache/aks-flex-lab")
 
 
-def test_the_environment_moves_both_places() -> None:
+def test_environment_variables_override_home_and_cache() -> None:
     moved = lab_layout("one", {"AKS_FLEX_LAB_HOME": "/big/labs", "AKS_FLEX_LAB_CACHE": "/big/cache"})
 
     assert moved.home == Path("/big/labs/one")
@@ -28,12 +28,12 @@ def test_the_environment_moves_both_places() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "a/b", "..", "-a", "a-", "a" * 13, "ü"])
-def test_a_name_that_cannot_be_a_directory_and_a_namespace_is_refused(name: str) -> None:
+def test_invalid_lab_name_is_refused_by_layout(name: str) -> None:
     with pytest.raises(UsageError, match="not a valid name"):
         lab_layout(name, {})
 
 
-def test_no_lab_can_be_taken_for_another_whose_name_it_starts_with() -> None:
+def test_lab_prefix_is_not_a_prefix_of_another_lab() -> None:
     assert not lab_layout("a-b", {}).prefix.startswith(lab_layout("a", {}).prefix)
 
 
@@ -52,5 +52,5 @@ def test_no_lab_can_be_taken_for_another_whose_name_it_starts_with() -> None:
         ("etcd --data-dir=/var/lib/aks-flex-lab/mine/parts", True),
     ],
 )
-def test_the_search_for_leftovers_sees_its_own_lab_and_no_other(text: str, foreign: bool) -> None:
+def test_leftover_search_distinguishes_own_lab_from_other_labs(text: str, foreign: bool) -> None:
     assert bool(FOREIGN.search(text)) == foreign

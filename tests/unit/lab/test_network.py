@@ -11,7 +11,7 @@ from aks_flex_lab.errors import LabError
 from aks_flex_lab.layout import lab_layout
 
 
-def test_every_address_is_of_the_range_set_aside_for_benchmarks() -> None:
+def test_all_lab_addresses_are_in_benchmark_range() -> None:
     allowed = ipaddress.IPv4Network(network.RANGE)
     site = network.EdgeSite("a", network.LAST_SITE)
     addresses = [network.DNS, network.API, network.REGISTRY, network.MIRROR, network.API_SERVICE, network.DNS_SERVICE]
@@ -22,12 +22,12 @@ def test_every_address_is_of_the_range_set_aside_for_benchmarks() -> None:
         assert ipaddress.IPv4Network(subnet).subnet_of(allowed)
 
 
-def test_pods_and_services_do_not_overlap() -> None:
+def test_pod_and_service_ranges_do_not_overlap() -> None:
     assert not ipaddress.ip_network(network.PODS).overlaps(ipaddress.ip_network(network.SERVICES))
     assert ipaddress.ip_address(network.DNS_SERVICE) in ipaddress.ip_network(network.SERVICES)
 
 
-def test_a_site_that_is_full_says_so() -> None:
+def test_full_site_refuses_more_machines() -> None:
     everything = set(range(network.FIRST_MACHINE, network.LAST_MACHINE + 1))
 
     assert network.free_machine_number(everything - {42}) == 42
@@ -35,7 +35,7 @@ def test_a_site_that_is_full_says_so() -> None:
         network.free_machine_number(everything)
 
 
-def test_a_machine_keeps_its_network_card_and_no_two_share_one() -> None:
+def test_machine_mac_address_is_stable_and_unique() -> None:
     one, two = network.EdgeSite("a", 10), network.EdgeSite("b", 11)
 
     assert one.hardware(10) == one.hardware(10)
@@ -43,7 +43,7 @@ def test_a_machine_keeps_its_network_card_and_no_two_share_one() -> None:
     assert int(one.hardware(10)[:2], 16) & 0b11 == 0b10  # local, and not multicast
 
 
-def test_the_publishers_own_names_lead_to_the_lab() -> None:
+def test_dns_resolves_publisher_names_to_lab_addresses() -> None:
     command = dns.dnsmasq_command(lab_layout("one", {}))
 
     assert f"--host-record=dl.k8s.io,{network.MIRROR}" in command

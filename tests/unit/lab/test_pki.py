@@ -20,7 +20,7 @@ def made(tmp_path: Path) -> CertificateAuthority:
     return authority
 
 
-def test_a_server_certificate_is_signed_for_its_names_and_addresses(tmp_path: Path) -> None:
+def test_server_certificate_has_requested_names_and_addresses(tmp_path: Path) -> None:
     authority = made(tmp_path)
     pair = authority.issue("web", "web", names=("api.example", "198.18.0.10"))
     certificate = x509.load_pem_x509_certificate(pair.certificate.read_bytes())
@@ -31,7 +31,7 @@ def test_a_server_certificate_is_signed_for_its_names_and_addresses(tmp_path: Pa
     assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("198.18.0.10")]
 
 
-def test_what_was_made_once_stays(tmp_path: Path) -> None:
+def test_existing_certificates_are_reused(tmp_path: Path) -> None:
     authority = made(tmp_path)
     before = authority.certificate.read_text(), authority.issue("a", "a").certificate.read_text()
     authority.ensure()
@@ -39,14 +39,14 @@ def test_what_was_made_once_stays(tmp_path: Path) -> None:
     assert (authority.certificate.read_text(), authority.issue("a", "a").certificate.read_text()) == before
 
 
-def test_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_private_keys_are_readable_only_by_owner(tmp_path: Path) -> None:
     authority = made(tmp_path)
     keys = [authority.key, authority.issue("a", "a").key, authority.service_account_key()]
 
     assert [key.stat().st_mode & 0o777 for key in keys] == [0o600] * 3
 
 
-def test_a_kubeconfig_needs_no_other_file(tmp_path: Path) -> None:
+def test_kubeconfig_embeds_all_credentials(tmp_path: Path) -> None:
     authority = made(tmp_path)
     text = kubeconfig_text("https://api", authority, authority.issue("admin", "admin", "system:masters"))
 

@@ -56,22 +56,22 @@ def distributions_imported(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_whatever_is_imported_is_declared(name: str) -> None:
+def test_every_imported_distribution_is_declared(name: str) -> None:
     assert distributions_imported(name) - declared(name) == set()
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_whatever_is_declared_is_pinned_by_its_hashes(name: str) -> None:
+def test_every_declared_dependency_is_pinned_by_hash(name: str) -> None:
     pinned = pinned_hashes((REQUIREMENTS / PINS[name]).read_text())
     assert declared(name) - set(DISTRIBUTIONS) <= {each for each, _ in pinned}
     assert all(pinned.values())
 
 
-def test_an_edge_machine_gets_nothing_of_the_provider_or_the_lab() -> None:
+def test_agent_does_not_depend_on_provider_or_lab() -> None:
     assert not declared("aks-flex-node") & set(DISTRIBUTIONS)
     assert not distributions_imported("aks-flex-node") & set(DISTRIBUTIONS)
 
 
-def test_the_pins_say_nothing_of_where_packages_come_from() -> None:
+def test_requirements_files_name_no_package_source() -> None:
     for path in REQUIREMENTS.glob("*.txt"):
         assert not re.search(r"^--(?!hash)|file:|https?:", path.read_text(), re.MULTILINE), path.name

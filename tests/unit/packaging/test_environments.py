@@ -47,7 +47,7 @@ def environments(home: Path) -> list[str]:
     return sorted(path.name for path in (home / "env").iterdir() if not path.is_symlink())
 
 
-def test_wheels_become_an_environment_that_is_current(tmp_path: Path) -> None:
+def test_build_unpacks_wheels_and_sets_current_environment(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     place = build(tmp_path, TAG)
     assert (tmp_path / "env/current").resolve() == place
@@ -55,27 +55,27 @@ def test_wheels_become_an_environment_that_is_current(tmp_path: Path) -> None:
     assert list((place / "one/__pycache__").glob("__init__.*.pyc"))
 
 
-def test_all_of_it_is_on_the_disk_before_it_gets_its_name(tmp_path: Path) -> None:
+def test_environment_is_synced_to_disk_before_it_is_renamed(tmp_path: Path) -> None:
     seen: list[list[str]] = []
     ship(tmp_path, "1")
     made.build(tmp_path, TAG, sync=lambda: seen.append(environments(tmp_path)))
     assert seen == [[f".1-d-{TAG}.partial"]]
 
 
-def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
+def test_rebuilding_same_environment_changes_nothing(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     first = build(tmp_path, TAG).stat().st_ino
     assert build(tmp_path, TAG).stat().st_ino == first
 
 
-def test_another_version_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_new_version_replaces_previous_environment(tmp_path: Path) -> None:
     for version in ("1", "2"):
         ship(tmp_path, version)
         build(tmp_path, TAG)
     assert environments(tmp_path) == [f"2-d-{TAG}"]
 
 
-def test_an_environment_that_somebody_runs_from_stays_until_the_next_time(tmp_path: Path) -> None:
+def test_environment_in_use_is_kept_until_next_build(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     runs = os.open(build(tmp_path, TAG), os.O_RDONLY)
     fcntl.flock(runs, fcntl.LOCK_SH)
@@ -87,14 +87,14 @@ def test_an_environment_that_somebody_runs_from_stays_until_the_next_time(tmp_pa
     assert environments(tmp_path) == [f"2-d-{TAG}"]
 
 
-def test_another_python_gets_an_environment_of_its_own(tmp_path: Path) -> None:
+def test_environment_for_another_python_replaces_previous_one(tmp_path: Path) -> None:
     ship(tmp_path, "1", ("cp39", TAG))
     build(tmp_path, "cp39")
     build(tmp_path, TAG)
     assert environments(tmp_path) == [f"1-d-{TAG}"]
 
 
-def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
+def test_build_succeeds_after_killed_build(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     left = tmp_path / f"env/.1-d-{TAG}.partial"
     left.mkdir(parents=True)
@@ -105,7 +105,7 @@ def test_what_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
     assert environments(tmp_path) == [place.name]
 
 
-def test_what_is_damaged_is_made_anew(tmp_path: Path) -> None:
+def test_damaged_environment_is_rebuilt(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     module = build(tmp_path, TAG) / "one/__init__.py"
     module.unlink()
@@ -113,7 +113,7 @@ def test_what_is_damaged_is_made_anew(tmp_path: Path) -> None:
     assert module.exists()
 
 
-def test_a_python_without_wheels_is_named(tmp_path: Path) -> None:
+def test_python_without_wheels_is_refused(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     with pytest.raises(NotSupportedError, match=f"no wheels for cp27; available: {TAG}"):
         build(tmp_path, "cp27")
@@ -133,7 +133,7 @@ def other_wheel(wheel: Path) -> None:
     ],
     ids=["another", "cut off", "missing"],
 )
-def test_a_wheel_that_is_not_the_packages_own_is_named_and_nothing_changes(
+def test_changed_or_missing_wheel_is_refused_and_environment_is_kept(
     tmp_path: Path, spoil: Callable[[Path], None], words: str
 ) -> None:
     ship(tmp_path, "1")
@@ -146,7 +146,7 @@ def test_a_wheel_that_is_not_the_packages_own_is_named_and_nothing_changes(
     assert environments(tmp_path) == [before.name]
 
 
-def test_what_cannot_be_unpacked_leaves_nothing_half_made(tmp_path: Path) -> None:
+def test_failed_unpack_removes_partial_environment(tmp_path: Path) -> None:
     ship(tmp_path, "1")
     before = build(tmp_path, TAG)
     ship(tmp_path, "2")

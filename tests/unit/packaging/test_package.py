@@ -39,11 +39,11 @@ def control_archive(made: bytes) -> dict[str, bytes]:
     return read_tar_gz(ar_members(made)["control.tar.gz"])
 
 
-def test_two_builds_give_the_same_bytes(build: PackageBuild, made: bytes) -> None:
+def test_package_builds_are_reproducible(build: PackageBuild, made: bytes) -> None:
     assert build_package(build) == made
 
 
-def test_dpkg_is_told_the_version_and_the_architecture(build: PackageBuild, made: bytes) -> None:
+def test_control_file_has_version_and_architecture(build: PackageBuild, made: bytes) -> None:
     said = control_of(made)
     assert "Version: 1.2.3\n" in said
     assert "Architecture: arm64\n" in said
@@ -54,7 +54,7 @@ def test_dpkg_is_told_the_version_and_the_architecture(build: PackageBuild, made
     ("version", "ordered"),
     [("1.2.3", "1.2.3"), ("1.3.0rc1", "1.3.0~rc1"), ("1.3.0b2", "1.3.0~b2"), ("1.3.0a1", "1.3.0~a1")],
 )
-def test_a_version_before_the_final_one_is_older_than_it_to_dpkg(
+def test_prerelease_version_sorts_before_final_version_in_dpkg(
     build: PackageBuild, version: str, ordered: str
 ) -> None:
     early = replace(build, version=version)
@@ -64,18 +64,18 @@ def test_a_version_before_the_final_one_is_older_than_it_to_dpkg(
     assert early.file_name == f"aks-flex-node_{version}_arm64.deb"
 
 
-def test_only_an_example_is_configuration(files: dict[str, bytes], told: dict[str, bytes]) -> None:
+def test_config_example_is_the_only_conffile(files: dict[str, bytes], told: dict[str, bytes]) -> None:
     assert told["conffiles"] == b"/etc/aks-flex-node/config.yaml.example\n"
     assert [path for path in files if path.startswith("etc/")] == ["etc/aks-flex-node/config.yaml.example"]
 
 
-def test_nothing_is_started_or_enabled(files: dict[str, bytes], told: dict[str, bytes]) -> None:
+def test_package_starts_and_enables_no_unit(files: dict[str, bytes], told: dict[str, bytes]) -> None:
     assert not [path for path in files if "systemd" in path]
     scripts = b"".join(told[name] for name in ("preinst", "postinst", "prerm", "postrm"))
     assert not [word for word in (b"deb-systemd", b"systemctl start", b"systemctl enable") if word in scripts]
 
 
-def test_scripts_know_their_version(told: dict[str, bytes]) -> None:
+def test_maintainer_scripts_contain_package_version(told: dict[str, bytes]) -> None:
     assert b'dpkg --compare-versions "1.2.3" lt "$2"' in told["preinst"]
     assert not [name for name, content in told.items() if b"@VERSION@" in content]
 
@@ -88,11 +88,11 @@ def test_every_command_has_a_manual_page(files: dict[str, bytes]) -> None:
     assert "\\fB\\-\\-dry\\-run\\fR\n" in text
 
 
-def test_what_errors_point_to_is_on_the_machine(files: dict[str, bytes]) -> None:
+def test_package_contains_troubleshooting_page_named_in_errors(files: dict[str, bytes]) -> None:
     assert b"\n#### preflight-failed\n" in files["usr/share/doc/aks-flex-node/errors.md"]
 
 
-def test_a_line_of_a_manual_page_is_never_taken_for_a_request(files: dict[str, bytes]) -> None:
+def test_manual_pages_contain_only_known_roff_requests(files: dict[str, bytes]) -> None:
     known = {".TH", ".SH", ".PP", ".TP", ".B"}
     for path, content in files.items():
         if path.startswith("usr/share/man/"):
@@ -103,5 +103,5 @@ def test_a_line_of_a_manual_page_is_never_taken_for_a_request(files: dict[str, b
 @pytest.mark.parametrize(
     "place", ["bash-completion/completions", "zsh/vendor-completions", "fish/vendor_completions.d"]
 )
-def test_each_shell_can_complete(files: dict[str, bytes], place: str) -> None:
+def test_package_contains_completion_for_each_shell(files: dict[str, bytes], place: str) -> None:
     assert [content for path, content in files.items() if place in path and b"_AKS_FLEX_NODE_COMPLETE" in content]

@@ -22,7 +22,7 @@ def put(repository: Path, version: str, arch: str) -> bytes:
     return content
 
 
-def test_each_architecture_lists_all_its_versions(tmp_path: Path) -> None:
+def test_packages_index_lists_all_versions_per_architecture(tmp_path: Path) -> None:
     put(tmp_path, "1", "amd64")
     newer = put(tmp_path, "2", "amd64")
     put(tmp_path, "2", "arm64")
@@ -33,7 +33,7 @@ def test_each_architecture_lists_all_its_versions(tmp_path: Path) -> None:
     assert f"SHA256: {hashlib.sha256(newer).hexdigest()}" in listed[1]
 
 
-def test_release_names_every_list_by_its_hash(tmp_path: Path) -> None:
+def test_release_file_has_hash_and_size_of_every_index(tmp_path: Path) -> None:
     put(tmp_path, "1", "amd64")
     write_index(tmp_path, 0)
     dists = tmp_path / "dists/stable"
@@ -46,7 +46,7 @@ def test_release_names_every_list_by_its_hash(tmp_path: Path) -> None:
     assert gzip.decompress(packed) == (dists / "main/binary-amd64/Packages").read_bytes()
 
 
-def test_the_source_has_its_key_inside() -> None:
+def test_apt_source_embeds_signing_key() -> None:
     text = apt_source("https://example.test/apt", "-----BEGIN-----\n\nabc\n-----END-----\n")
     assert text.endswith("Signed-By:\n -----BEGIN-----\n .\n abc\n -----END-----\n")
     assert "URIs: https://example.test/apt\nSuites: stable\n" in text

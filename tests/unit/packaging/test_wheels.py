@@ -29,36 +29,36 @@ def names(archive: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize(("python", "taken"), [("3.10", ["one==1", "old==2"]), ("3.13", ["one==1"])])
-def test_conditions_are_asked_of_the_python_that_it_is_for(python: str, taken: list[str]) -> None:
+def test_environment_markers_are_evaluated_for_target_python(python: str, taken: list[str]) -> None:
     kept = requirements(TEXT, python, "amd64")
     assert [line.split()[0] for line in kept.splitlines() if "==" in line] == taken
     assert ";" not in kept
 
 
-def test_hashes_stay_with_what_they_are_of() -> None:
+def test_requirement_keeps_its_hashes() -> None:
     assert requirements(TEXT, "3.13", "arm64") == "one==1 \\\n    --hash=sha256:aa \\\n    --hash=sha256:bb\n"
 
 
 @pytest.mark.parametrize("arch", MACHINES)
 @pytest.mark.parametrize("python", PYTHONS)
-def test_every_python_takes_each_package_once(python: str, arch: str) -> None:
+def test_each_package_is_pinned_once_per_python_and_architecture(python: str, arch: str) -> None:
     pins = [line for line in requirements(PINNED.read_text(), python, arch).splitlines() if "==" in line]
     packages = [pin.partition("==")[0] for pin in pins]
     assert len(packages) == len(set(packages)) > 20
 
 
-def test_the_agents_wheel_has_the_agent_and_neither_lab_nor_provider() -> None:
+def test_agent_wheel_excludes_lab_and_provider() -> None:
     rooms = {name.split("/")[1] for name in names(own_wheel(SOURCE, "1.2.3", 0))}
     assert {"agent", "host", "azure", "api"} <= rooms
     assert not {"lab", "rp", "__pycache__"} & rooms
 
 
-def test_the_agents_wheel_has_the_version_of_the_package() -> None:
+def test_agent_wheel_has_package_version() -> None:
     wheel = zipfile.ZipFile(io.BytesIO(own_wheel(SOURCE, "1.2.3", 0)))
     assert b'__version__ = "1.2.3"' in wheel.read("aks_flex_node/__init__.py")
 
 
-def test_a_wheel_for_several_pythons_is_carried_once(tmp_path: Path) -> None:
+def test_wheel_shared_by_several_pythons_is_included_once(tmp_path: Path) -> None:
     for python in PYTHONS:
         (tmp_path / python).mkdir()
         (tmp_path / python / "pure-1-py3-none-any.whl").write_bytes(b"pure")
@@ -73,7 +73,7 @@ def test_a_wheel_for_several_pythons_is_carried_once(tmp_path: Path) -> None:
     assert wheels["cp313"] == ["native-1-cp313-cp313-x.whl", "pure-1-py3-none-any.whl", own]
 
 
-def test_a_python_without_wheels_makes_no_package(tmp_path: Path) -> None:
+def test_package_build_fails_when_a_python_has_no_wheels(tmp_path: Path) -> None:
     for python in PYTHONS[1:]:
         (tmp_path / python).mkdir()
     with pytest.raises(FileNotFoundError, match=PYTHONS[0]):

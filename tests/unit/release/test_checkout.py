@@ -10,7 +10,7 @@ from release.checkout import ReleaseError, problems, version, version_in
 CHANGELOG = "# Changelog\n\n## Unreleased\n\n## 1.2.3 (2026-11-15)\n\n- Something.\n\n## 1.2.30\n"
 
 
-def test_a_clean_checkout_of_the_version_in_the_changelog_is_ready() -> None:
+def test_clean_checkout_with_changelog_entry_has_no_problems() -> None:
     assert problems("1.2.3", present="1.2.3", changelog=CHANGELOG, status="", tested=True) == []
 
 
@@ -24,25 +24,25 @@ def test_a_clean_checkout_of_the_version_in_the_changelog_is_ready() -> None:
         ("2.0.0", "2.0.0", "", "no section `## 2.0.0`"),
     ],
 )
-def test_whatever_stands_in_the_way_is_named(wanted: str, present: str, status: str, words: str) -> None:
+def test_release_problem_is_reported(wanted: str, present: str, status: str, words: str) -> None:
     assert words in "\n".join(problems(wanted, present=present, changelog=CHANGELOG, status=status, tested=True))
 
 
-def test_a_longer_version_in_the_changelog_is_not_taken_for_this_one() -> None:
+def test_changelog_entry_of_longer_version_does_not_match() -> None:
     assert problems("1.2.3", present="1.2.3", changelog="## 1.2.30\n", status="", tested=True)
 
 
-def test_all_problems_are_said_at_once() -> None:
+def test_all_release_problems_are_reported_together() -> None:
     assert len(problems("9", present="1.2.3", changelog="", status="?? x\n", tested=False)) == 5
 
 
 @pytest.mark.parametrize(("wanted", "refused"), [("1.2.3", True), ("1.2.3rc1", False), ("1.2.3b2", False)])
-def test_only_a_version_before_the_final_one_is_made_without_tests(wanted: str, refused: bool) -> None:
+def test_only_prerelease_may_be_built_without_tests(wanted: str, refused: bool) -> None:
     found = problems(wanted, present=wanted, changelog=f"## {wanted}\n", status="", tested=False)
     assert [line.partition(".")[0] for line in found] == ["A final version requires all tests"] * refused
 
 
-def test_the_version_stands_in_one_place() -> None:
+def test_release_version_is_read_from_package() -> None:
     assert version() == aks_flex_node.__version__
     with pytest.raises(ReleaseError, match="no __version__"):
         version_in("# nothing here\n")

@@ -34,15 +34,15 @@ def copied() -> list[str]:
 
 
 @pytest.mark.parametrize("path", copied())
-def test_what_is_copied_from_the_checkout_exists(path: str) -> None:
+def test_path_copied_by_containerfile_exists(path: str) -> None:
     assert (HOME / path).exists()
 
 
-def test_it_copies_something() -> None:
+def test_containerfile_copies_sources_and_requirements() -> None:
     assert {"src/aks_flex_node", "src/aks_flex_rp", "requirements/rp.txt"} <= set(copied())
 
 
-def test_it_runs_as_the_user_that_the_deployment_names() -> None:
+def test_container_user_and_entrypoint_match_deployment() -> None:
     documents = yaml.safe_load_all((HOME / "packaging" / "kubernetes" / "50-service.yaml").read_text())
     [pod] = [item["spec"]["template"]["spec"] for item in documents if item["kind"] == "Deployment"]
     context = pod["securityContext"]
@@ -50,14 +50,14 @@ def test_it_runs_as_the_user_that_the_deployment_names() -> None:
     assert pod["containers"][0]["command"][0] in value("ENTRYPOINT")
 
 
-def test_it_is_built_in_a_stage_of_its_own_from_pinned_packages() -> None:
+def test_container_is_built_in_separate_stage_from_pinned_packages() -> None:
     assert sum(word == "FROM" for word, _ in instructions()) == 2
     [install] = [rest for word, rest in instructions() if word == "RUN" and "pip install" in rest]
     assert "--require-hashes" in install
     assert not any(word == "RUN" for word, _ in last_stage())
 
 
-def test_it_says_whether_it_is_healthy_on_the_port_where_it_listens() -> None:
+def test_container_health_check_uses_exposed_port() -> None:
     assert value("EXPOSE") == str(DEFAULT_PORT)
     assert '["healthy"]' in value("HEALTHCHECK")
     assert f":{DEFAULT_PORT}" in (HOME / "packaging" / "rp" / "healthy").read_text()

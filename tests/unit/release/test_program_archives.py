@@ -20,12 +20,12 @@ def tree(folder: Path, python: str, files: dict[str, str]) -> PackageTree:
     return PackageTree(python, folder / python)
 
 
-def test_what_is_the_same_for_all_stands_there_once(tmp_path: Path) -> None:
+def test_files_identical_for_all_pythons_are_stored_once(tmp_path: Path) -> None:
     trees = [tree(tmp_path, python, {"yaml/__init__.py": "same"}) for python in ("3.11", "3.13")]
     assert set(merge_trees(trees)) == {"yaml/__init__.py"}
 
 
-def test_compiled_modules_of_all_pythons_stand_beside_one_another(tmp_path: Path) -> None:
+def test_compiled_modules_of_all_pythons_are_stored_side_by_side(tmp_path: Path) -> None:
     trees = [
         tree(tmp_path, "3.11", {"yaml/__init__.py": "same", "yaml/_yaml.cpython-311.so": "a"}),
         tree(tmp_path, "3.13", {"yaml/__init__.py": "same", "yaml/_yaml.cpython-313.so": "b"}),
@@ -33,7 +33,7 @@ def test_compiled_modules_of_all_pythons_stand_beside_one_another(tmp_path: Path
     assert set(merge_trees(trees)) == {"yaml/__init__.py", "yaml/_yaml.cpython-311.so", "yaml/_yaml.cpython-313.so"}
 
 
-def test_an_older_python_that_wants_other_bytes_has_the_whole_package_apart(tmp_path: Path) -> None:
+def test_package_differing_on_older_python_is_stored_separately(tmp_path: Path) -> None:
     trees = [
         tree(tmp_path, python, {"web/__init__.py": "same", "web/version.py": wanted})
         for python, wanted in (("3.10", "1"), ("3.12", "2"), ("3.13", "2"))
@@ -44,17 +44,17 @@ def test_an_older_python_that_wants_other_bytes_has_the_whole_package_apart(tmp_
     assert (placed["python3.10/web/version.py"].read_text(), placed["web/version.py"].read_text()) == ("1", "2")
 
 
-def test_what_one_python_alone_needs_is_seen_by_it_alone(tmp_path: Path) -> None:
+def test_package_needed_by_one_python_is_visible_only_to_it(tmp_path: Path) -> None:
     trees = [tree(tmp_path, "3.10", {"backport.py": "x", "same.py": "y"}), tree(tmp_path, "3.13", {"same.py": "y"})]
     assert set(merge_trees(trees)) == {"python3.10/backport.py", "same.py"}
 
 
-def test_notes_of_the_installer_and_programs_of_others_are_left_out(tmp_path: Path) -> None:
+def test_merge_excludes_installer_records_scripts_and_bytecode(tmp_path: Path) -> None:
     files = {"a-1.dist-info/RECORD": "", "a-1.dist-info/METADATA": "m", "bin/a": "", "a/__pycache__/b.pyc": ""}
     assert set(merge_trees([tree(tmp_path, "3.11", files)])) == {"a-1.dist-info/METADATA"}
 
 
-def test_the_agent_is_packed_without_the_provider_and_the_provider_without_the_agent() -> None:
+def test_agent_and_provider_archives_exclude_each_other() -> None:
     agent, provider = (set(own_sources(program.packages, set(program.left_out))) for program in (AGENT, PROVIDER))
     assert "aks_flex_node/agent/components/kubelet/kubelet.service" in agent
     assert not any(name.startswith(("aks_flex_rp/", "aks_flex_lab/")) for name in agent)
@@ -62,7 +62,7 @@ def test_the_agent_is_packed_without_the_provider_and_the_provider_without_the_a
     assert not any(name.startswith(("aks_flex_node/agent/", "aks_flex_lab/")) for name in provider)
 
 
-def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
+def test_program_archive_is_reproducible(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("a")
     (tmp_path / "b.py").write_text("b")
     one = pack(AGENT, {"a.py": tmp_path / "a.py", "b.py": tmp_path / "b.py"}, moment=1_700_000_000)
@@ -70,7 +70,7 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
     assert pack(AGENT, {"b.py": tmp_path / "b.py", "a.py": tmp_path / "a.py"}, moment=1_700_000_000) == one
 
 
-def test_only_the_command_may_be_run_and_all_of_it_is_roots(tmp_path: Path) -> None:
+def test_only_command_is_executable_and_all_members_belong_to_root(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("a")
     with tarfile.open(fileobj=io.BytesIO(pack(AGENT, {"a.py": tmp_path / "a.py"}, moment=1))) as made:
         members = {member.name: member for member in made}

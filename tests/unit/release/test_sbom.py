@@ -31,7 +31,7 @@ def metadata(*lines: str) -> str:
         ("Classifier: License :: OSI Approved :: Mozilla Public License 2.0 (MPL 2.0)", "MPL-2.0"),
     ],
 )
-def test_a_licence_is_known_however_it_is_said(line: str, licence: str) -> None:
+def test_licence_is_recognized_in_all_metadata_forms(line: str, licence: str) -> None:
     assert read_package(metadata(line)).licence == licence
 
 
@@ -44,18 +44,18 @@ def test_a_licence_is_known_however_it_is_said(line: str, licence: str) -> None:
         ("Classifier: License :: OSI Approved :: BSD License",),
     ],
 )
-def test_a_licence_that_nobody_looked_at_stops_the_release(lines: tuple[str, ...]) -> None:
+def test_unreviewed_licence_fails_release(lines: tuple[str, ...]) -> None:
     with pytest.raises(ReleaseError, match=r"some-package 1.0 has a licence that is not accepted"):
         read_package(metadata(*lines))
 
 
-def test_what_a_package_needs_is_read_without_its_extras() -> None:
+def test_package_requirements_exclude_extras() -> None:
     lines = ["License: MIT", "Requires-Dist: typing_extensions>=4; python_version < '3.11'"]
     made = read_package(metadata(*lines, "Requires-Dist: pytest; extra == 'test'"))
     assert made.needs == ("typing-extensions",)
 
 
-def test_hashes_are_found_for_each_pin() -> None:
+def test_pinned_hashes_are_parsed_per_pin() -> None:
     assert pinned_hashes(PINNED) == {("one", "1.0"): ["a" * 64, "b" * 64], ("two-three", "2.0"): ["c" * 64]}
 
 
@@ -65,7 +65,7 @@ FOUND = [
 ]
 
 
-def test_a_bill_names_every_package_with_its_licence_and_what_it_needs() -> None:
+def test_sbom_lists_packages_with_licences_hashes_and_dependencies() -> None:
     made = json.loads(bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.6")
     assert made["metadata"]["timestamp"] == "1970-01-01T00:00:00Z"
@@ -78,14 +78,14 @@ def test_a_bill_names_every_package_with_its_licence_and_what_it_needs() -> None
     assert needs[made["metadata"]["component"]["bom-ref"]] == ["pkg:pypi/one@1.0", "pkg:pypi/two-three@2.0"]
 
 
-def test_a_bill_is_the_same_each_time_and_another_for_other_packages() -> None:
+def test_sbom_is_reproducible_and_serial_depends_on_packages() -> None:
     made = bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
     assert made == bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0)
     other = bill_of_materials("aks-flex-node", "1.2.3", FOUND[:1], PINNED, moment=0)
     assert json.loads(other)["serialNumber"] != json.loads(made)["serialNumber"]
 
 
-def test_a_bill_has_what_the_format_demands() -> None:
+def test_sbom_has_required_fields_and_consistent_references() -> None:
     """What its schema cannot say, too: every name stands once, and every need is one of the names."""
     made = json.loads(bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", made["serialNumber"])
@@ -97,6 +97,6 @@ def test_a_bill_has_what_the_format_demands() -> None:
     assert {need for item in made["dependencies"] for need in item["dependsOn"]} <= set(names)
 
 
-def test_the_list_of_licences_has_a_line_for_each_package() -> None:
+def test_licence_list_has_a_line_for_each_package() -> None:
     rows = [line.split(None, 2) for line in licence_list("aks-flex-rp", FOUND).splitlines()[2:]]
     assert rows == [["one", "1.0", "MIT"], ["two-three", "2.0", "MIT OR Apache-2.0"]]

@@ -27,7 +27,7 @@ def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def test_a_service_on_one_machine_vouches_for_itself(tmp_path: Path) -> None:
+def test_agent_endpoints_contain_own_ca_for_self_signed_certificate(tmp_path: Path) -> None:
     found = agent_endpoints(settings(tmp_path, auth={"tenants": TENANTS}))
 
     assert (found.url, found.ca_cert_data) == ("https://flex.example:8443", encoded("OWN"))
@@ -44,15 +44,17 @@ def test_a_service_on_one_machine_vouches_for_itself(tmp_path: Path) -> None:
     ],
     ids=("a gateway", "a further name of its own", "files that were given"),
 )
-def test_it_does_not_vouch_for_others(tmp_path: Path, words: dict[str, Any], vouches: bool) -> None:
+def test_agent_endpoints_contain_own_ca_only_for_own_names(
+    tmp_path: Path, words: dict[str, Any], vouches: bool
+) -> None:
     assert bool(agent_endpoints(settings(tmp_path, **words)).ca_cert_data) is vouches
 
 
-def test_nodes_follow_it_where_the_settings_say(tmp_path: Path) -> None:
+def test_agents_url_setting_is_used_as_provider_url(tmp_path: Path) -> None:
     assert agent_endpoints(settings(tmp_path, agentsUrl="https://arm.example/")).url == "https://arm.example"
 
 
-def test_nodes_are_told_of_a_private_cloud(tmp_path: Path) -> None:
+def test_agent_endpoints_contain_private_cloud_settings(tmp_path: Path) -> None:
     (tmp_path / "cloud.crt").write_text("CLOUD")
     azure = {"resourceManager": "https://arm.example/", "authority": "https://login.example"}
 
@@ -65,6 +67,6 @@ def test_nodes_are_told_of_a_private_cloud(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_missing_azure_ca_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Cannot read .*cloud\.crt, a certificate that nodes must trust"):
         agent_endpoints(settings(tmp_path, azure={"caFile": tmp_path / "cloud.crt"}))

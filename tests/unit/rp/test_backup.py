@@ -11,7 +11,7 @@ from aks_flex_rp.backup import refuse_postgres
 from aks_flex_rp.settings import ServiceSettings
 
 
-def test_the_words_for_postgresql_are_whole_and_without_the_password() -> None:
+def test_postgres_backup_error_shows_pg_dump_command_without_password() -> None:
     settings = ServiceSettings(database="postgresql://flex:canary%21@db.example:5432/flex?sslmode=require")
 
     with pytest.raises(ConfigError) as refused:

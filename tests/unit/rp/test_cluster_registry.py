@@ -70,7 +70,7 @@ async def connected(client: KubeClient, directory: Path) -> AsyncIterator[Cluste
 
 
 @in_loop
-async def test_no_token_is_made_for_the_name_of_a_node_that_is_not_ours(tmp_path: Path) -> None:
+async def test_bootstrap_token_is_not_created_for_name_of_foreign_node(tmp_path: Path) -> None:
     api = FakeApi()
     api.put(f"{NODES}/cloud-1", {})
     api.put(f"{NODES}/edge-1", {"metadata": {"labels": {"kubernetes.azure.com/managed": "false"}}})
@@ -87,7 +87,9 @@ async def test_no_token_is_made_for_the_name_of_a_node_that_is_not_ours(tmp_path
 
 @pytest.mark.parametrize(("status", "again"), [(403, False), (429, True), (500, True), (503, True)])
 @in_loop
-async def test_a_cluster_that_cannot_just_now_may_be_asked_again(status: int, again: bool, tmp_path: Path) -> None:
+async def test_token_creation_error_is_retriable_depending_on_status(
+    status: int, again: bool, tmp_path: Path
+) -> None:
     api = FakeApi()
     api.answers[f"POST {bootstrap_tokens.SECRETS}"] = lambda _: refusal(status, "No")
     async with connected(api.client(), tmp_path) as clusters:
@@ -98,6 +100,6 @@ async def test_a_cluster_that_cannot_just_now_may_be_asked_again(status: int, ag
 
 
 @in_loop
-async def test_a_token_that_cannot_be_revoked_because_azure_is_away_is_left_to_the_sweep(tmp_path: Path) -> None:
+async def test_failed_token_revocation_when_azure_is_down_is_not_an_error(tmp_path: Path) -> None:
     async with connected(FakeApi().client(NoAzure()), tmp_path) as clusters:
         assert not await clusters.revoke(KEY, "abcdef")

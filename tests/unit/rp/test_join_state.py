@@ -31,17 +31,17 @@ JOINED = JoinState(JoinPhase.JOINED, since=5.0)
         {"state": "LaterPhase"},
     ],
 )
-def test_a_stored_document_is_written_back_as_it_was_read(document: dict[str, Any]) -> None:
+def test_join_state_document_round_trips_unchanged(document: dict[str, Any]) -> None:
     assert JoinState.from_document(document).to_document() == document
 
 
-def test_a_missing_phase_counts_as_created() -> None:
+def test_missing_join_phase_counts_as_created() -> None:
     state = JoinState.from_document({})
     assert state.phase is JoinPhase.CREATED
     assert state.config_fetched().to_document() == {"state": "ConfigFetched"}
 
 
-def test_a_phase_of_another_release_is_shown_as_it_is_and_equals_no_other() -> None:
+def test_unknown_join_phase_is_preserved() -> None:
     state = JoinState.from_document({"state": "LaterPhase"})
     assert f"{state.phase}" == str(state.phase) == state.phase.value == "LaterPhase"
     assert state == JoinState.from_document({"state": "LaterPhase"})
@@ -49,7 +49,7 @@ def test_a_phase_of_another_release_is_shown_as_it_is_and_equals_no_other() -> N
     assert state.left() is state
 
 
-def test_keys_of_another_release_survive_a_transition() -> None:
+def test_unknown_join_state_keys_survive_transition() -> None:
     state = JoinState.from_document({"state": "Created", "later": 1})
     assert state.joined().to_document() == {"state": "Joined", "later": 1}
 
@@ -61,7 +61,7 @@ def test_keys_of_another_release_survive_a_new_attempt_and_its_end() -> None:
     assert begun.end_attempt(40.0).to_document() == {"state": "Created", "since": 40.0, "later": 1}
 
 
-def test_an_access_method_of_another_release_has_no_role_and_is_stored_as_it_was() -> None:
+def test_unknown_access_method_has_no_role_and_is_stored_unchanged() -> None:
     document = {"access": {"identity": OID, "way": "later"}}
     state = JoinState.from_document(document)
     assert state.access
@@ -70,20 +70,20 @@ def test_an_access_method_of_another_release_has_no_role_and_is_stored_as_it_was
     assert state.access not in (EXEC, CERTIFICATE)
 
 
-def test_a_new_attempt_begins_from_nothing_and_a_joined_node_stays_joined() -> None:
+def test_new_join_attempt_resets_state_but_joined_node_remains_joined() -> None:
     failed = replace(FETCHED, token="old", csr="csr-1", issued="csr-1", access=EXEC).failed("No disk.")
     expected = JoinState(JoinPhase.CREATED, 20.0, "new", 30.0)
     assert failed.begin_attempt(20.0, url_expires=30.0, token="new") == expected
     assert JOINED.begin_attempt(20.0, url_expires=30.0).phase is JoinPhase.JOINED
 
 
-def test_a_write_without_a_url_ends_the_attempt_and_keeps_what_a_joined_node_has() -> None:
+def test_write_without_config_url_ends_attempt_and_keeps_joined_state() -> None:
     assert replace(FETCHED, token="old", access=EXEC).end_attempt(20.0) == JoinState(JoinPhase.CREATED, 20.0)
     joined = replace(JOINED, token="old", url_expires=9.0, csr="csr-1", access=EXEC)
     assert joined.end_attempt(20.0) == replace(JOINED, csr="csr-1")
 
 
-def test_a_node_that_says_who_it_is_has_begun_to_join() -> None:
+def test_join_report_with_exec_auth_starts_bootstrap_attempt() -> None:
     attempted = JoinState(JoinPhase.BOOTSTRAP_ATTEMPTED, since=5.0, access=EXEC)
     assert FETCHED.introduced(EXEC) == attempted
     assert FETCHED.introduced(CERTIFICATE) == replace(FETCHED, access=CERTIFICATE)
@@ -91,7 +91,7 @@ def test_a_node_that_says_who_it_is_has_begun_to_join() -> None:
     assert JOINED.introduced(EXEC).phase is JoinPhase.JOINED
 
 
-def test_an_identity_may_ask_again_and_what_it_got_earlier_no_longer_counts() -> None:
+def test_identity_may_request_again_and_earlier_certificate_is_discarded() -> None:
     first = JoinState(access=CERTIFICATE).identity_used(OID, "csr-1")
     assert (first.phase, first.csr) == (JoinPhase.BOOTSTRAP_ATTEMPTED, "csr-1")
     issued = first.identity_issued("csr-1")
@@ -102,33 +102,33 @@ def test_an_identity_may_ask_again_and_what_it_got_earlier_no_longer_counts() ->
     assert again.identity_issued("csr-1") is again
 
 
-def test_nobody_else_asks_for_a_node() -> None:
+def test_csr_of_other_identity_does_not_change_join_state() -> None:
     granted = JoinState(access=CERTIFICATE)
     assert granted.identity_used(OTHER, "csr-1") is granted
     assert JoinState().identity_used(OID, "csr-1") == JoinState()
 
 
-def test_only_the_current_token_changes_the_state() -> None:
+def test_only_current_token_changes_join_state() -> None:
     waiting = replace(FETCHED, token="abcdef")
     assert waiting.token_used("other", "csr-1") is waiting
     assert waiting.token_issued("other", "csr-1") is waiting
     assert waiting.token_failed("other", "why") is waiting
 
 
-def test_a_token_is_used_and_ends_with_its_certificate() -> None:
+def test_token_is_used_once_and_cleared_when_certificate_is_issued() -> None:
     used = replace(FETCHED, token="abcdef").token_used("abcdef", "csr-1")
     assert used == JoinState(JoinPhase.BOOTSTRAP_ATTEMPTED, since=5.0, token="abcdef", csr="csr-1")
     assert used.token_used("abcdef", "csr-1") is used
     assert used.token_issued("abcdef", "csr-1") == replace(used, token=None, issued="csr-1")
 
 
-def test_a_token_that_ends_without_a_certificate_fails_the_join_unless_the_node_is_in() -> None:
+def test_failed_token_fails_join_unless_node_is_joined() -> None:
     failed = replace(FETCHED, token="abcdef").token_failed("abcdef", "Denied.")
     assert failed == JoinState(JoinPhase.FAILED, since=5.0, failure="Denied.")
     assert replace(JOINED, token="abcdef").token_failed("abcdef", "Denied.") == JOINED
 
 
-def test_a_joined_node_has_no_failure_and_no_url_and_may_leave() -> None:
+def test_joined_state_clears_failure_and_can_return_to_created() -> None:
     joined = FETCHED.failed("No disk.").joined()
     assert joined == JOINED
     assert joined.left() == JoinState(JoinPhase.CREATED, since=5.0)

@@ -35,11 +35,11 @@ def granted() -> set[Permission]:
     return found
 
 
-def test_the_roles_allow_what_the_service_needs_and_nothing_else() -> None:
+def test_rbac_roles_grant_exactly_the_required_permissions() -> None:
     assert granted() == set(REQUIRED_PERMISSIONS)
 
 
-def test_every_role_is_bound_to_the_services_account() -> None:
+def test_every_rbac_role_is_bound_to_service_account() -> None:
     bound = {
         (each["roleRef"]["kind"], each["metadata"].get("namespace", ""))
         for each in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding"))
@@ -50,7 +50,7 @@ def test_every_role_is_bound_to_the_services_account() -> None:
     assert bound == {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default")}
 
 
-def test_the_service_accepts_the_configuration_of_the_manifests(tmp_path: Path) -> None:
+def test_manifest_config_is_accepted_by_service(tmp_path: Path) -> None:
     [config] = of_kind("ConfigMap")
     file = tmp_path / "config.yaml"
     file.write_text(config["data"]["config.yaml"])
@@ -61,7 +61,7 @@ def test_the_service_accepts_the_configuration_of_the_manifests(tmp_path: Path) 
     assert loaded.auth.tenants
 
 
-def test_what_the_deployment_mounts_and_reads_is_what_the_configuration_and_the_secrets_name() -> None:
+def test_deployment_mounts_and_env_match_config_and_secrets() -> None:
     [deployment], [config] = of_kind("Deployment"), of_kind("ConfigMap")
     said = yaml.safe_load(config["data"]["config.yaml"])
     pod = deployment["spec"]["template"]["spec"]
@@ -81,7 +81,7 @@ def test_what_the_deployment_mounts_and_reads_is_what_the_configuration_and_the_
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_the_pod_is_allowed_in_a_restricted_namespace() -> None:
+def test_pod_meets_restricted_pod_security_standard() -> None:
     [deployment] = of_kind("Deployment")
     pod = deployment["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -104,7 +104,7 @@ def test_the_pod_is_allowed_in_a_restricted_namespace() -> None:
         ("Environment", "AKS_FLEX_RP_STATE=%S/aks-flex-rp"),
     ],
 )
-def test_the_unit_says(name: str, value: str) -> None:
+def test_systemd_unit_has_expected_setting(name: str, value: str) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(ROOT / "systemd" / "aks-flex-rp.service")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_of_two_that_make_a_file_the_first_is_right_and_both_know(tmp_path: Path) -> None:
+def test_creating_existing_private_file_keeps_first_content(tmp_path: Path) -> None:
     file = tmp_path / "made" / "key"
     assert private_files.create(file, b"first")
     assert not private_files.create(file, b"second")
@@ -23,7 +23,7 @@ def test_of_two_that_make_a_file_the_first_is_right_and_both_know(tmp_path: Path
     assert [each.name for each in file.parent.iterdir()] == ["key"]
 
 
-def test_what_is_written_takes_the_place_of_an_open_file_and_is_closed(tmp_path: Path) -> None:
+def test_writing_private_file_replaces_it_with_mode_0600(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.touch(0o644)
     private_files.write(file, b"new")
@@ -31,7 +31,7 @@ def test_what_is_written_takes_the_place_of_an_open_file_and_is_closed(tmp_path:
     assert private_files.read(file) == b"new"
 
 
-def test_no_umask_of_the_caller_opens_it(tmp_path: Path) -> None:
+def test_private_file_permissions_do_not_depend_on_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         private_files.create(tmp_path / "room" / "key", b"x")
@@ -41,6 +41,6 @@ def test_no_umask_of_the_caller_opens_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "room").stat().st_mode) == 0o700
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_reading_missing_private_file_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         private_files.read(tmp_path / "nothing")

@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def test_flags_are_stronger_than_the_environment_and_that_than_the_file(file: Path) -> None:
+def test_flags_override_environment_and_environment_overrides_file(file: Path) -> None:
     env = {"AKS_FLEX_RP_LISTEN": "127.0.0.1:2", "AKS_FLEX_RP_URL": "https://env.example"}
 
     found = load(file, env, listen="127.0.0.1:3")
@@ -33,11 +33,11 @@ def test_flags_are_stronger_than_the_environment_and_that_than_the_file(file: Pa
     )
 
 
-def test_the_environment_may_name_the_file(file: Path) -> None:
+def test_config_file_can_be_set_by_environment(file: Path) -> None:
     assert load(None, {"AKS_FLEX_RP_CONFIG": str(file)}).origin == "https://file.example"
 
 
-def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+def test_missing_config_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path / "none.yaml", {})
     assert caught.value.name == "service-config-missing"
@@ -60,7 +60,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("a: [", "is not valid YAML"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_setting_is_reported_with_its_path(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(text)
 
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_told_with_its_place(tmp_path: Path, text: str, said: s
     assert said in str(caught.value)
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_invalid_settings_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("listen: nowhere\npublicUrl: http://x\nlog: {format: xml}\n")
 
@@ -79,7 +79,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert all(place in str(caught.value) for place in ("listen", "publicUrl", "log.format"))
 
 
-def test_a_password_in_the_address_of_the_database_is_not_repeated(tmp_path: Path) -> None:
+def test_database_password_is_not_shown_in_config_error(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("database: postgresql://me:canary@db/x\nlisten: nowhere\n")
 
@@ -88,7 +88,7 @@ def test_a_password_in_the_address_of_the_database_is_not_repeated(tmp_path: Pat
     assert "canary" not in str(caught.value)
 
 
-def test_the_own_certificate_is_for_every_name_that_is_used() -> None:
+def test_own_certificate_covers_all_names_of_service() -> None:
     made = ServiceSettings.model_validate(
         {"listen": "[::1]:8443", "publicUrl": "https://flex.example:8443", "tls": {"names": ["other.example"]}}
     )
@@ -98,7 +98,7 @@ def test_the_own_certificate_is_for_every_name_that_is_used() -> None:
     assert "0.0.0.0" not in ServiceSettings().names  # noqa: S104 - looked for, not bound
 
 
-def test_without_a_word_the_state_is_in_one_place(tmp_path: Path) -> None:
+def test_state_files_are_in_state_directory_by_default(tmp_path: Path) -> None:
     made = ServiceSettings(state_dir=tmp_path)
 
     assert {made.admin_key_file.parent, made.sqlite_file.parent, made.keys.parent} == {tmp_path}

@@ -9,6 +9,6 @@ from aks_flex_rp.settings_reference import update_page
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "provider.md"
 
 
-def test_the_settings_in_the_page_are_those_of_the_program() -> None:
+def test_settings_reference_page_is_up_to_date() -> None:
     assert PAGE.read_text() == update_page(PAGE.read_text())
     assert "| `limits.readsPerSecond` |" in PAGE.read_text()

@@ -36,7 +36,7 @@ def bundled(publisher: Publisher, tree: ArtifactTree, name: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_serves_everything_without_a_network(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
+def test_bundle_serves_all_artifacts_offline(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
     expected = publisher.store().wait(publisher.tree(*tree.artifacts, component=tree.component), 60)
     target = bundled(publisher, tree, kind)
     offline = publisher.store(bundle=str(target), cache="elsewhere")
@@ -46,7 +46,7 @@ def test_a_bundle_serves_everything_without_a_network(publisher: Publisher, tree
     assert all(each.cached for each in offline.transfers())
 
 
-def test_what_two_trees_take_from_one_artifact_is_bundled_once(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_artifact_shared_by_two_trees_is_bundled_once(publisher: Publisher, tree: ArtifactTree) -> None:
     other = publisher.tree(
         replace(publisher.tools(), files=(ArtifactFile("bin/tool", "bin/renamed"),)), component="other"
     )
@@ -57,7 +57,7 @@ def test_what_two_trees_take_from_one_artifact_is_bundled_once(publisher: Publis
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_that_lacks_an_artifact_names_it(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
+def test_incomplete_bundle_error_names_missing_artifact(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
     target = bundled(publisher, tree, kind)
     lacking = publisher.tree(publisher.runc(), component="runc")
     error = refusal(publisher.store(bundle=str(target), cache="elsewhere"), lacking)
@@ -66,7 +66,7 @@ def test_a_bundle_that_lacks_an_artifact_names_it(publisher: Publisher, tree: Ar
 
 
 @pytest.mark.parametrize("kind", ["bundle", "bundle.tar"])
-def test_a_bundle_that_was_altered_names_the_file(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
+def test_altered_bundle_error_names_file(publisher: Publisher, tree: ArtifactTree, kind: str) -> None:
     target = bundled(publisher, tree, kind)
     file = next(target.glob("*/kubelet")) if target.is_dir() else target
     with file.open("r+b") as opened:
@@ -77,13 +77,13 @@ def test_a_bundle_that_was_altered_names_the_file(publisher: Publisher, tree: Ar
     assert "kubelet" in error.message
 
 
-def test_a_packed_bundle_that_is_cut_off_is_named(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_truncated_bundle_archive_is_reported(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle.tar.gz")
     target.write_bytes(target.read_bytes()[: target.stat().st_size // 2])
     assert refusal(publisher.store(bundle=str(target), cache="elsewhere"), tree).name == "offline-bundle-corrupt"
 
 
-def test_a_bundle_without_one_of_its_files_names_it(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_bundle_with_missing_file_is_reported_with_its_name(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle")
     next(target.glob("*/tools.tar.gz")).unlink()
     error = refusal(publisher.store(bundle=str(target)), tree)
@@ -99,9 +99,7 @@ def test_a_bundle_without_one_of_its_files_names_it(publisher: Publisher, tree: 
         ('{"format": 1, "arch": "amd64"}', "artifacts"),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_refused(
-    publisher: Publisher, tree: ArtifactTree, wire: str, reason: str
-) -> None:
+def test_invalid_bundle_manifest_is_refused(publisher: Publisher, tree: ArtifactTree, wire: str, reason: str) -> None:
     target = bundled(publisher, tree, "bundle")
     (target / "manifest.json").write_text(wire)
     error = refusal(publisher.store(bundle=str(target)), tree)
@@ -109,7 +107,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(
     assert reason in error.message
 
 
-def test_a_manifest_cannot_lead_out_of_the_bundle(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_bundle_manifest_path_outside_bundle_is_refused(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle")
     wire = json.loads((target / "manifest.json").read_text())
     for entry in wire["artifacts"]:
@@ -118,26 +116,26 @@ def test_a_manifest_cannot_lead_out_of_the_bundle(publisher: Publisher, tree: Ar
     assert refusal(publisher.store(bundle=str(target)), tree).name == "offline-bundle-incomplete"
 
 
-def test_a_bundle_that_is_not_there_is_named(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_missing_bundle_is_reported(publisher: Publisher, tree: ArtifactTree) -> None:
     error = refusal(publisher.store(bundle="/nowhere/bundle.tar"), tree)
     assert error.name == "offline-bundle-corrupt"
     assert "/nowhere/bundle.tar" in error.message
 
 
-def test_the_configurations_digest_stands_above_the_bundles(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_configured_digest_overrides_bundle_digest(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle.tar")
     pinned = publisher.tree(publisher.kubelet(digest="sha256:" + "0" * 64))
     assert refusal(publisher.store(bundle=str(target)), pinned).name == "offline-bundle-corrupt"
 
 
-def test_a_bundles_manifest_comes_first_and_names_no_owner(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_bundle_archive_starts_with_manifest_owned_by_root(publisher: Publisher, tree: ArtifactTree) -> None:
     with tarfile.open(bundled(publisher, tree, "bundle.tar")) as tar:
         names = [(info.name, info.uid, info.mode) for info in tar]
     assert names[0] == ("manifest.json", 0, 0o644)
     assert len(names) == 3
 
 
-def test_an_older_bundle_is_replaced_but_nothing_else(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_bundle_replaces_older_bundle_but_no_other_directory(publisher: Publisher, tree: ArtifactTree) -> None:
     target = bundled(publisher, tree, "bundle")
     assert bundled(publisher, tree, "bundle") == target
     (target / "manifest.json").unlink()
@@ -147,7 +145,7 @@ def test_an_older_bundle_is_replaced_but_nothing_else(publisher: Publisher, tree
     assert list(target.iterdir())
 
 
-def test_a_bundle_of_what_is_missing_leaves_nothing(publisher: Publisher) -> None:
+def test_failed_bundle_creation_leaves_no_files(publisher: Publisher) -> None:
     lost = publisher.tree(publisher.kubelet(url=publisher.url("lost"), digest="0" * 64), publisher.tools())
     target = publisher.room / "bundle.tar"
     with pytest.raises(ArtifactError) as caught:
@@ -156,7 +154,7 @@ def test_a_bundle_of_what_is_missing_leaves_nothing(publisher: Publisher) -> Non
     assert not list(publisher.room.glob("bundle*"))
 
 
-def test_the_cache_is_listed_and_cleaned(publisher: Publisher, tree: ArtifactTree) -> None:
+def test_cache_is_listed_and_cleaned_except_kept_digests(publisher: Publisher, tree: ArtifactTree) -> None:
     cache = publisher.room / "cache"
     publisher.store().wait(tree, 60)
     found = {entry.name: entry for entry in list_cache(cache)}

@@ -33,7 +33,7 @@ WHOLE = 1 << 20
 KUBELET = "localhost/v1/kubelet"
 
 
-def test_a_tree_is_staged_with_a_manifest_of_what_is_in_it(publisher: Publisher) -> None:
+def test_tree_is_staged_with_manifest_of_its_files(publisher: Publisher) -> None:
     tree = publisher.tree(publisher.kubelet(), publisher.tools())
     manifest = publisher.store().wait(tree, 60)
     assert sorted(manifest.files) == ["bin/kubelet", "bin/tool"]
@@ -46,7 +46,7 @@ def test_a_tree_is_staged_with_a_manifest_of_what_is_in_it(publisher: Publisher)
     assert list(tree.staging.parent.iterdir()) == [tree.staging]
 
 
-def test_two_trees_are_prepared_at_a_time(publisher: Publisher) -> None:
+def test_trees_are_prepared_concurrently(publisher: Publisher) -> None:
     slow = publisher.tree(publisher.kubelet())
     quick = publisher.tree(publisher.runc(), component="runc")
     publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("10%")))
@@ -58,25 +58,25 @@ def test_two_trees_are_prepared_at_a_time(publisher: Publisher) -> None:
     assert store.wait(slow, 60).files["bin/kubelet"].size == WHOLE
 
 
-def test_a_checksum_file_that_is_not_there_is_followed_by_the_next(publisher: Publisher) -> None:
+def test_missing_checksum_file_falls_back_to_next_one(publisher: Publisher) -> None:
     publisher.store().wait(publisher.tree(publisher.tools()), 60)
     assert publisher.requests("tools.tar.gz.sha256") == publisher.requests("tools.tar.gz.sha512") == 1
 
 
-def test_a_checksum_file_that_is_cut_is_asked_for_again(publisher: Publisher) -> None:
+def test_truncated_checksum_file_is_requested_again(publisher: Publisher) -> None:
     publisher.mirror.add(f"{KUBELET}.sha256", CutFault(after=ByteAmount.parse("15%")), times=2)
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet.sha256") == 3
 
 
-def test_a_pinned_digest_asks_for_no_checksum_file(publisher: Publisher) -> None:
+def test_pinned_digest_needs_no_checksum_file(publisher: Publisher) -> None:
     artifact = publisher.kubelet(digest=f"sha512:{hashlib.sha512(CONTENT).hexdigest()}")
     manifest = publisher.store().wait(publisher.tree(artifact), 60)
     assert manifest.files["bin/kubelet"].sha256 == hashlib.sha256(CONTENT).hexdigest()
     assert publisher.requests("kubelet.sha256") == 0
 
 
-def test_what_is_cached_is_not_asked_for_again(publisher: Publisher) -> None:
+def test_cached_artifact_is_not_downloaded_again(publisher: Publisher) -> None:
     publisher.store().wait(publisher.tree(publisher.kubelet(), publisher.tools()), 60)
     publisher.mirror.reset()
     store = publisher.store()
@@ -85,7 +85,7 @@ def test_what_is_cached_is_not_asked_for_again(publisher: Publisher) -> None:
     assert all(each.cached and each.state is TransferState.READY for each in store.transfers())
 
 
-def test_a_damaged_cache_is_fetched_anew(publisher: Publisher) -> None:
+def test_damaged_cache_entry_is_downloaded_again(publisher: Publisher) -> None:
     publisher.store().wait(publisher.tree(publisher.tools()), 60)
     cached = next(publisher.room.glob("cache/*/tools.tar.gz"))
     cached.write_bytes(cached.read_bytes()[:-1] + b"?")
@@ -93,7 +93,7 @@ def test_a_damaged_cache_is_fetched_anew(publisher: Publisher) -> None:
     assert publisher.requests("tools.tar.gz") == 2
 
 
-def test_a_tree_that_is_staged_is_used_as_it_is_unless_it_was_altered(publisher: Publisher) -> None:
+def test_staged_tree_is_reused_unless_altered(publisher: Publisher) -> None:
     tree = publisher.tree(publisher.tools())
     first = publisher.store().wait(tree, 60)
     inode = (tree.staging / "bin/tool").stat().st_ino
@@ -105,20 +105,20 @@ def test_a_tree_that_is_staged_is_used_as_it_is_unless_it_was_altered(publisher:
     assert (tree.staging / "bin/tool").read_bytes().startswith(b"#!/bin/sh")
 
 
-def test_a_slow_server_is_waited_for(publisher: Publisher) -> None:
+def test_slow_download_is_not_aborted(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, SlowFault(rate=1 << 20))
     assert publisher.store(stall_seconds=2.0).wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet") == 1
 
 
-def test_a_stalled_download_is_resumed(publisher: Publisher) -> None:
+def test_stalled_download_is_resumed(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StallFault(), times=1)
     assert publisher.store(stall_seconds=0.3).wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.sent("kubelet") < 2 * WHOLE
     assert any(each.startswith("bytes=") for each in publisher.ranges("kubelet", 2))
 
 
-def test_a_download_that_is_cut_is_resumed_again_and_again(publisher: Publisher) -> None:
+def test_repeatedly_cut_download_is_resumed(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, CutFault(), times=5)  # more often than there are attempts, but each got further
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.sent("kubelet") < 2 * WHOLE
@@ -128,7 +128,7 @@ def test_a_download_that_is_cut_is_resumed_again_and_again(publisher: Publisher)
     assert all(each.startswith("bytes=") for each in others)
 
 
-def test_what_was_fetched_before_the_store_was_closed_is_kept(publisher: Publisher) -> None:
+def test_partial_download_is_kept_when_store_is_closed(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("60%")))
     seen: list[Transfer] = []
     store, tree = publisher.store(observe=seen.append), publisher.tree(publisher.kubelet())
@@ -145,13 +145,13 @@ def test_what_was_fetched_before_the_store_was_closed_is_kept(publisher: Publish
     assert publisher.sent("kubelet") < WHOLE
 
 
-def test_wrong_bytes_are_fetched_anew_once(publisher: Publisher) -> None:
+def test_corrupt_download_is_retried_once(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, CorruptFault(), times=1)
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet") == 2
 
 
-def test_wrong_bytes_are_refused_with_both_hashes(publisher: Publisher) -> None:
+def test_repeatedly_corrupt_download_is_refused_with_both_hashes(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, CorruptFault())
     error = refusal(publisher.store(), publisher.tree(publisher.kubelet()))
     assert error.name == "artifact-checksum-mismatch"
@@ -161,19 +161,19 @@ def test_wrong_bytes_are_refused_with_both_hashes(publisher: Publisher) -> None:
     assert not list(publisher.room.glob("cache/*/kubelet*"))
 
 
-def test_a_checksum_of_another_file_is_refused(publisher: Publisher) -> None:
+def test_wrong_checksum_file_is_refused(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, ChecksumFault())
     assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-checksum-mismatch"
 
 
-def test_what_nobody_vouches_for_is_refused(publisher: Publisher) -> None:
+def test_artifact_without_checksum_is_refused_without_download(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url=publisher.url("orphan"), checksums=(publisher.url("orphan.sha256"),))
     error = refusal(publisher.store(), publisher.tree(artifact))
     assert error.name == "artifact-checksum-missing"
     assert publisher.requests("orphan") == 0
 
 
-def test_what_is_missing_is_not_asked_for_twice(publisher: Publisher) -> None:
+def test_missing_artifact_is_not_retried(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url=publisher.url("nothing"), digest="0" * 64)
     error = refusal(publisher.store(), publisher.tree(artifact))
     assert (error.name, error.retryable) == ("artifact-not-found", False)
@@ -181,14 +181,14 @@ def test_what_is_missing_is_not_asked_for_twice(publisher: Publisher) -> None:
     assert publisher.requests("nothing") == 1
 
 
-def test_a_server_that_is_away_for_a_while_is_asked_again(publisher: Publisher) -> None:
+def test_temporarily_unavailable_server_is_retried(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StatusFault(503, retry_after=1), times=1)
     publisher.mirror.add(KUBELET, StatusFault(429), times=1)
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.requests("kubelet") == 3
 
 
-def test_a_server_that_stays_away_is_given_up(publisher: Publisher) -> None:
+def test_persistently_unavailable_server_fails_after_three_attempts(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StatusFault(503))
     error = refusal(publisher.store(), publisher.tree(publisher.kubelet()))
     assert (error.name, error.retryable) == ("artifact-unreachable", True)
@@ -196,37 +196,37 @@ def test_a_server_that_stays_away_is_given_up(publisher: Publisher) -> None:
     assert publisher.requests("kubelet") == 3
 
 
-def test_a_server_that_refuses_us_is_not_asked_twice(publisher: Publisher) -> None:
+def test_forbidden_artifact_is_not_retried(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StatusFault(403))
     assert refusal(publisher.store(), publisher.tree(publisher.kubelet())).name == "artifact-request-rejected"
     assert publisher.requests("kubelet") == 1
 
 
-def test_a_certificate_that_is_not_trusted_is_named(publisher: Publisher) -> None:
+def test_untrusted_server_certificate_is_reported(publisher: Publisher) -> None:
     error = refusal(publisher.store(ca_file=None), publisher.tree(publisher.kubelet()))
     assert (error.name, error.retryable) == ("artifact-unreachable", False)
     assert "certificate" in error.message
     assert "not trusted" in error.message
 
 
-def test_a_port_where_nobody_listens_is_named(publisher: Publisher) -> None:
+def test_refused_connection_is_reported(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url="https://localhost:1/kubelet", digest="0" * 64)
     error = refusal(publisher.store(), publisher.tree(artifact))
     assert error.name == "artifact-unreachable"
     assert "localhost:1 refused the connection" in error.message
 
 
-def test_a_name_that_does_not_exist_is_named(publisher: Publisher) -> None:
+def test_dns_failure_is_reported(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url="https://nowhere.invalid/kubelet", digest="0" * 64)
     assert "DNS" in refusal(publisher.store(), publisher.tree(artifact)).message
 
 
-def test_a_ca_file_that_is_none_is_named(publisher: Publisher) -> None:
+def test_unusable_ca_file_is_reported(publisher: Publisher) -> None:
     store = publisher.store(ca_file="/dev/null")
     assert refusal(store, publisher.tree(publisher.kubelet())).name == "ca-file-invalid"
 
 
-def test_a_hostile_archive_leaves_nothing(publisher: Publisher) -> None:
+def test_archive_with_path_traversal_is_refused(publisher: Publisher) -> None:
     sums = (publisher.url("hostile.tar.gz.sha256"),)
     files = (ArtifactFile("bin/good", "bin/good"),)
     artifact = publisher.kubelet(url=publisher.url("hostile.tar.gz"), files=files, checksums=sums)
@@ -235,7 +235,7 @@ def test_a_hostile_archive_leaves_nothing(publisher: Publisher) -> None:
     assert "../../etc/cron.d/evil" in error.message
 
 
-def test_the_mirror_is_asked_in_the_publishers_place_and_both_are_named(publisher: Publisher) -> None:
+def test_mirror_replaces_publisher_and_errors_name_both_urls(publisher: Publisher) -> None:
     artifact = publisher.kubelet(url="https://v1/kubelet", checksums=("https://v1/kubelet.sha256",))
     tree = publisher.tree(artifact)
     assert publisher.store(base_url=f"{publisher.base}/").wait(tree, 60)
@@ -246,7 +246,7 @@ def test_the_mirror_is_asked_in_the_publishers_place_and_both_are_named(publishe
     assert "https://v1/lost" in error.message
 
 
-def test_whoever_waits_too_short_is_told_how_far_it_is(publisher: Publisher) -> None:
+def test_wait_timeout_raises_retryable_error(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StallFault())
     store, tree = publisher.store(), publisher.tree(publisher.kubelet())
     with pytest.raises(ArtifactError) as caught:
@@ -254,14 +254,14 @@ def test_whoever_waits_too_short_is_told_how_far_it_is(publisher: Publisher) -> 
     assert (caught.value.name, caught.value.retryable) == ("artifact-timeout", True)
 
 
-def test_a_plain_program_is_shared_with_the_cache(publisher: Publisher) -> None:
+def test_staged_program_shares_file_with_cache(publisher: Publisher) -> None:
     tree = publisher.tree(publisher.kubelet())
     publisher.store().wait(tree, 60)
     cached = next(publisher.room.glob("cache/*/kubelet"))
     assert cached.samefile(tree.staging / "bin/kubelet")
 
 
-def test_progress_is_told_from_waiting_to_ready(publisher: Publisher) -> None:
+def test_progress_is_reported_from_fetching_to_ready(publisher: Publisher) -> None:
     seen: list[Transfer] = []
     store, tree = publisher.store(observe=seen.append), publisher.tree(publisher.kubelet())
     store.wait(tree, 60)
@@ -271,7 +271,7 @@ def test_progress_is_told_from_waiting_to_ready(publisher: Publisher) -> None:
     assert store.transfers() == [seen[-1]]
 
 
-def test_what_two_trees_share_is_fetched_once(publisher: Publisher) -> None:
+def test_artifact_shared_by_trees_is_downloaded_once(publisher: Publisher) -> None:
     trees = [publisher.tree(publisher.kubelet(), component=name) for name in ("one", "two", "three")]
     store = publisher.store()
     store.prepare(trees)
@@ -280,7 +280,7 @@ def test_what_two_trees_share_is_fetched_once(publisher: Publisher) -> None:
     assert publisher.requests("kubelet") == 1
 
 
-def test_one_thread_is_enough(publisher: Publisher) -> None:
+def test_store_works_with_one_thread(publisher: Publisher) -> None:
     trees = [
         publisher.tree(publisher.kubelet(), publisher.tools()),
         publisher.tree(publisher.runc(), component="runc"),
@@ -290,7 +290,7 @@ def test_one_thread_is_enough(publisher: Publisher) -> None:
     assert [len(store.wait(tree, 60).files) for tree in trees] == [2, 1]
 
 
-def test_a_tree_that_failed_can_be_tried_again(publisher: Publisher) -> None:
+def test_failed_tree_can_be_prepared_again(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StatusFault(503))
     store, tree = publisher.store(), publisher.tree(publisher.kubelet())
     refusal(store, tree)
@@ -302,7 +302,7 @@ def test_a_tree_that_failed_can_be_tried_again(publisher: Publisher) -> None:
     assert store.wait(tree, 60)
 
 
-def test_what_was_fetched_before_the_program_was_killed_is_kept(publisher: Publisher) -> None:
+def test_partial_download_is_kept_when_process_is_killed(publisher: Publisher) -> None:
     publisher.mirror.add(KUBELET, StallFault(after=ByteAmount.parse("60%")))
     tree = publisher.tree(publisher.kubelet(), publisher.runc())
     program = (

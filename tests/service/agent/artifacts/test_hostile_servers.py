@@ -72,7 +72,7 @@ def proxied() -> Iterator[tuple[str, list[str]]]:
         yield address, seen
 
 
-def test_a_proxy_is_used_with_its_password(publisher: Publisher, proxied: tuple[str, list[str]]) -> None:
+def test_proxy_with_password_is_used(publisher: Publisher, proxied: tuple[str, list[str]]) -> None:
     address, seen = proxied
     store = publisher.store(https_proxy=f"http://joe:s3cret@{address}")
     assert store.wait(publisher.tree(publisher.kubelet(), publisher.tools()), 60)
@@ -80,14 +80,14 @@ def test_a_proxy_is_used_with_its_password(publisher: Publisher, proxied: tuple[
 
 
 @pytest.mark.parametrize("direct", ["localhost", ".localhost", "*"])
-def test_who_is_to_be_reached_directly_is(publisher: Publisher, proxied: tuple[str, list[str]], direct: str) -> None:
+def test_no_proxy_host_is_reached_directly(publisher: Publisher, proxied: tuple[str, list[str]], direct: str) -> None:
     address, seen = proxied
     store = publisher.store(https_proxy=f"http://{address}", no_proxy=("10.0.0.0/8", direct))
     assert store.wait(publisher.tree(publisher.kubelet()), 60)
     assert seen == []
 
 
-def test_a_proxy_that_refuses_us_is_named_without_the_password(
+def test_proxy_authentication_failure_is_reported_without_password(
     publisher: Publisher, proxied: tuple[str, list[str]]
 ) -> None:
     address, seen = proxied
@@ -99,7 +99,7 @@ def test_a_proxy_that_refuses_us_is_named_without_the_password(
     assert len(seen) == 1
 
 
-def test_a_proxy_that_is_away_is_named_without_the_password(publisher: Publisher) -> None:
+def test_unreachable_proxy_is_reported_without_password(publisher: Publisher) -> None:
     store = publisher.store(https_proxy="http://joe:s3cret@localhost:1")
     error = refusal(store, publisher.tree(publisher.kubelet()))
     assert "the proxy localhost:1 refused the connection" in error.message
@@ -131,7 +131,7 @@ def send(call: Quiet, status: int, headers: dict[str, str], content: bytes = b""
     call.wfile.write(content)
 
 
-def test_a_server_that_ignores_ranges_starts_from_nought(publisher: Publisher) -> None:
+def test_download_restarts_when_server_ignores_range(publisher: Publisher) -> None:
     asked: list[str] = []
 
     def answer(call: Quiet) -> None:
@@ -146,7 +146,7 @@ def test_a_server_that_ignores_ranges_starts_from_nought(publisher: Publisher) -
     assert asked[1].startswith("bytes=")
 
 
-def test_a_server_that_resumes_elsewhere_is_not_believed(publisher: Publisher) -> None:
+def test_download_restarts_when_server_resumes_at_wrong_offset(publisher: Publisher) -> None:
     asked: list[str] = []
 
     def answer(call: Quiet) -> None:
@@ -163,7 +163,7 @@ def test_a_server_that_resumes_elsewhere_is_not_believed(publisher: Publisher) -
     assert [each == "-" for each in asked] == [True, False, True]
 
 
-def test_a_file_that_changed_on_the_server_is_fetched_anew(publisher: Publisher) -> None:
+def test_download_restarts_when_file_changed_on_server(publisher: Publisher) -> None:
     conditions: list[str] = []
 
     def answer(call: Quiet) -> None:
@@ -177,7 +177,7 @@ def test_a_file_that_changed_on_the_server_is_fetched_anew(publisher: Publisher)
     assert conditions == ["-", '"1"']
 
 
-def test_a_chunked_answer_without_a_length_is_read_to_its_end(publisher: Publisher) -> None:
+def test_chunked_response_without_length_is_read_completely(publisher: Publisher) -> None:
     def answer(call: Quiet) -> None:
         half = len(KUBELET) // 2
         chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (KUBELET[:half], KUBELET[half:], b""))
@@ -187,19 +187,19 @@ def test_a_chunked_answer_without_a_length_is_read_to_its_end(publisher: Publish
         assert fetch(publisher, address) == "ready"
 
 
-def test_an_answer_that_is_far_too_long_is_refused_at_once(publisher: Publisher) -> None:
+def test_response_with_excessive_length_is_refused(publisher: Publisher) -> None:
     with serving(habit(lambda call: send(call, 200, {"Content-Length": str(1 << 40)}))) as address:
         assert fetch(publisher, address) == "artifact-too-large"
 
 
-def test_an_endless_checksum_file_is_refused(publisher: Publisher) -> None:
+def test_oversized_checksum_file_is_refused(publisher: Publisher) -> None:
     with serving(habit(lambda call: send(call, 200, {"Content-Length": str(4 << 20)}, b"a" * (4 << 20)))) as address:
         sums = (f"http://{address}/sums",)
         error = refusal(publisher.store(), publisher.tree(publisher.kubelet(checksums=sums)))
     assert error.name == "artifact-too-large"
 
 
-def test_redirects_are_followed_but_not_for_ever(publisher: Publisher) -> None:
+def test_redirect_works_and_redirect_loop_is_refused(publisher: Publisher) -> None:
     def answer(call: Quiet) -> None:
         if call.path == "/end":
             send(call, 200, {"Content-Length": str(len(KUBELET))}, KUBELET)
@@ -214,13 +214,13 @@ def test_redirects_are_followed_but_not_for_ever(publisher: Publisher) -> None:
         assert fetch(publisher, address) == "ready"
 
 
-def test_a_redirect_may_lead_to_tls(publisher: Publisher) -> None:
+def test_redirect_from_http_to_https_is_accepted(publisher: Publisher) -> None:
     target = {"Location": publisher.url("kubelet"), "Content-Length": "0"}
     with serving(habit(lambda call: send(call, 301, target))) as address:
         assert fetch(publisher, address) == "ready"
 
 
-def test_the_password_of_a_mirror_is_sent_and_not_shown(publisher: Publisher) -> None:
+def test_mirror_password_is_sent_and_not_shown(publisher: Publisher) -> None:
     def answer(call: Quiet) -> None:
         right = call.headers.get("Authorization") == LOGIN
         send(call, 404 if right else 401, {"Content-Length": "0"})

@@ -34,14 +34,14 @@ def folder(place: Path, script: str, lasts: float | None) -> str:
         (FAILS, 20, "from-the-file"),  # whoever signs us in is away, and the old one is still good for a moment
     ],
 )
-def test_a_token_that_is_kept_is_used_while_it_is_good(
+def test_cached_azure_token_is_used_until_shortly_before_expiry(
     tmp_path: Path, script: str, lasts: float | None, token: str
 ) -> None:
     assert azure_token(folder(tmp_path, script, lasts)) == token
 
 
 @pytest.mark.parametrize("lasts", [None, -1.0])
-def test_without_any_the_cause_is_told(tmp_path: Path, lasts: float | None) -> None:
+def test_missing_azure_token_error_contains_cause(tmp_path: Path, lasts: float | None) -> None:
     with pytest.raises(ClusterError, match="The secret is wrong") as caught:
         azure_token(folder(tmp_path, FAILS, lasts))
     assert (caught.value.name, caught.value.retryable) == ("azure-token-unavailable", True)

@@ -64,32 +64,32 @@ def refused(url: str) -> ConfigError:
     return caught.value
 
 
-def test_with_the_right_pin_a_bare_machine_gets_its_bundle_with_one_request(server: BundleServer) -> None:
+def test_config_url_with_right_pin_fetches_bundle_in_one_request(server: BundleServer) -> None:
     bundle = fetched(server.url(PATH))
     assert json.loads(bundle.text) == BUNDLE
     assert bundle.version == "1708123456"
     assert server.asked == [PATH]
 
 
-def test_a_wrong_pin_is_refused_before_anything_is_asked(server: BundleServer) -> None:
+def test_config_url_with_wrong_pin_is_refused_before_request(server: BundleServer) -> None:
     error = refused(server.url(PATH, pin="ab" * 32))
     assert error.name == "config-url-untrusted"
     assert "does not present the CA" in error.message
     assert server.asked == []
 
 
-def test_without_a_pin_an_unknown_authority_is_refused_and_the_hint_tells_of_the_pin(server: BundleServer) -> None:
+def test_config_url_without_pin_refuses_unknown_ca_and_hints_at_pin(server: BundleServer) -> None:
     error = refused(server.url(PATH, pin=""))
     assert error.name == "config-url-untrusted"
     assert "#ca=sha256" in error.hint
     assert server.asked == []
 
 
-def test_without_a_pin_an_authority_that_the_machine_knows_is_enough(server: BundleServer, tmp_path: Path) -> None:
+def test_config_url_without_pin_accepts_trusted_ca(server: BundleServer, tmp_path: Path) -> None:
     assert fetched(server.url(PATH, pin=""), ca_file=str(tmp_path / "tls/ca.crt")).version == "1708123456"
 
 
-def test_the_right_authority_for_another_name_is_refused(server: BundleServer) -> None:
+def test_certificate_for_another_name_is_refused(server: BundleServer) -> None:
     error = refused(server.url(PATH, host="127.0.0.1"))
     assert error.name == "config-url-untrusted"
     assert server.asked == []
@@ -106,21 +106,21 @@ class Impostor:
         return type(own)(own.key, (own.certificates[0], *self.true.certificates))
 
 
-def test_an_impostor_that_shows_the_pinned_certificate_is_refused(tmp_path: Path) -> None:
+def test_impostor_with_copied_ca_certificate_is_refused(tmp_path: Path) -> None:
     true = create_ca(time.time())
     with bundle_server(tmp_path, source=Impostor(true)) as server:
         assert refused(server.url(PATH, pin=true.pin)).name == "config-url-untrusted"
         assert server.asked == []
 
 
-def test_an_expired_certificate_is_refused_with_its_reason(tmp_path: Path) -> None:
+def test_expired_server_certificate_is_refused_with_reason(tmp_path: Path) -> None:
     with bundle_server(tmp_path, now=time.time() - YEAR) as server:
         error = refused(server.url(PATH))
         assert "expired" in error.message
         assert server.asked == []
 
 
-def test_a_renewed_certificate_is_served_by_the_running_server_under_the_same_pin(tmp_path: Path) -> None:
+def test_renewed_server_certificate_works_with_same_pin(tmp_path: Path) -> None:
     with bundle_server(tmp_path, now=time.time() - YEAR) as server:
         server.answers[PATH] = [Answer(body=json.dumps(BUNDLE).encode())]
         url = server.url(PATH)
@@ -130,7 +130,7 @@ def test_a_renewed_certificate_is_served_by_the_running_server_under_the_same_pi
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
-def test_a_dead_url_says_how_to_get_a_new_one(server: BundleServer, status: int) -> None:
+def test_dead_config_url_error_explains_how_to_get_new_one(server: BundleServer, status: int) -> None:
     server.answers[PATH] = [Answer(status)]
     error = refused(server.url(PATH))
     assert error.name == "config-url-expired"
@@ -138,13 +138,13 @@ def test_a_dead_url_says_how_to_get_a_new_one(server: BundleServer, status: int)
     assert server.asked == [PATH]
 
 
-def test_a_redirect_is_not_followed(server: BundleServer) -> None:
+def test_redirect_of_config_url_is_refused(server: BundleServer) -> None:
     server.answers[PATH] = [Answer(302, headers={"Location": server.url("/canary-elsewhere", pin="")})]
     assert refused(server.url(PATH)).name == "config-url-rejected"
     assert server.asked == [PATH]
 
 
-def test_a_body_without_end_is_cut_off(server: BundleServer) -> None:
+def test_oversized_bundle_is_refused(server: BundleServer) -> None:
     server.answers[PATH] = [Answer(body=b" " * (3 << 20))]
     error = refused(server.url(PATH))
     assert error.name == "config-bundle-invalid"
@@ -152,18 +152,18 @@ def test_a_body_without_end_is_cut_off(server: BundleServer) -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>canary</html>", b"[]", b'{"config": "canary"}', b"\xff", b"[" * 100_000])
-def test_what_is_no_bundle_is_told_and_not_shown(server: BundleServer, body: bytes) -> None:
+def test_invalid_bundle_is_refused(server: BundleServer, body: bytes) -> None:
     server.answers[PATH] = [Answer(body=body)]
     assert refused(server.url(PATH)).name == "config-bundle-invalid"
 
 
-def test_a_service_that_is_busy_for_a_moment_is_asked_again(server: BundleServer) -> None:
+def test_unavailable_provider_is_retried_after_retry_after(server: BundleServer) -> None:
     server.answers[PATH].insert(0, Answer(503, headers={"Retry-After": "0"}))
     assert fetched(server.url(PATH)).version == "1708123456"
     assert server.asked == [PATH, PATH]
 
 
-def test_a_server_that_is_not_there_is_told_to_be_tried_again(server: BundleServer) -> None:
+def test_unreachable_config_url_error_is_retryable(server: BundleServer) -> None:
     url = server.url(PATH).replace(str(server.server_port), "1")
     error = refused(url)
     assert error.name == "config-url-unreachable"
@@ -196,7 +196,7 @@ class Tunnel(socketserver.StreamRequestHandler):
             target.shutdown(socket.SHUT_WR)
 
 
-def test_a_proxy_is_used_and_never_sees_the_secret(server: BundleServer) -> None:
+def test_proxy_is_used_and_never_receives_secret_path(server: BundleServer) -> None:
     asked: list[bytes] = []
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), type("Remembering", (Tunnel,), {"asked": asked})) as proxy:
         thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
@@ -211,7 +211,7 @@ def test_a_proxy_is_used_and_never_sees_the_secret(server: BundleServer) -> None
     assert all(b"proxy-authorization" in each.lower() and b"canary" not in each for each in asked)
 
 
-def test_the_services_own_certificate_files_make_such_a_server(tmp_path: Path) -> None:
+def test_private_ca_files_of_provider_are_accepted(tmp_path: Path) -> None:
     """What `aks-flex-rp` makes at its first start is what a machine accepts."""
     own = PrivateCa(tmp_path / "tls", ("localhost", "127.0.0.1"))
     with bundle_server(tmp_path, source=own) as server:
@@ -229,7 +229,7 @@ class Plain(Handler):
 
 
 @pytest.mark.parametrize("end", ["", f"#ca=sha256:{'ab' * 32}"])
-def test_a_tunnel_that_ends_on_this_machine_may_speak_http(end: str) -> None:
+def test_config_url_over_loopback_may_use_plain_http(end: str) -> None:
     with listening(Plain) as url:
         got = fetch_config(config_urls.parse(f"{url}{PATH}{end}", plain=True), DownloadOptions(attempts=1), QUICK)
     assert json.loads(got.text) == BUNDLE

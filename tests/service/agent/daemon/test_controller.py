@@ -85,7 +85,7 @@ def status(service: Running, name: str) -> dict[str, Any]:
     return dict(service.admin.get(name).properties.get("status") or {})
 
 
-def test_a_change_is_seen_applied_and_reported(
+def test_daemon_applies_config_change_and_reports_it(
     service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
 ) -> None:
     with living(host, name):
@@ -98,7 +98,7 @@ def test_a_change_is_seen_applied_and_reported(
         service.release()
 
 
-def test_a_deleted_resource_makes_the_node_leave(service: Running, name: str, host: Machine) -> None:
+def test_daemon_unbootstraps_when_resource_is_deleted(service: Running, name: str, host: Machine) -> None:
     with living(host, name):
         eventually(lambda: standing(host) == "Connected")
         service.admin.delete(name)
@@ -107,7 +107,7 @@ def test_a_deleted_resource_makes_the_node_leave(service: Running, name: str, ho
         service.release()
 
 
-def test_nothing_that_it_wrote_for_others_holds_a_secret(
+def test_daemon_state_and_status_report_contain_no_secret(
     service: Running, body: Callable[..., dict[str, Any]], name: str, host: Machine
 ) -> None:
     with living(host, name):

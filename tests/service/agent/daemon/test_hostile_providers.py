@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Any, ProviderState]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_has_its_standing_and_nothing_is_written(case: str, meet: Callable[..., Agent]) -> None:
+def test_hostile_response_maps_to_provider_state_and_changes_nothing(case: str, meet: Callable[..., Agent]) -> None:
     does, standing = CASES[case]
     agent = meet(does)
     verdict = agent.asks()
@@ -109,7 +109,7 @@ def test_each_has_its_standing_and_nothing_is_written(case: str, meet: Callable[
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "JSON of somebody else"])
-def test_an_action_ends_in_the_same_way(case: str, meet: Callable[..., Agent]) -> None:
+def test_hostile_response_to_action_raises_same_provider_state(case: str, meet: Callable[..., Agent]) -> None:
     does, standing = CASES[case]
     agent = meet(does)
     with pytest.raises(ProviderRequestError) as caught:
@@ -117,14 +117,14 @@ def test_an_action_ends_in_the_same_way(case: str, meet: Callable[..., Agent]) -
     assert caught.value.result.state is standing
 
 
-def test_how_long_to_wait_is_understood_in_whatever_letters(meet: Callable[..., Agent]) -> None:
+def test_retry_after_header_name_is_case_insensitive(meet: Callable[..., Agent]) -> None:
     """The provider's own server writes the names of headers in small letters."""
     for name in ("retry-after", "Retry-After", "RETRY-AFTER"):
         agent = meet(says(refusal("429 Slowly", "TooManyRequests", f"{name}: 17")))
         assert agent.asks().retry_after == 17.0
 
 
-def test_a_refused_token_is_replaced_once_and_not_more(meet: Callable[..., Agent], tmp_path: Path) -> None:
+def test_refused_provider_token_is_replaced_only_once_per_poll(meet: Callable[..., Agent], tmp_path: Path) -> None:
     agent = meet(says(refusal("401 Unauthorized", "AuthenticationFailed")))
     agent.asks()
     assert len((tmp_path / "program.calls").read_text()) == 2
@@ -132,9 +132,7 @@ def test_a_refused_token_is_replaced_once_and_not_more(meet: Callable[..., Agent
     assert len((tmp_path / "program.calls").read_text()) == 3
 
 
-def test_a_certificate_of_another_authority_is_a_standing_of_its_own(
-    meet: Callable[..., Agent], tmp_path: Path
-) -> None:
+def test_provider_certificate_of_unknown_ca_is_untrusted(meet: Callable[..., Agent], tmp_path: Path) -> None:
     other = CertificateAuthority(tmp_path / "other")
     other.ensure()
     agent = meet(says(refusal("404 Not Found", "ResourceNotFound")), trusts=other)
@@ -143,7 +141,7 @@ def test_a_certificate_of_another_authority_is_a_standing_of_its_own(
     assert "is not trusted" in verdict.message
 
 
-def test_a_certificate_for_another_name_is_not_the_provider_s(
+def test_provider_certificate_for_another_name_is_untrusted(
     meet: Callable[..., Agent], authority: CertificateAuthority
 ) -> None:
     shows = authority.issue("elsewhere", "elsewhere", names=("elsewhere.example",))
@@ -151,7 +149,9 @@ def test_a_certificate_for_another_name_is_not_the_provider_s(
     assert agent.asks().state is ProviderState.UNTRUSTED
 
 
-def test_nobody_there_is_told_as_such(tmp_path: Path, authority: CertificateAuthority, program: str) -> None:
+def test_refused_connection_to_provider_is_reported_as_unreachable(
+    tmp_path: Path, authority: CertificateAuthority, program: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     text = bundle_for(f"https://localhost:{port}", authority.certificate.read_bytes())
@@ -160,7 +160,7 @@ def test_nobody_there_is_told_as_such(tmp_path: Path, authority: CertificateAuth
     assert f"localhost:{port} refused the connection" in verdict.message
 
 
-def test_a_name_that_nobody_knows_is_told_as_such(
+def test_unresolvable_provider_name_is_reported_as_unreachable(
     tmp_path: Path, authority: CertificateAuthority, program: str
 ) -> None:
     text = bundle_for("https://provider.invalid:8443", authority.certificate.read_bytes())
@@ -173,7 +173,7 @@ def proxy_login() -> str:
     return f"Basic {base64.b64encode(f'me:{PASSWORD}'.encode()).decode()}"
 
 
-def test_a_proxy_with_a_password_leads_to_the_provider(meet: Callable[..., Agent]) -> None:
+def test_provider_is_polled_through_proxy_with_password(meet: Callable[..., Agent]) -> None:
     seen: list[str] = []
     with serving(forwards(proxy_login(), seen), None) as proxy:
         way = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
@@ -184,7 +184,7 @@ def test_a_proxy_with_a_password_leads_to_the_provider(meet: Callable[..., Agent
     assert TOKEN not in str(seen)
 
 
-def test_a_proxy_that_refuses_is_told_without_the_password(meet: Callable[..., Agent]) -> None:
+def test_proxy_refusal_is_reported_without_password(meet: Callable[..., Agent]) -> None:
     with serving(forwards("Basic other", []), None) as proxy:
         way = {"https": f"http://me:{PASSWORD}@127.0.0.1:{proxy}"}
         agent = meet(says(answer("200 OK", HTML)), proxy=way)
@@ -209,7 +209,7 @@ def silent() -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("first", ["refuses", "is silent"])
-def test_where_the_first_address_does_not_answer_the_next_does(
+def test_poll_tries_next_address_when_first_does_not_answer(
     first: str, meet: Callable[..., Agent], silent: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = meet(says(refusal("403 Forbidden", "AuthorizationFailed")))

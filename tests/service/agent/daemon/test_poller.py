@@ -43,12 +43,12 @@ def agent(service: Running, body: Callable[..., dict[str, Any]], name: str, tmp_
     return agent_on(tmp_path, joined(service.admin, name, body()), name)
 
 
-def test_a_node_that_has_the_newest_configuration_hears_that_nothing_is_new(agent: Agent) -> None:
+def test_poll_without_changes_stores_nothing(agent: Agent) -> None:
     assert agent.asks().state is ProviderState.CONNECTED
     assert agent.kept() is None
 
 
-def test_a_change_is_seen_by_a_held_poll(
+def test_long_poll_delivers_config_change(
     agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
 ) -> None:
     poller = agent.poller(interval=0.1, wait=50)
@@ -64,7 +64,7 @@ def test_a_change_is_seen_by_a_held_poll(
     service.release()
 
 
-def test_a_change_is_seen_at_the_next_interval_where_nobody_holds(
+def test_interval_poll_delivers_config_change(
     agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
 ) -> None:
     poller = agent.poller(interval=0.1, wait=0)
@@ -75,7 +75,7 @@ def test_a_change_is_seen_at_the_next_interval_where_nobody_holds(
     poller.stop()
 
 
-def test_every_change_is_seen_and_the_last_one_stays(
+def test_poller_ends_with_latest_of_many_changes(
     agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
 ) -> None:
     poller = agent.poller(interval=0.05, wait=50)
@@ -87,7 +87,7 @@ def test_every_change_is_seen_and_the_last_one_stays(
     service.release()
 
 
-def test_a_provider_that_is_away_for_a_while_is_followed_again(
+def test_poller_recovers_after_provider_outage(
     make_settings: Callable[..., ServiceSettings],
     clusters: FakeClusters,
     body: Callable[..., dict[str, Any]],
@@ -111,9 +111,7 @@ def test_a_provider_that_is_away_for_a_while_is_followed_again(
         second.release()
 
 
-def test_a_deleted_resource_is_told_as_such_and_changes_nothing_by_itself(
-    agent: Agent, service: Running, name: str
-) -> None:
+def test_deleted_resource_is_reported_without_any_change(agent: Agent, service: Running, name: str) -> None:
     service.admin.delete(name)
     verdict = agent.asks()
     assert verdict.state is ProviderState.DELETED
@@ -121,7 +119,7 @@ def test_a_deleted_resource_is_told_as_such_and_changes_nothing_by_itself(
     assert agent.kept() is None
 
 
-def test_a_cluster_that_is_gone_is_no_deleted_resource(
+def test_missing_cluster_is_not_reported_as_deleted_resource(
     make_settings: Callable[..., ServiceSettings],
     clusters: FakeClusters,
     body: Callable[..., dict[str, Any]],
@@ -138,7 +136,7 @@ def test_a_cluster_that_is_gone_is_no_deleted_resource(
     assert agent.kept() is None
 
 
-def test_a_resource_of_another_identity_is_not_shown_to_this_one(
+def test_resource_of_another_identity_is_not_authorized(
     agent: Agent, service: Running, cloud: Cloud, body: Callable[..., dict[str, Any]], name: str
 ) -> None:
     other = cloud.directory.service_principal("other", NEW)
@@ -149,13 +147,15 @@ def test_a_resource_of_another_identity_is_not_shown_to_this_one(
     assert agent.kept() is None
 
 
-def test_an_identity_that_was_disabled_cannot_sign_in(agent: Agent, cloud: Cloud, identity: EntraPrincipal) -> None:
+def test_poll_with_disabled_identity_reports_sign_in_failure(
+    agent: Agent, cloud: Cloud, identity: EntraPrincipal
+) -> None:
     cloud.directory.change(identity, enabled=False)
     assert agent.asks().state is ProviderState.SIGN_IN_FAILED
     assert OLD not in str(agent.heard)
 
 
-def test_a_new_secret_is_fetched_with_the_old_one_and_proven(
+def test_new_secret_is_fetched_with_old_one_and_verified(
     agent: Agent,
     service: Running,
     cloud: Cloud,
@@ -173,7 +173,7 @@ def test_a_new_secret_is_fetched_with_the_old_one_and_proven(
     assert agent.asks().is_ok, "the secret that waits works while the one in effect does not"
 
 
-def test_a_new_secret_that_entra_does_not_know_yet_waits_for_it(
+def test_new_secret_is_not_adopted_until_entra_accepts_it(
     agent: Agent,
     service: Running,
     cloud: Cloud,
@@ -191,14 +191,14 @@ def test_a_new_secret_that_entra_does_not_know_yet_waits_for_it(
     assert (agent.secret(), agent.refused) == (NEW, "")
 
 
-def test_what_the_node_reports_is_taken(agent: Agent, service: Running, name: str) -> None:
+def test_status_report_is_accepted_by_provider(agent: Agent, service: Running, name: str) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     agent.provider.post_action("reportStatus", {"conditions": [ready], "agentVersion": "0.1.0", "driftCount": 3})
     shown = service.admin.get(name).properties["status"]
     assert [(one["type"], one["status"]) for one in shown["conditions"]] == [("Ready", "True")]
 
 
-def test_what_a_node_may_not_do_is_refused_with_its_standing(agent: Agent) -> None:
+def test_unknown_action_is_refused(agent: Agent) -> None:
     with pytest.raises(ProviderRequestError) as caught:
         agent.provider.post_action("conquer")
     assert not caught.value.result.is_ok
@@ -212,7 +212,7 @@ class Came:
     def wait_ready(self, seen: Callable[[Any], None]) -> None: ...
 
 
-def test_a_node_without_a_certificate_gets_itself_a_token(agent: Agent, name: str) -> None:
+def test_node_without_certificate_requests_bootstrap_token(agent: Agent, name: str) -> None:
     before = agent.kept(CURRENT_CONFIG)
     assert before
     for folder in (*SYSTEM_FOLDERS, "/var/lib/kubelet", "/etc/kubernetes"):
@@ -234,7 +234,7 @@ def test_a_node_without_a_certificate_gets_itself_a_token(agent: Agent, name: st
     assert all(path.stat().st_mode & 0o077 == 0 for path in written if token.encode() in path.read_bytes())
 
 
-def test_what_waits_is_for_root_alone(
+def test_pending_config_is_readable_by_root_only(
     agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
 ) -> None:
     service.admin.put(name, body(maxPods=22))

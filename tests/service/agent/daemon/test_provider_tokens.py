@@ -37,7 +37,7 @@ def failure(tokens: ProviderTokens) -> SignInError:
     return caught.value
 
 
-def test_a_token_is_used_until_shortly_before_its_end(tmp_path: Path) -> None:
+def test_token_is_reused_until_expiry_margin(tmp_path: Path) -> None:
     moment = [0.0]
     tokens = tokens_of(tmp_path, NUMBERED, lambda: moment[0])
     assert {tokens.value(), tokens.value()} == {"token-1"}
@@ -47,7 +47,7 @@ def test_a_token_is_used_until_shortly_before_its_end(tmp_path: Path) -> None:
     assert tokens.value() == "token-2"
 
 
-def test_a_token_of_a_few_minutes_is_used_for_half_of_them(tmp_path: Path) -> None:
+def test_short_lived_token_is_reused_for_half_its_lifetime(tmp_path: Path) -> None:
     moment = [0.0]
     tokens = tokens_of(tmp_path, NUMBERED.replace("3600", "60"), lambda: moment[0])
     tokens.value()
@@ -57,14 +57,14 @@ def test_a_token_of_a_few_minutes_is_used_for_half_of_them(tmp_path: Path) -> No
     assert tokens.value() == "token-2"
 
 
-def test_one_that_is_forgotten_is_fetched_anew(tmp_path: Path) -> None:
+def test_invalidated_token_is_fetched_again(tmp_path: Path) -> None:
     tokens = tokens_of(tmp_path, NUMBERED)
     tokens.value()
     tokens.invalidate()
     assert tokens.value() == "token-2"
 
 
-def test_many_who_ask_at_once_make_one_child(tmp_path: Path) -> None:
+def test_concurrent_requests_start_one_token_process(tmp_path: Path) -> None:
     tokens, got = tokens_of(tmp_path, NUMBERED), []
     threads = [threading.Thread(target=lambda: got.append(tokens.value())) for _ in range(8)]
     for thread in threads:
@@ -74,7 +74,7 @@ def test_many_who_ask_at_once_make_one_child(tmp_path: Path) -> None:
     assert got == ["token-1"] * 8
 
 
-def test_the_child_gets_the_configuration_on_a_pipe_and_nowhere_else(tmp_path: Path) -> None:
+def test_token_process_receives_config_only_on_stdin(tmp_path: Path) -> None:
     told = tmp_path / "told"
     text = f"""{{ echo "$@"; env; echo ---; cat; }} >{told}; echo '{{"token": "x", "seconds": 60}}' """
     tokens_of(tmp_path, text).value()
@@ -84,7 +84,7 @@ def test_the_child_gets_the_configuration_on_a_pipe_and_nowhere_else(tmp_path: P
     assert piped == BUNDLE
 
 
-def test_a_refusal_is_told_in_its_own_words(tmp_path: Path) -> None:
+def test_sign_in_refusal_is_reported_unchanged(tmp_path: Path) -> None:
     error = failure(tokens_of(tmp_path, refuses())).error
     assert (error.name, error.message, error.hint, error.retryable) == ("sign-in-refused", "No.", "Try.", True)
 
@@ -105,24 +105,24 @@ def test_a_refusal_is_told_in_its_own_words(tmp_path: Path) -> None:
         ("""echo '{"error": "odd"}'""", "the sign-in process printed no error"),
     ],
 )
-def test_whatever_else_the_child_says_is_a_failure_that_may_pass(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_token_process_output_is_retryable_sign_in_failure(tmp_path: Path, text: str, said: str) -> None:
     error = failure(tokens_of(tmp_path, f"cat >/dev/null; {text}"))
     assert (error.error.name, error.error.retryable) == ("sign-in-failed", True)
     assert said in error.error.message
     assert "canary" not in f"{error!r} {error}"
 
 
-def test_a_program_that_is_not_there_is_a_failure_too() -> None:
+def test_missing_token_program_is_sign_in_failure() -> None:
     error = failure(ProviderTokens("/nonexistent/aks-flex-node", lambda: BUNDLE))
     assert error.error.name == "sign-in-failed"
 
 
-def test_a_configuration_that_cannot_be_read_is_a_failure_too(tmp_path: Path) -> None:
+def test_unreadable_config_is_sign_in_failure(tmp_path: Path) -> None:
     error = failure(ProviderTokens(script(tmp_path, NUMBERED), (tmp_path / "none").read_text))
     assert error.error.name == "sign-in-failed"
 
 
-def test_a_failure_is_not_remembered(tmp_path: Path) -> None:
+def test_token_failure_is_not_cached(tmp_path: Path) -> None:
     tokens = tokens_of(tmp_path, refuses())
     failure(tokens)
     script(tmp_path, NUMBERED)
@@ -134,16 +134,16 @@ ONLY_THE_NEW = (
 )
 
 
-def test_where_the_secret_in_effect_does_not_work_the_one_that_waits_is_used(tmp_path: Path) -> None:
+def test_pending_secret_is_used_when_current_one_fails(tmp_path: Path) -> None:
     assert tokens_of(tmp_path, ONLY_THE_NEW, spare=lambda: '{"new": 1}').value() == "by the new"
 
 
 @pytest.mark.parametrize("waiting", ["", '{"other": 1}'])
-def test_where_neither_does_the_first_reason_is_told(tmp_path: Path, waiting: str) -> None:
+def test_first_error_is_reported_when_both_secrets_fail(tmp_path: Path, waiting: str) -> None:
     assert failure(tokens_of(tmp_path, ONLY_THE_NEW, spare=lambda: waiting)).error.name == "sign-in-refused"
 
 
-def test_credentials_are_proven_without_touching_the_token_in_use(tmp_path: Path) -> None:
+def test_credential_check_does_not_change_cached_token(tmp_path: Path) -> None:
     tokens = tokens_of(tmp_path, ONLY_THE_NEW)
     tokens.check_credentials('{"new": 1}')
     with pytest.raises(SignInError):
@@ -152,7 +152,7 @@ def test_credentials_are_proven_without_touching_the_token_in_use(tmp_path: Path
         tokens.value()
 
 
-def test_neither_tokens_nor_configurations_are_shown(tmp_path: Path) -> None:
+def test_token_cache_repr_shows_no_token(tmp_path: Path) -> None:
     tokens = tokens_of(tmp_path, NUMBERED.replace("token-", "canary-"))
     tokens.value()
     assert "canary" not in repr(tokens)

@@ -56,7 +56,7 @@ def refusal(text: str) -> FlexError:
     return caught.value.error
 
 
-def test_a_good_secret_gives_a_token_for_the_provider(cloud: Cloud, identity: EntraPrincipal) -> None:
+def test_valid_secret_yields_provider_token(cloud: Cloud, identity: EntraPrincipal) -> None:
     answer = processes.run((PROGRAM, "azure-token"), seconds=60, text=bundle(cloud, identity).encode())
     told = json.loads(answer.out)
     claims = jwt.decode(told["token"], options={"verify_signature": False, "verify_aud": False})
@@ -65,49 +65,47 @@ def test_a_good_secret_gives_a_token_for_the_provider(cloud: Cloud, identity: En
     assert (answer.code, answer.err) == (0, "")
 
 
-def test_a_wrong_secret_is_told_as_such(cloud: Cloud, identity: EntraPrincipal) -> None:
+def test_wrong_secret_is_reported_without_showing_it(cloud: Cloud, identity: EntraPrincipal) -> None:
     error = refusal(bundle(cloud, identity, "canary-wrong"))
     assert "AADSTS7000215" in error.message
     assert "canary-wrong" not in f"{error.message} {error.hint}"
 
 
-def test_an_expired_secret_is_told_as_such(cloud: Cloud, identity: EntraPrincipal) -> None:
+def test_expired_secret_is_reported(cloud: Cloud, identity: EntraPrincipal) -> None:
     cloud.directory.change(identity, secret_expires=time.time() - 60)
     assert "AADSTS7000222" in refusal(bundle(cloud, identity)).message
 
 
-def test_a_new_secret_is_good_beside_the_old_one(cloud: Cloud, identity: EntraPrincipal) -> None:
+def test_old_and_new_secret_are_both_accepted(cloud: Cloud, identity: EntraPrincipal) -> None:
     cloud.directory.change(identity, secret=NEW, older_secrets=(OLD,))
     assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity)).value()
     assert ProviderTokens(PROGRAM, lambda: bundle(cloud, identity, NEW)).value()
 
 
-def test_entra_that_is_away_is_told_as_such_and_may_come_back(cloud: Cloud, identity: EntraPrincipal) -> None:
+def test_unreachable_entra_is_reported_as_retryable(cloud: Cloud, identity: EntraPrincipal) -> None:
     error = refusal(bundle(cloud, identity, authority=f"https://localhost:{free_port()}"))
     assert (error.name, error.retryable) == ("sign-in-unreachable", True)
     assert "refused" in error.message
 
 
-def test_an_authority_that_nobody_vouches_for_is_not_asked(cloud: Cloud, identity: EntraPrincipal) -> None:
+def test_untrusted_entra_certificate_is_refused(cloud: Cloud, identity: EntraPrincipal) -> None:
     error = refusal(bundle(cloud, identity, trust=False))
     assert error.name == "sign-in-unreachable"
     assert "certificate" in error.message.lower()
 
 
-def test_an_identity_that_is_not_there_is_a_word_about_the_configuration(
-    cloud: Cloud, identity: EntraPrincipal
-) -> None:
+def test_missing_identity_is_reported_as_config_error(cloud: Cloud, identity: EntraPrincipal) -> None:
     document: dict[str, Any] = json.loads(bundle(cloud, identity))
     del document["config"]["azure"]["servicePrincipal"]
     assert refusal(json.dumps(document)).name == "azure-identity-missing"
 
 
 @pytest.mark.parametrize("text", ["nonsense {", "[]"])
-def test_what_is_no_configuration_is_told_as_such(text: str) -> None:
+def test_invalid_config_is_reported(text: str) -> None:
     assert refusal(text).name.startswith("config-")
 
 
-def test_a_proxy_with_a_password_leads_to_entra(
+def test_entra_is_reached_through_proxy_with_password(
     cloud: Cloud, identity: EntraPrincipal, authority: CertificateAuthority
 ) -> None:
     seen: list[str] = []
@@ -138,7 +136,7 @@ def children() -> list[Path]:
     return found
 
 
-def test_while_it_works_no_secret_is_in_its_words_its_environment_or_a_file(
+def test_token_process_shows_no_secret_in_arguments_or_environment(
     cloud: Cloud, identity: EntraPrincipal, authority: CertificateAuthority
 ) -> None:
     """Entra hangs, so that there is time to look."""

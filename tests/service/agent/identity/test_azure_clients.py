@@ -32,7 +32,7 @@ def config(cloud: Cloud, azure: dict[str, Any] | None = None, **more: Any) -> No
     return load_text(json.dumps({**document, **more}), "test", {}, {}).config
 
 
-def test_azure_hears_which_program_asks(cloud: Cloud) -> None:
+def test_arm_requests_carry_user_agent_token_and_request_id(cloud: Cloud) -> None:
     with azure_sign_in.open_arm(config(cloud)) as arm:
         heard = arm.get(NODE, "x")["headers"]
     assert heard["user-agent"] == f"aks-flex-node/{__version__}"
@@ -40,14 +40,14 @@ def test_azure_hears_which_program_asks(cloud: Cloud) -> None:
     assert heard["x-ms-client-request-id"]
 
 
-def test_an_answer_is_told_with_all_that_it_says(cloud: Cloud) -> None:
+def test_arm_reply_has_status_and_headers(cloud: Cloud) -> None:
     with azure_sign_in.open_arm(config(cloud)) as arm:
         reply = arm.send("GET", NODE, {"api-version": "x"}, headers={"x-answer": "201"})
         same = arm.send("GET", f"{cloud.url}{NODE}?api-version=x")
     assert (reply.status, reply.headers["etag"], same.status) == (201, '"17"', 200)
 
 
-def test_the_proxy_of_the_configuration_leads_to_entra_and_to_arm(cloud: Cloud) -> None:
+def test_configured_proxy_is_used_for_entra_and_arm(cloud: Cloud) -> None:
     seen: list[str] = []
     with serving(forwards(proxy_login(), seen), None) as port:
         of = config(cloud, proxy={"https": f"http://me:{PASSWORD}@127.0.0.1:{port}"})
@@ -61,7 +61,7 @@ def test_the_proxy_of_the_configuration_leads_to_entra_and_to_arm(cloud: Cloud) 
         assert arm.get(NODE, "x")
 
 
-def test_entra_that_does_not_answer_is_not_called_a_refusal(cloud: Cloud) -> None:
+def test_unreachable_entra_is_reported_as_retryable(cloud: Cloud) -> None:
     of = config(cloud, {"authorityHost": f"https://localhost:{free_port()}"})
     with azure_sign_in.open_arm(of) as arm, pytest.raises(AzureCallError) as caught:
         arm.get(NODE, "x")

@@ -72,9 +72,7 @@ def cli(environment: dict[str, str], authority: str = "https://login.example", c
 
 
 @ROOT
-def test_behind_sudo_az_runs_as_the_person_and_leaves_nothing_of_roots(
-    room: Path, typed: Callable[..., dict[str, str]]
-) -> None:
+def test_az_behind_sudo_runs_as_calling_user(room: Path, typed: Callable[..., dict[str, str]]) -> None:
     token = cli(typed(), ca=b"certificates").get_token("https://x/.default")
     told = {path.name: path.read_text().strip() for path in (room / "azure").iterdir()}
     assert (token.token, token.expires_on > time.time()) == ("of az", True)
@@ -86,7 +84,7 @@ def test_behind_sudo_az_runs_as_the_person_and_leaves_nothing_of_roots(
 
 
 @ROOT
-def test_who_is_not_signed_in_is_told_what_to_type(typed: Callable[..., dict[str, str]]) -> None:
+def test_signed_out_az_error_suggests_az_login(typed: Callable[..., dict[str, str]]) -> None:
     environment = typed("#!/bin/sh\necho \"ERROR: Please run 'az login' to setup account.\" >&2; exit 1\n")
     with pytest.raises(AzureCallError) as caught:
         cli(environment).get_token("https://x/.default")
@@ -95,7 +93,7 @@ def test_who_is_not_signed_in_is_told_what_to_type(typed: Callable[..., dict[str
 
 
 @ROOT
-def test_a_machine_without_az_is_told(room: Path, typed: Callable[..., dict[str, str]]) -> None:
+def test_missing_az_is_reported(room: Path, typed: Callable[..., dict[str, str]]) -> None:
     environment = {**typed(), "PATH": ""}
     if shutil.which("az", path=ENVIRONMENT["PATH"]):
         pytest.skip("this machine has az for everybody")
@@ -105,9 +103,7 @@ def test_a_machine_without_az_is_told(room: Path, typed: Callable[..., dict[str,
 
 
 @ROOT
-def test_a_configured_principal_works_before_the_person_does(
-    cloud: Cloud, typed: Callable[..., dict[str, str]]
-) -> None:
+def test_configured_service_principal_precedes_az_login(cloud: Cloud, typed: Callable[..., dict[str, str]]) -> None:
     principal = cloud.directory.service_principal("operator", "right")
     given = {"clientId": principal.client_id, "clientSecret": "right"}
     with_one = load_text(bundle(cloud, servicePrincipal=given, arc={"enabled": True}), "test", {}, {}).config
@@ -124,7 +120,7 @@ def az(cloud: Cloud, room: Path) -> Az:
     return Az.at(cloud, room / "azure")
 
 
-def test_az_signs_in_by_a_certificate(cloud: Cloud, az: Az, room: Path, key: rsa.RSAPrivateKey) -> None:
+def test_az_signs_in_with_certificate(cloud: Cloud, az: Az, room: Path, key: rsa.RSAPrivateKey) -> None:
     principal = cloud.directory.service_principal("az", "")
     certificate = made_certificate(key)
     cloud.directory.change(principal, certificates=(certificate,))
@@ -144,7 +140,7 @@ def test_az_signs_in_by_a_certificate(cloud: Cloud, az: Az, room: Path, key: rsa
     assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id
 
 
-def test_whoever_is_signed_in_with_the_real_az_is_the_operator(cloud: Cloud, az: Az, room: Path) -> None:
+def test_az_login_provides_operator_credential(cloud: Cloud, az: Az, room: Path) -> None:
     principal = cloud.directory.service_principal("operator", "right")
     cloud.assignments.put(CLUSTER, READER, principal.object_id)
     config = load_text(bundle(cloud), "test", {}, {}).config
@@ -159,7 +155,9 @@ def test_whoever_is_signed_in_with_the_real_az_is_the_operator(cloud: Cloud, az:
     assert jwt.decode(token, options={"verify_signature": False})["oid"] == principal.object_id
 
 
-def test_az_signs_in_as_the_machine(cloud: Cloud, az: Az, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_az_signs_in_with_managed_identity(
+    cloud: Cloud, az: Az, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     identity = cloud.directory.managed_identity("edge", "/subscriptions/s/virtualMachines/edge")
     with running_metadata(cloud, tmp_path, identity) as url:
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)

@@ -92,7 +92,7 @@ def by_certificate(cloud: Cloud, principal: EntraPrincipal, key: Key, certificat
     )
 
 
-def test_a_private_cloud_is_asked_where_its_tokens_come_from(cloud: Cloud, principal: EntraPrincipal) -> None:
+def test_authority_host_is_discovered_from_private_cloud(cloud: Cloud, principal: EntraPrincipal) -> None:
     """The configuration gives only its resource manager."""
     of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right"})
     assert cloud_endpoints.authority_host(of) == cloud.url
@@ -104,14 +104,14 @@ def test_a_private_cloud_is_asked_where_its_tokens_come_from(cloud: Cloud, princ
 
 
 @pytest.mark.parametrize("wrong", [True, False], ids=["nobody-there", "not-trusted"])
-def test_a_cloud_that_does_not_describe_itself_is_told(cloud: Cloud, wrong: bool) -> None:
+def test_cloud_without_metadata_is_reported_as_retryable(cloud: Cloud, wrong: bool) -> None:
     azure = {"resourceManager": f"https://localhost:{free_port()}"} if wrong else {"caCertData": None}
     with pytest.raises(FlexError) as caught:
         cloud_endpoints.authority_host(config(cloud, **azure))
     assert (caught.value.name, caught.value.retryable) == ("cloud-endpoints-missing", True)
 
 
-def test_a_certificate_is_as_good_as_a_secret(
+def test_service_principal_signs_in_with_certificate(
     cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
 ) -> None:
     certificate = made_certificate(key)
@@ -120,7 +120,7 @@ def test_a_certificate_is_as_good_as_a_secret(
     assert (told["oid"], told["appid"]) == (principal.object_id, principal.client_id)
 
 
-def test_one_that_is_not_the_principals_is_refused(
+def test_unregistered_client_certificate_is_refused(
     cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
 ) -> None:
     error = refusal(by_certificate(cloud, principal, key, made_certificate(key)))
@@ -129,13 +129,15 @@ def test_one_that_is_not_the_principals_is_refused(
     assert "Add this certificate" in error.hint
 
 
-def test_one_that_has_expired_is_refused(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
+def test_expired_client_certificate_is_refused(
+    cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
+) -> None:
     certificate = made_certificate(key, days=-1)
     cloud.directory.change(principal, certificates=(certificate,))
     assert "AADSTS700027" in refusal(by_certificate(cloud, principal, key, certificate)).message
 
 
-def test_a_key_that_is_not_the_certificates_is_refused(
+def test_certificate_with_mismatched_key_is_refused(
     cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey
 ) -> None:
     certificate = made_certificate(key)
@@ -144,7 +146,7 @@ def test_a_key_that_is_not_the_certificates_is_refused(
     assert "AADSTS50027" in refusal(by_certificate(cloud, principal, other, certificate)).message
 
 
-def test_what_is_no_certificate_for_this_is_told_without_it(cloud: Cloud, principal: EntraPrincipal) -> None:
+def test_unusable_client_certificate_is_reported(cloud: Cloud, principal: EntraPrincipal) -> None:
     curve = ec.generate_private_key(ec.SECP256R1())
     error = refusal(by_certificate(cloud, principal, curve, made_certificate(curve)))
     assert error.name == "client-certificate-invalid"
@@ -154,7 +156,7 @@ def test_what_is_no_certificate_for_this_is_told_without_it(cloud: Cloud, princi
     assert refusal(of).name == "client-certificate-invalid"
 
 
-def test_a_key_with_a_password_is_told(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
+def test_encrypted_private_key_is_reported(cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey) -> None:
     pem = made_certificate(key) + in_pem(key, b"canary")
     of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientCertificate": pem})
     assert "encrypted" in refusal(of).message
@@ -168,7 +170,7 @@ def test_a_key_with_a_password_is_told(cloud: Cloud, principal: EntraPrincipal, 
         ({"enabled": False}, "right", "AADSTS7000112", "Enterprise applications"),
     ],
 )
-def test_a_secret_that_does_not_hold_is_told_with_its_number_and_a_remedy(
+def test_rejected_secret_is_reported_with_error_code_and_remedy(
     cloud: Cloud, principal: EntraPrincipal, changes: dict[str, Any], secret: str, number: str, remedy: str
 ) -> None:
     cloud.directory.change(principal, **changes)
@@ -179,7 +181,7 @@ def test_a_secret_that_does_not_hold_is_told_with_its_number_and_a_remedy(
     assert remedy in error.hint
 
 
-def test_an_application_or_a_tenant_that_is_not_there_is_told(cloud: Cloud, principal: EntraPrincipal) -> None:
+def test_unknown_application_or_tenant_is_reported(cloud: Cloud, principal: EntraPrincipal) -> None:
     unknown = config(
         cloud, servicePrincipal={"clientId": "00000000-0000-4000-8000-00000000000f", "clientSecret": "x"}
     )
@@ -213,9 +215,7 @@ def workload(
     return make
 
 
-def test_a_federated_token_is_as_good_as_a_secret(
-    workload: Callable[..., NodeConfig], principal: EntraPrincipal
-) -> None:
+def test_federated_token_signs_in(workload: Callable[..., NodeConfig], principal: EntraPrincipal) -> None:
     assert claims(azure_sign_in.sign_in(workload(), SCOPE).value)["oid"] == principal.object_id
 
 
@@ -228,17 +228,17 @@ def test_a_federated_token_is_as_good_as_a_secret(
         ({"aud": "somebody"}, "AADSTS50027"),
     ],
 )
-def test_one_that_is_not_as_agreed_is_refused(
+def test_federated_token_with_wrong_claim_is_refused(
     workload: Callable[..., NodeConfig], changes: dict[str, Any], number: str
 ) -> None:
     assert number in refusal(workload(**changes)).message
 
 
-def test_one_that_somebody_else_signed_is_refused(workload: Callable[..., NodeConfig]) -> None:
+def test_federated_token_signed_by_another_key_is_refused(workload: Callable[..., NodeConfig]) -> None:
     assert "AADSTS50027" in refusal(workload(by=rsa.generate_private_key(65537, 2048))).message
 
 
-def test_where_there_is_no_metadata_service_that_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_metadata_service_is_reported_as_retryable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(AzureCallError) as caught:
         credentials.managed_identity().get_token(SCOPE)
@@ -262,7 +262,7 @@ def by_arc(cloud: Cloud, manner: str, *before: str) -> dict[str, Any]:
     return told
 
 
-def test_a_machine_of_arc_has_its_identity_by_the_challenge_of_its_agent(cloud: Cloud) -> None:
+def test_arc_identity_is_obtained_through_agent_challenge(cloud: Cloud) -> None:
     told = by_arc(cloud, "good")
     assert (told["token"], told["seconds"] > 3000) == (f"for {cloud.url}", True)
 
@@ -276,7 +276,7 @@ def test_a_machine_of_arc_has_its_identity_by_the_challenge_of_its_agent(cloud: 
         ("wrong", (), "arc-identity-rejected", "disconnected"),
     ],
 )
-def test_why_arc_gives_no_identity_is_told(
+def test_arc_identity_failure_is_reported_with_cause(
     cloud: Cloud, manner: str, before: tuple[str, ...], name: str, words: str
 ) -> None:
     error = by_arc(cloud, manner, *before)["error"]

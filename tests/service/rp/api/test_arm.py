@@ -40,35 +40,37 @@ def assert_refused(answer: Answer, status: int, code: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_a_request_without_api_version_is_refused(admin: Api, name: str, method: str) -> None:
+def test_request_without_api_version_is_refused(admin: Api, name: str, method: str) -> None:
     assert_refused(admin.ask(method, admin.path(name), {}, query={}), 400, "MissingApiVersionParameter")
 
 
-def test_an_unknown_api_version_is_answered_with_the_known_ones(admin: Api, name: str) -> None:
+def test_unknown_api_version_is_refused_and_error_lists_supported_version(admin: Api, name: str) -> None:
     refused = admin.ask("GET", admin.path(name), query={"api-version": "2020-01-01"})
 
     assert_refused(refused, 400, "InvalidApiVersionParameter")
     assert API_VERSION in refused.error["message"]
 
 
-def test_the_api_version_is_read_without_regard_to_case(admin: Api, name: str) -> None:
+def test_api_version_is_case_insensitive(admin: Api, name: str) -> None:
     admin.put(name)
 
     assert admin.ask("GET", admin.path(name), query={"Api-Version": API_VERSION.upper()}).status == 200
 
 
-def test_a_cluster_that_nobody_added_is_a_missing_parent(admin: Api, name: str) -> None:
+def test_request_for_unregistered_cluster_returns_parent_not_found(admin: Api, name: str) -> None:
     for answer in (admin.at(NOWHERE).get(name), admin.at(NOWHERE).put(name), admin.at(NOWHERE).list()):
         assert_refused(answer, 404, "ParentResourceNotFound")
 
 
-def test_a_node_that_is_not_there_is_a_missing_resource(admin: Api, name: str) -> None:
+def test_request_for_missing_node_returns_resource_not_found(admin: Api, name: str) -> None:
     for answer in (admin.get(name), admin.regenerate(name), admin.report(name, {}), admin.credentials(name)):
         assert_refused(answer, 404, "ResourceNotFound")
         assert name in answer.error["message"]
 
 
-def test_whoever_has_no_role_learns_nothing_about_what_exists(admin: Api, tenant: Tenant, name: str) -> None:
+def test_caller_without_role_gets_same_403_for_existing_and_missing_node(
+    admin: Api, tenant: Tenant, name: str
+) -> None:
     admin.put(name)
     stranger = admin.as_somebody(tenant.application(callers.STRANGER))
 
@@ -81,19 +83,19 @@ def test_whoever_has_no_role_learns_nothing_about_what_exists(admin: Api, tenant
 
 
 @pytest.mark.parametrize("path", UNKNOWN_PATHS)
-def test_there_is_nothing_at_other_paths(admin: Api, path: str) -> None:
+def test_unknown_path_returns_invalid_resource_type(admin: Api, path: str) -> None:
     assert_refused(admin.ask("GET", path), 404, "InvalidResourceType")
 
 
 @pytest.mark.parametrize("bad", ["-edge", "edge-", "ed_ge", "a..b", "x" * 64, "a%20b", "ä"])
-def test_a_name_that_no_node_can_have_is_refused(admin: Api, bad: str) -> None:
+def test_invalid_node_name_is_refused(admin: Api, bad: str) -> None:
     refused = admin.put(bad)
 
     assert_refused(refused, 400, "InvalidResourceName")
     assert refused.error["target"] == "nodeName"
 
 
-def test_a_resource_comes_in_arms_envelope(admin: Api, name: str) -> None:
+def test_node_resource_has_arm_envelope(admin: Api, name: str) -> None:
     made = admin.put(name, token(maxPods=20))
 
     shown = admin.get(name)
@@ -108,7 +110,7 @@ def test_a_resource_comes_in_arms_envelope(admin: Api, name: str) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", system["createdAt"])
 
 
-def test_who_made_a_node_stays_and_who_changed_it_last_follows(admin: Api, tenant: Tenant, name: str) -> None:
+def test_system_data_keeps_creator_and_updates_last_modifier(admin: Api, tenant: Tenant, name: str) -> None:
     first = admin.put(name).json["systemData"]
     owner = admin.as_somebody(tenant.application(callers.OWNER))
 
@@ -121,7 +123,7 @@ def test_who_made_a_node_stays_and_who_changed_it_last_follows(admin: Api, tenan
     assert last["lastModifiedAt"] > first["lastModifiedAt"]
 
 
-def test_names_match_in_any_case_and_ids_come_back_as_last_written(admin: Api, name: str) -> None:
+def test_names_are_case_insensitive_and_id_keeps_last_written_case(admin: Api, name: str) -> None:
     admin.put(name)
     spoken = name.upper()
 
@@ -136,14 +138,14 @@ def test_names_match_in_any_case_and_ids_come_back_as_last_written(admin: Api, n
     assert admin.ask("POST", admin.path(name, "REGENERATETOKEN"), {}).status == 200
 
 
-def test_every_request_has_its_own_id(admin: Api, name: str) -> None:
+def test_every_response_has_unique_request_id(admin: Api, name: str) -> None:
     answers = [admin.get(name), admin.put(name), admin.get(name), admin.list(), admin.ask("PATCH", admin.path(name))]
 
     ids = {str(uuid.UUID(answer.headers["x-ms-request-id"])) for answer in answers}
     assert len(ids) == len(answers)
 
 
-def test_a_clients_own_id_comes_back_when_it_asks_for_it(admin: Api, name: str) -> None:
+def test_client_request_id_is_returned_only_on_request(admin: Api, name: str) -> None:
     admin.put(name)
     mine = {"x_ms_client_request_id": "mine-1"}
 
@@ -157,7 +159,7 @@ def test_a_clients_own_id_comes_back_when_it_asks_for_it(admin: Api, name: str) 
 
 
 @pytest.mark.parametrize("method", ["PATCH", "POST", "HEAD", "OPTIONS"])
-def test_a_method_that_a_node_does_not_have_is_refused(admin: Api, name: str, method: str) -> None:
+def test_unsupported_method_on_node_is_refused_with_allow_header(admin: Api, name: str, method: str) -> None:
     refused = admin.ask(method, admin.path(name))
 
     assert refused.status == 405
@@ -165,7 +167,7 @@ def test_a_method_that_a_node_does_not_have_is_refused(admin: Api, name: str, me
     assert refused.headers["x-ms-error-code"] == "HttpMethodNotAllowed"
 
 
-def test_lists_are_read_and_actions_are_posted(admin: Api, name: str) -> None:
+def test_lists_accept_only_get_and_actions_accept_only_post(admin: Api, name: str) -> None:
     for answer, allowed in (
         (admin.ask("PUT", admin.path(), {}), "GET"),
         (admin.ask("GET", admin.path(name, "listCredentials")), "POST"),
@@ -174,13 +176,13 @@ def test_lists_are_read_and_actions_are_posted(admin: Api, name: str) -> None:
         assert answer.headers["allow"] == allowed
 
 
-def test_only_json_is_read(admin: Api, name: str) -> None:
+def test_put_with_non_json_content_type_is_refused(admin: Api, name: str) -> None:
     refused = admin.put(name, b"properties: {}", content_type="application/yaml")
 
     assert_refused(refused, 415, "UnsupportedMediaType")
 
 
-def test_a_body_may_say_its_character_set(admin: Api, name: str) -> None:
+def test_put_accepts_content_type_with_charset(admin: Api, name: str) -> None:
     assert admin.put(name, {"properties": {}}, content_type="application/json; charset=utf-8").status == 201
 
 
@@ -202,11 +204,11 @@ def test_a_body_may_say_its_character_set(admin: Api, name: str) -> None:
     ],
     ids=lambda content: content[:30].decode(errors="replace"),
 )
-def test_what_is_no_object_in_json_is_refused(admin: Api, name: str, content: bytes) -> None:
+def test_body_that_is_not_a_valid_json_object_is_refused(admin: Api, name: str, content: bytes) -> None:
     assert_refused(admin.ask("PUT", admin.path(name), content), 400, "InvalidRequestContent")
 
 
-def test_a_body_that_is_too_large_is_refused(admin: Api, name: str) -> None:
+def test_body_above_size_limit_is_refused(admin: Api, name: str) -> None:
     padding = " " * (1 << 20)
 
     refused = admin.put(name, f'{{"properties": {{}}{padding}}}'.encode())
@@ -214,13 +216,13 @@ def test_a_body_that_is_too_large_is_refused(admin: Api, name: str) -> None:
     assert_refused(refused, 413, "RequestEntityTooLarge")
 
 
-def test_a_body_of_the_largest_size_is_read(admin: Api, name: str) -> None:
+def test_body_at_size_limit_is_accepted(admin: Api, name: str) -> None:
     plain = b'{"properties": {}}'
 
     assert admin.put(name, plain + b" " * ((1 << 20) - len(plain))).status == 201
 
 
-def test_a_resource_can_be_sent_back_as_it_was_read(admin: Api, name: str) -> None:
+def test_put_accepts_resource_as_returned_by_get(admin: Api, name: str) -> None:
     admin.put(name, principal(nodeConfig={"maxPods": 20}), url=True)
     shown = admin.get(name).json
 
@@ -231,14 +233,14 @@ def test_a_resource_can_be_sent_back_as_it_was_read(admin: Api, name: str) -> No
     assert again.properties["configVersion"] != shown["properties"]["configVersion"]
 
 
-def test_a_state_that_only_the_service_sets_is_refused(admin: Api, name: str) -> None:
+def test_put_with_read_only_provisioning_state_is_refused(admin: Api, name: str) -> None:
     refused = admin.put(name, {"properties": {"provisioningState": "Deleting"}})
 
     assert_refused(refused, 400, "InvalidRequestContent")
     assert refused.error["target"] == "properties.provisioningState"
 
 
-def test_a_flag_is_true_or_false(admin: Api, name: str) -> None:
+def test_non_boolean_query_flag_is_refused(admin: Api, name: str) -> None:
     query = {"api-version": API_VERSION, "configUrl": "perhaps"}
 
     refused = admin.ask("PUT", admin.path(name), {}, query=query)
@@ -248,12 +250,12 @@ def test_a_flag_is_true_or_false(admin: Api, name: str) -> None:
     assert admin.get(name).status == 404
 
 
-def test_answers_are_kept_by_nobody(admin: Api, name: str) -> None:
+def test_responses_have_cache_control_no_store(admin: Api, name: str) -> None:
     for answer in (admin.put(name, token(), url=True), admin.get(name), admin.list(), admin.get("not-there")):
         assert answer.headers["cache-control"] == "no-store"
 
 
-def test_the_providers_operations_are_listed(admin: Api) -> None:
+def test_operations_list_contains_all_node_operations(admin: Api) -> None:
     listed = admin.ask("GET", "/providers/microsoft.containerService/operations")
 
     assert listed.status == 200
@@ -270,7 +272,7 @@ def test_the_providers_operations_are_listed(admin: Api) -> None:
     assert admin.as_somebody("").ask("GET", "/providers/Microsoft.ContainerService/operations").status == 401
 
 
-def test_nobody_is_told_anything_without_a_token(admin: Api, name: str) -> None:
+def test_request_without_token_is_unauthenticated(admin: Api, name: str) -> None:
     admin.put(name)
     nobody = admin.as_somebody("")
 
@@ -279,7 +281,7 @@ def test_nobody_is_told_anything_without_a_token(admin: Api, name: str) -> None:
         assert answer.headers["www-authenticate"].startswith("Bearer ")
 
 
-def test_a_wrong_token_is_refused_and_not_repeated(admin: Api, tenant: Tenant, name: str) -> None:
+def test_invalid_token_is_refused_and_not_echoed(admin: Api, tenant: Tenant, name: str) -> None:
     wrong = {
         "Bearer aksflex_admin_" + "x" * 43: "InvalidAuthenticationToken",
         "Bearer not.a.token": "InvalidAuthenticationToken",

@@ -21,7 +21,7 @@ def events(api: Api, name: str, **query: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_every_write_is_recorded_newest_first(admin: Api, tenant: Tenant, name: str) -> None:
+def test_audit_records_every_write_newest_first(admin: Api, tenant: Tenant, name: str) -> None:
     owner = admin.as_somebody(tenant.application(callers.OWNER))
     made = owner.put(name, principal(), url=True)
     owner.put(name, principal(secret=None))
@@ -45,7 +45,7 @@ def test_every_write_is_recorded_newest_first(admin: Api, tenant: Tenant, name: 
     assert found[3]["detail"]["secretWritten"] is False
 
 
-def test_a_change_is_recorded_as_before_and_after_without_secrets(admin: Api, name: str) -> None:
+def test_audit_records_changed_properties_without_secrets(admin: Api, name: str) -> None:
     admin.put(name, principal(nodeConfig={"maxPods": 20, "labels": {"a": "b"}}))
     admin.put(name, principal(secret=f"{SECRET}-2", nodeConfig={"maxPods": 30}))
 
@@ -56,7 +56,7 @@ def test_a_change_is_recorded_as_before_and_after_without_secrets(admin: Api, na
     assert SECRET not in admin.audit(name).text
 
 
-def test_pages_of_the_audit_together_are_the_whole(admin: Api, name: str) -> None:
+def test_audit_pages_add_up_to_whole_audit(admin: Api, name: str) -> None:
     for _ in range(5):
         admin.put(name, principal())
     whole = events(admin, name)
@@ -71,7 +71,7 @@ def test_pages_of_the_audit_together_are_the_whole(admin: Api, name: str) -> Non
     assert len(whole) == 5
 
 
-def test_the_audit_of_a_cluster_has_that_of_its_nodes(admin: Api, name: str) -> None:
+def test_cluster_audit_includes_events_of_its_nodes(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
     assert any(each["resource"].endswith(f"/{name}") for each in admin.audit().json["value"])
@@ -81,16 +81,16 @@ def test_the_audit_of_a_cluster_has_that_of_its_nodes(admin: Api, name: str) -> 
 
 
 @pytest.mark.parametrize("query", [{"limit": "many"}, {"before": "-1"}, {"before": "9" * 20}])
-def test_a_wrong_question_is_refused(admin: Api, query: dict[str, str]) -> None:
+def test_invalid_audit_query_is_refused(admin: Api, query: dict[str, str]) -> None:
     assert_refused(admin.audit(**query), 400, "InvalidRequestContent")
 
 
 @pytest.mark.parametrize("odd", ["\x00", "ä", "'; DROP TABLE audit; --", "%"])
-def test_odd_texts_find_nothing(admin: Api, odd: str) -> None:
+def test_audit_query_with_special_characters_returns_no_events(admin: Api, odd: str) -> None:
     assert admin.audit(who=odd, what=odd).json["value"] == []
 
 
-def test_only_the_local_admin_sees_the_audit_of_everything(admin: Api, tenant: Tenant, name: str) -> None:
+def test_only_local_admin_can_read_audit_without_resource(admin: Api, tenant: Tenant, name: str) -> None:
     admin.put(name)
     owner = admin.as_somebody(tenant.application(callers.EVERYWHERE))
 

@@ -64,7 +64,7 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
 
 @pytest.mark.parametrize("scope", TABLE["scopes"])
 @pytest.mark.parametrize("who", TABLE["allowed"])
-def test_everybody_may_do_what_the_table_says_and_nothing_else(
+def test_callers_are_allowed_exactly_the_operations_in_role_table(
     service: Running, tenant: Tenant, name: str, who: str, scope: str
 ) -> None:
     admin = service.admin.at(SCOPES[scope])
@@ -82,7 +82,7 @@ def test_everybody_may_do_what_the_table_says_and_nothing_else(
     admin.delete(name)
 
 
-def test_a_contributor_gets_a_url_only_where_it_gives_away_nothing_that_somebody_else_wrote(
+def test_contributor_gets_config_url_only_without_secrets_of_others(
     service: Running, tenant: Tenant, name: str
 ) -> None:
     contributor = service.admin.as_somebody(header(tenant, service.admin, "contributor"))
@@ -100,7 +100,7 @@ def test_a_contributor_gets_a_url_only_where_it_gives_away_nothing_that_somebody
     assert contributor.put(name, principal(), url=True).status == 200  # who says the secret knows it
 
 
-def test_the_table_is_complete() -> None:
+def test_role_table_covers_every_caller_and_scope() -> None:
     assert set(TABLE["allowed"]) == {
         *APPLICATIONS,
         "admin key",
@@ -110,7 +110,7 @@ def test_the_table_is_complete() -> None:
     assert all(set(scopes) == set(SCOPES) for scopes in TABLE["allowed"].values())
 
 
-def test_a_denial_is_recorded_with_who_and_from_where(service: Running, tenant: Tenant, name: str) -> None:
+def test_denied_request_is_audited_with_caller_and_source(service: Running, tenant: Tenant, name: str) -> None:
     service.admin.put(name, principal())
     stranger = service.admin.as_somebody(tenant.application(callers.STRANGER))
 

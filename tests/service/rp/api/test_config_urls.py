@@ -44,7 +44,7 @@ def end_by_attempt(service: Running, name: str) -> None:
 ENDINGS = [end_by_put, end_by_put_with_url, end_by_regenerating, end_by_deletion, end_by_attempt]
 
 
-def test_a_template_gets_a_url_as_anybody_else_does(admin: Api, name: str) -> None:
+def test_list_config_url_replaces_url_and_is_audited(admin: Api, name: str) -> None:
     before = admin.put(name, token(), url=True).properties["configUrl"]
 
     answer = admin.list_url(name)
@@ -56,7 +56,7 @@ def test_a_template_gets_a_url_as_anybody_else_does(admin: Api, name: str) -> No
     assert whats.count("regenerateToken") == 2
 
 
-def test_a_url_works_as_often_as_it_is_needed_while_it_lives(admin: Api, name: str) -> None:
+def test_config_url_can_be_fetched_repeatedly_before_it_expires(admin: Api, name: str) -> None:
     url = admin.put(name, token(), url=True).properties["configUrl"]
 
     first, second = admin.fetch(url), admin.fetch(url)
@@ -68,7 +68,9 @@ def test_a_url_works_as_often_as_it_is_needed_while_it_lives(admin: Api, name: s
 
 
 @pytest.mark.parametrize("end", ENDINGS, ids=lambda end: end.__name__)
-def test_a_url_dies(service: Running, name: str, end: Callable[[Running, str], object]) -> None:
+def test_config_url_is_revoked_by_write_deletion_or_join_attempt(
+    service: Running, name: str, end: Callable[[Running, str], object]
+) -> None:
     url = service.admin.put(name, token(), url=True).properties["configUrl"]
     assert service.admin.fetch(url).status == 200
 
@@ -78,7 +80,7 @@ def test_a_url_dies(service: Running, name: str, end: Callable[[Running, str], o
 
 
 @pytest.mark.parametrize("end", ENDINGS[:4], ids=lambda end: end.__name__)
-def test_the_token_behind_a_url_dies_with_it(
+def test_bootstrap_token_is_revoked_together_with_config_url(
     service: Running, name: str, end: Callable[[Running, str], object]
 ) -> None:
     url = service.admin.put(name, token(), url=True).properties["configUrl"]
@@ -90,7 +92,7 @@ def test_the_token_behind_a_url_dies_with_it(
     assert used not in service.clusters.tokens
 
 
-def test_a_token_that_cannot_be_revoked_now_does_not_keep_a_node(service: Running, name: str) -> None:
+def test_node_is_deleted_even_if_bootstrap_token_cannot_be_revoked(service: Running, name: str) -> None:
     service.admin.put(name, token(), url=True)
     service.clusters.away = True
     try:
@@ -105,7 +107,7 @@ def test_a_token_that_cannot_be_revoked_now_does_not_keep_a_node(service: Runnin
     }
 
 
-def test_a_cluster_that_does_not_answer_is_told_and_nothing_is_changed(service: Running, name: str) -> None:
+def test_create_returns_503_and_stores_nothing_when_cluster_is_unreachable(service: Running, name: str) -> None:
     service.clusters.away = True
     try:
         refused = service.admin.put(name, token(), url=True)
@@ -117,7 +119,7 @@ def test_a_cluster_that_does_not_answer_is_told_and_nothing_is_changed(service: 
     assert service.admin.get(name).status == 404
 
 
-def test_an_expired_url_is_dead_before_it_is_swept(service: Running, name: str) -> None:
+def test_expired_config_url_is_rejected_before_sweep(service: Running, name: str) -> None:
     url = service.admin.put(name, token(), url=True).properties["configUrl"]
     secret = url.partition("#")[0].rpartition("/")[2]
     bundles = service.service.delivery
@@ -129,19 +131,19 @@ def test_an_expired_url_is_dead_before_it_is_swept(service: Running, name: str) 
 
 
 @pytest.mark.parametrize("wrong", ["x", "...", "%00", "%2e%2e%2f", "a" * 4000, "*", "%ff"])
-def test_a_guess_is_answered_like_a_dead_url(admin: Api, wrong: str) -> None:
+def test_guessed_config_url_returns_404_like_revoked_one(admin: Api, wrong: str) -> None:
     assert admin.connection.ask("GET", f"/configs/{wrong}", {}).status == 404
     assert_refused(admin.connection.ask("GET", f"/configs/{secrets.token_urlsafe(32)}", {}), 404, "ConfigUrlNotFound")
 
 
-def test_a_url_is_not_used_up_by_looking_at_it(admin: Api, name: str) -> None:
+def test_head_request_does_not_consume_config_url(admin: Api, name: str) -> None:
     url = admin.put(name, token(), url=True).properties["configUrl"]
 
     assert admin.fetch(url, "HEAD").status == 405
     assert admin.get(name).properties["status"]["joinState"] == "Created"
 
 
-def test_a_fetch_is_recorded_with_where_it_came_from(admin: Api, name: str) -> None:
+def test_config_url_fetch_is_audited_with_source_address(admin: Api, name: str) -> None:
     url = admin.put(name, token(), url=True).properties["configUrl"]
     request = admin.fetch(url).headers["x-ms-request-id"]
 
@@ -150,14 +152,14 @@ def test_a_fetch_is_recorded_with_where_it_came_from(admin: Api, name: str) -> N
     assert (event["source"], event["request"], event["who"]) == ("127.0.0.1", request, "bearer of the URL")
 
 
-def test_a_url_carries_the_pin_of_the_services_own_authority(service: Running, name: str) -> None:
+def test_config_url_contains_ca_pin_of_provider(service: Running, name: str) -> None:
     url = service.admin.put(name, token(), url=True).properties["configUrl"]
 
     assert config_urls.parse(url).pin == service.service.tls.pin
     assert config_urls.parse(url).origin == service.connection.url
 
 
-def test_a_node_that_joins_by_its_azure_identity_gets_no_token(service: Running, name: str) -> None:
+def test_node_with_azure_auth_gets_no_bootstrap_token(service: Running, name: str) -> None:
     before = dict(service.clusters.tokens)
     url = service.admin.put(name, principal(kubernetesAuth={"useAzureAuth": True}), url=True).properties["configUrl"]
 
@@ -165,7 +167,7 @@ def test_a_node_that_joins_by_its_azure_identity_gets_no_token(service: Running,
     assert service.clusters.tokens == before
 
 
-def test_no_token_is_made_that_nobody_asked_for(service: Running, name: str) -> None:
+def test_put_without_config_url_creates_no_bootstrap_token(service: Running, name: str) -> None:
     before = dict(service.clusters.tokens)
 
     assert "configUrl" not in service.admin.put(name, token(), url=False).properties

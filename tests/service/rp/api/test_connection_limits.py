@@ -38,7 +38,7 @@ def is_hung_up_on(connection: ssl.SSLSocket) -> bool:
         return True
 
 
-def test_headers_without_end_are_not_taken_into_memory(service: Running) -> None:
+def test_connection_is_closed_when_request_headers_exceed_limit(service: Running) -> None:
     with stranger(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n")
         try:
@@ -49,14 +49,16 @@ def test_headers_without_end_are_not_taken_into_memory(service: Running) -> None
         assert is_hung_up_on(connection)
 
 
-def test_who_never_finishes_a_request_is_not_waited_for(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_is_closed_when_request_headers_never_complete(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
     with stranger(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         assert is_hung_up_on(connection)
 
 
-def test_a_request_sent_before_the_last_one_was_answered_has_its_own_time(
+def test_pipelined_request_gets_its_own_timeout(
     service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_protocol, "REST_SECONDS", 0.1)
@@ -74,7 +76,7 @@ def test_a_request_sent_before_the_last_one_was_answered_has_its_own_time(
         assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
 
 
-def test_a_number_that_json_does_not_know_is_refused(admin: Api, name: str) -> None:
+def test_json_number_out_of_range_is_refused(admin: Api, name: str) -> None:
     body = b'{"properties":{"nodeConfig":{"kubelet":{"extraConfig":{"a":1e999}}}}}'
     refused = admin.ask("PUT", admin.path(name), body)
 
@@ -82,7 +84,7 @@ def test_a_number_that_json_does_not_know_is_refused(admin: Api, name: str) -> N
     assert admin.get(name).status == 404
 
 
-def test_a_name_that_another_node_of_the_cluster_has_is_a_conflict(
+def test_node_name_taken_in_cluster_returns_conflict(
     service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def taken(*_: object) -> None:
@@ -94,7 +96,7 @@ def test_a_name_that_another_node_of_the_cluster_has_is_a_conflict(
     assert admin.get(name).status == 404
 
 
-def test_no_node_is_left_in_a_cluster_that_is_removed_at_that_moment(
+def test_node_is_not_stored_when_cluster_is_removed_during_put(
     service: Running, admin: Api, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def gone(key: str) -> bool:
@@ -106,7 +108,7 @@ def test_no_node_is_left_in_a_cluster_that_is_removed_at_that_moment(
     assert service.call(service.service.store.node(PLANT.key, name)) is None
 
 
-def test_old_lines_of_the_audit_are_forgotten(service: Running, name: str) -> None:
+def test_sweep_deletes_expired_audit_events(service: Running, name: str) -> None:
     store, resource = service.service.store, f"/old/{name}"
     now = time.time()
     service.call(

@@ -99,7 +99,7 @@ def process(
     made.close()
 
 
-def test_no_acknowledged_write_is_lost_when_the_service_is_killed(process: ServiceProcess) -> None:
+def test_acknowledged_writes_survive_sigkill_of_service(process: ServiceProcess) -> None:
     load = Load(process.api)
     for _ in range(2):
         load.api = process.api
@@ -114,7 +114,7 @@ def test_no_acknowledged_write_is_lost_when_the_service_is_killed(process: Servi
         check(process.api, load)
 
 
-def test_requests_recover_when_the_database_is_restarted_under_load(
+def test_requests_recover_after_database_restart_under_load(
     tmp_path: Path, ca_cert_data: str, postgres: PostgresServer
 ) -> None:
     process = ServiceProcess(tmp_path / "service", ca_cert_data, postgres.new_database(), Recording())
@@ -136,7 +136,7 @@ def test_requests_recover_when_the_database_is_restarted_under_load(
         process.close()
 
 
-def test_a_service_that_is_told_to_stop_lets_held_polls_go_and_ends(process: ServiceProcess) -> None:
+def test_sigterm_releases_held_polls_and_stops_service(process: ServiceProcess) -> None:
     api = process.api
     etag = api.put("edge", token()).headers["etag"]
     with ThreadPoolExecutor(3) as pool:

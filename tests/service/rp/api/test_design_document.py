@@ -27,7 +27,7 @@ CREATE: dict[str, Any] = {
 }
 
 
-def test_a_node_is_created_and_its_url_is_returned(admin: Api, name: str) -> None:
+def test_create_returns_config_url(admin: Api, name: str) -> None:
     made = admin.at(SEED).put(name, CREATE, url=True)
 
     assert made.status == 201
@@ -37,7 +37,7 @@ def test_a_node_is_created_and_its_url_is_returned(admin: Api, name: str) -> Non
     assert made.properties["configUrlExpires"].endswith("Z")
 
 
-def test_the_bundle_is_complete(admin: Api, name: str) -> None:
+def test_config_bundle_contains_all_required_settings(admin: Api, name: str) -> None:
     made = admin.at(SEED).put(name, CREATE, url=True).properties
 
     fetched = admin.fetch(made["configUrl"])
@@ -55,7 +55,7 @@ def test_the_bundle_is_complete(admin: Api, name: str) -> None:
     assert {"dnsServiceIP", "serverURL", "caCertData"} <= config["node"]["kubelet"].keys()
 
 
-def test_an_update_answers_with_the_whole_resource_and_without_its_secret(admin: Api, name: str) -> None:
+def test_update_returns_whole_resource_without_secret(admin: Api, name: str) -> None:
     first = admin.at(SEED).put(name, CREATE, url=True).properties
     wanted = {**CREATE["properties"], "versions": {"kubernetes": "1.31.0", "containerd": "1.7.2"}}
 
@@ -72,7 +72,7 @@ def test_an_update_answers_with_the_whole_resource_and_without_its_secret(admin:
     assert "configUrlExpires" not in shown
 
 
-def test_a_node_is_read_with_its_configuration_and_its_status(admin: Api, name: str) -> None:
+def test_get_returns_node_with_config_and_status(admin: Api, name: str) -> None:
     version = admin.at(SEED).put(name, CREATE).properties["configVersion"]
     condition = {"type": "Ready", "status": "True", "lastTransitionTime": "2024-02-26T15:30:45Z"}
     told = {"lastConfigApplied": "2024-02-26T14:00:00Z", "appliedConfigVersion": version}
@@ -91,7 +91,7 @@ def test_a_node_is_read_with_its_configuration_and_its_status(admin: Api, name: 
     assert {key: status[key] for key in told} == told
 
 
-def test_nodes_are_listed_with_their_status(admin: Api, name: str) -> None:
+def test_list_returns_nodes_with_status(admin: Api, name: str) -> None:
     admin.at(SEED).put(name, CREATE)
     admin.at(SEED).report(name, {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]})
 
@@ -104,7 +104,7 @@ def test_nodes_are_listed_with_their_status(admin: Api, name: str) -> None:
     assert "config" not in node["properties"]
 
 
-def test_a_deletion_says_what_was_ended(admin: Api, name: str) -> None:
+def test_delete_returns_cleanup_summary(admin: Api, name: str) -> None:
     admin.at(SEED).put(name, CREATE, url=True)
 
     gone = admin.at(SEED).delete(name)
@@ -119,7 +119,7 @@ def test_a_deletion_says_what_was_ended(admin: Api, name: str) -> None:
     assert admin.at(SEED).delete(name).status == 204
 
 
-def test_a_new_token_comes_with_a_new_url(admin: Api, name: str) -> None:
+def test_regenerate_token_returns_new_config_url(admin: Api, name: str) -> None:
     first = admin.at(SEED).put(name, CREATE, url=True).properties
 
     renewed = admin.at(SEED).regenerate(name)

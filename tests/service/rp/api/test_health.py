@@ -28,20 +28,20 @@ def look(api: Api, path: str, method: str = "GET") -> tuple[int, str]:
     return answer.status, answer.text
 
 
-def test_a_running_service_is_healthy_and_ready(admin: Api) -> None:
+def test_running_service_is_healthy_and_ready(admin: Api) -> None:
     assert look(admin, "/healthz") == (200, "ok\n")
     assert look(admin, "/readyz") == (200, "ready\n")
 
 
 @pytest.mark.parametrize("path", OWN)
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PATCH"])
-def test_what_can_only_be_read_says_so(admin: Api, path: str, method: str) -> None:
+def test_service_endpoints_accept_only_get(admin: Api, path: str, method: str) -> None:
     refused = admin.ask(method, path, query={})
 
     assert (refused.status, refused.headers["allow"]) == (405, "GET")
 
 
-def test_a_service_whose_store_is_away_is_alive_but_not_ready(
+def test_service_is_alive_but_not_ready_when_store_is_down(
     run_service: Callable[..., AbstractContextManager[Running]], postgres: PostgresServer
 ) -> None:
     with run_service(database=postgres.new_database()) as service:
@@ -56,7 +56,7 @@ def test_a_service_whose_store_is_away_is_alive_but_not_ready(
         assert look(service.admin, "/readyz") == (200, "ready\n")
 
 
-def test_requests_are_counted(admin: Api, name: str) -> None:
+def test_metrics_count_requests_without_node_names(admin: Api, name: str) -> None:
     def count(text: str, line: str) -> float:
         found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
@@ -83,7 +83,7 @@ def test_requests_are_counted(admin: Api, name: str) -> None:
     assert name not in after
 
 
-def test_the_contract_that_is_served_is_the_compiled_one(admin: Api) -> None:
+def test_served_openapi_matches_compiled_contract(admin: Api) -> None:
     served = json.loads(look(admin, "/openapi.json")[1])
     compiled = json.loads(SWAGGER.read_text())
 
@@ -92,7 +92,7 @@ def test_the_contract_that_is_served_is_the_compiled_one(admin: Api) -> None:
     assert f"https://{served['host']}" == admin.connection.url
 
 
-def test_every_request_is_logged_with_its_id_and_its_caller(service: Running, name: str) -> None:
+def test_request_log_contains_request_id_and_caller(service: Running, name: str) -> None:
     request = service.admin.put(name).headers["x-ms-request-id"]
 
     [line] = [json.loads(each) for each in service.log.splitlines() if request in each]

@@ -66,7 +66,7 @@ def certified(service: Running, tenant: Tenant, name: str) -> Joining:
     return Joining(service, tenant, name, "certificate")
 
 
-def test_a_node_is_let_in_when_it_says_who_it_is(joining: Joining) -> None:
+def test_node_gets_cluster_access_when_it_reports_with_its_identity(joining: Joining) -> None:
     assert joining.given is None
 
     assert joining.node.report(joining.name, BEGINS).status == 200
@@ -81,7 +81,7 @@ def test_a_node_is_let_in_when_it_says_who_it_is(joining: Joining) -> None:
     assert joining.state == "Joined"
 
 
-def test_what_it_is_given_is_told_once_and_given_at_every_introduction(joining: Joining) -> None:
+def test_cluster_access_is_restored_on_join_report_and_audited_once(joining: Joining) -> None:
     for _ in range(2):
         joining.node.report(joining.name, BEGINS)
     joining.service.clusters.given.clear()  # somebody with kubectl
@@ -94,7 +94,7 @@ def test_what_it_is_given_is_told_once_and_given_at_every_introduction(joining: 
     assert len(joining.events("access.granted")) == 1
 
 
-def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certified: Joining) -> None:
+def test_node_gets_certificate_by_its_identity_more_than_once(certified: Joining) -> None:
     certified.node.report(certified.name, BEGINS)
     assert certified.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
     assert certified.state == "ConfigFetched"
@@ -113,7 +113,7 @@ def test_a_node_gets_its_certificate_by_its_identity_also_a_second_time(certifie
     assert len(certified.events("certificate.issued")) == 1
 
 
-def test_a_poll_lets_a_node_in_too_and_then_is_as_quick_as_any(joining: Joining) -> None:
+def test_first_poll_grants_cluster_access_and_next_poll_uses_cache(joining: Joining) -> None:
     first = joining.node.get(joining.name)
     assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
     etag = first.headers["etag"]
@@ -123,7 +123,7 @@ def test_a_poll_lets_a_node_in_too_and_then_is_as_quick_as_any(joining: Joining)
     assert joining.given is None  # it was answered from memory
 
 
-def test_a_poll_with_the_newest_version_lets_a_node_in(joining: Joining) -> None:
+def test_poll_with_current_etag_grants_cluster_access(joining: Joining) -> None:
     etag = joining.admin.get(joining.name).headers["etag"]
 
     assert joining.node.get(joining.name, if_none_match=etag).status == 304
@@ -131,7 +131,7 @@ def test_a_poll_with_the_newest_version_lets_a_node_in(joining: Joining) -> None
 
 
 @pytest.mark.parametrize("caller", [callers.OWNER, callers.CONTRIBUTOR, callers.READER, callers.OTHER_NODE])
-def test_nobody_but_the_node_itself_makes_that_happen(joining: Joining, tenant: Tenant, caller: str) -> None:
+def test_other_callers_do_not_trigger_cluster_access(joining: Joining, tenant: Tenant, caller: str) -> None:
     somebody = joining.admin.as_somebody(tenant.application("00000000-0000-4000-8000-000000000000", oid=caller))
     for api in (somebody, joining.admin):
         api.report(joining.name, BEGINS)
@@ -141,7 +141,7 @@ def test_nobody_but_the_node_itself_makes_that_happen(joining: Joining, tenant: 
     assert joining.given is None
 
 
-def test_a_person_with_that_object_id_is_not_let_in(service: Running, tenant: Tenant, name: str) -> None:
+def test_user_with_object_id_of_node_gets_no_cluster_access(service: Running, tenant: Tenant, name: str) -> None:
     auth = {"method": "managedIdentity", "managedIdentity": {"principalId": callers.STRANGER}}
     made = {"azureAuth": auth, "kubernetesAuth": {"useAzureAuth": True}}
     service.admin.put(name, {"properties": made})
@@ -153,7 +153,9 @@ def test_a_person_with_that_object_id_is_not_let_in(service: Running, tenant: Te
     assert name not in service.clusters.given
 
 
-def test_a_node_that_joins_by_a_token_is_given_nothing(service: Running, tenant: Tenant, name: str) -> None:
+def test_node_joining_by_token_gets_no_cluster_access_for_identity(
+    service: Running, tenant: Tenant, name: str
+) -> None:
     service.admin.put(name, principal())
 
     service.admin.as_somebody(tenant.application(callers.NODE)).report(name, BEGINS)
@@ -161,7 +163,9 @@ def test_a_node_that_joins_by_a_token_is_given_nothing(service: Running, tenant:
     assert name not in service.clusters.given
 
 
-def test_an_arc_machine_is_known_by_its_name_alone(service: Running, tenant: Tenant, name: str) -> None:
+def test_arc_machine_is_recognized_by_name_and_gets_cluster_access(
+    service: Running, tenant: Tenant, name: str
+) -> None:
     made = {"continuousMonitoring": True, "azureAuth": {"method": "arc"}, "kubernetesAuth": {"useAzureAuth": True}}
     service.admin.put(name, {"properties": made})
 
@@ -178,7 +182,7 @@ def test_an_arc_machine_is_known_by_its_name_alone(service: Running, tenant: Ten
     assert service.clusters.given[name] == ClusterAccess(callers.OTHER_NODE, AccessMethod.EXEC)
 
 
-def test_a_cluster_that_is_away_makes_a_node_wait_and_nothing_is_half_done(
+def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, ca_cert_data: str, name: str
 ) -> None:
     clusters = FakeClusters.of(known_clusters(ca_cert_data))
@@ -229,14 +233,14 @@ def happens(racing: Joining, work: Callable[[], Awaitable[object]]) -> None:
     clusters.happens.append(work)
 
 
-def test_a_node_that_is_deleted_while_it_is_let_in_has_nothing(racing: Joining) -> None:
+def test_node_deleted_during_access_grant_has_no_access(racing: Joining) -> None:
     happens(racing, lambda: racing.service.service.store.delete_node(PLANT.key, racing.name, None))
 
     assert_refused(racing.node.report(racing.name, BEGINS), 404, "ResourceNotFound")
     assert racing.given is None
 
 
-def test_a_node_that_becomes_somebody_else_while_it_is_let_in_has_nothing(racing: Joining) -> None:
+def test_node_whose_identity_changes_during_access_grant_has_no_access(racing: Joining) -> None:
     store = racing.service.service.store
 
     async def change() -> None:
@@ -251,7 +255,7 @@ def test_a_node_that_becomes_somebody_else_while_it_is_let_in_has_nothing(racing
     assert racing.sees("granted_access") is None
 
 
-def test_a_node_that_is_changed_otherwise_while_it_is_let_in_is_let_in(racing: Joining) -> None:
+def test_node_with_other_change_during_access_grant_gets_access(racing: Joining) -> None:
     fetched = racing.service.service.join_tracker.on_config_fetched
     happens(racing, lambda: fetched(PLANT.key, racing.name, "192.0.2.1", "request"))
 
@@ -260,7 +264,7 @@ def test_a_node_that_is_changed_otherwise_while_it_is_let_in_is_let_in(racing: J
     assert racing.state == "BootstrapAttempted"
 
 
-def test_it_goes_with_the_resource(joining: Joining) -> None:
+def test_cluster_access_is_withdrawn_when_node_is_deleted(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
 
     gone = joining.admin.delete(joining.name)
@@ -271,7 +275,7 @@ def test_it_goes_with_the_resource(joining: Joining) -> None:
     assert event["detail"] == {"identity": OID}
 
 
-def test_it_goes_when_the_node_is_somebody_else(joining: Joining) -> None:
+def test_cluster_access_is_withdrawn_when_node_identity_changes(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
 
     other = principal(callers.OTHER_NODE, kubernetesAuth={"useAzureAuth": True})
@@ -281,7 +285,7 @@ def test_it_goes_when_the_node_is_somebody_else(joining: Joining) -> None:
     assert joining.sees("granted_access") is None
 
 
-def test_it_goes_when_the_node_has_come_by_a_token(joining: Joining) -> None:
+def test_cluster_access_is_withdrawn_after_switch_to_bootstrap_token(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
     wanted = joining.admin.put(joining.name, principal(kubernetesAuth={"method": "bootstrapToken"}))
     joining.node.get(joining.name, if_none_match=wanted.headers["etag"])
@@ -296,7 +300,7 @@ def test_it_goes_when_the_node_has_come_by_a_token(joining: Joining) -> None:
     assert event["detail"] == {"identity": OID}
 
 
-def test_a_node_that_is_to_join_in_the_other_way_works_on_until_it_has(joining: Joining) -> None:
+def test_cluster_access_changes_only_after_node_applies_new_auth_method(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
     wanted = joining.admin.put(joining.name, body("certificate"))
     etag = wanted.headers["etag"]
@@ -313,7 +317,7 @@ def test_a_node_that_is_to_join_in_the_other_way_works_on_until_it_has(joining: 
     ]
 
 
-def test_an_update_of_something_else_leaves_it_alone(joining: Joining) -> None:
+def test_unrelated_update_keeps_cluster_access(joining: Joining) -> None:
     joining.node.report(joining.name, BEGINS)
 
     joining.admin.put(joining.name, body(nodeConfig={"maxPods": 50}))
@@ -323,7 +327,7 @@ def test_an_update_of_something_else_leaves_it_alone(joining: Joining) -> None:
     assert joining.events("access.withdrawn") == []
 
 
-def test_a_new_url_has_no_token_in_it_and_asking_for_it_lets_the_node_in(joining: Joining) -> None:
+def test_new_config_url_has_no_bootstrap_token_and_grants_cluster_access(joining: Joining) -> None:
     made = joining.node.regenerate(joining.name)
 
     bundle = joining.admin.fetch(made.json["configUrl"]).json["config"]
@@ -333,7 +337,7 @@ def test_a_new_url_has_no_token_in_it_and_asking_for_it_lets_the_node_in(joining
     assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
 
 
-def test_many_introductions_at_once_make_one_of_it(joining: Joining) -> None:
+def test_concurrent_join_reports_grant_cluster_access_once(joining: Joining) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: joining.node.report(joining.name, BEGINS).status, range(8)))
 
@@ -341,7 +345,7 @@ def test_many_introductions_at_once_make_one_of_it(joining: Joining) -> None:
     assert len(joining.events("access.granted")) == 1
 
 
-def test_a_principal_with_a_certificate_has_no_secret_anywhere(service: Running, tenant: Tenant, name: str) -> None:
+def test_service_principal_with_certificate_has_no_stored_secret(service: Running, tenant: Tenant, name: str) -> None:
     service.admin.put(name, principal())
     made = principal(secret=None)
     made["properties"]["azureAuth"]["servicePrincipal"]["certificateOnMachine"] = True

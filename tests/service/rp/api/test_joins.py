@@ -51,7 +51,7 @@ def watch(service: Running, name: str) -> Watch:
     return Watch(service, name)
 
 
-def test_a_node_joins_step_by_step(watch: Watch, admin: Api) -> None:
+def test_join_state_advances_with_each_join_step(watch: Watch, admin: Api) -> None:
     assert watch.status["joinState"] == "Created"
     admin.fetch(watch.url)
     assert watch.status["joinState"] == "ConfigFetched"
@@ -65,7 +65,7 @@ def test_a_node_joins_step_by_step(watch: Watch, admin: Api) -> None:
     assert watch.events(admin) == joined
 
 
-def test_what_is_told_twice_counts_once(watch: Watch, admin: Api) -> None:
+def test_repeated_join_events_are_audited_once(watch: Watch, admin: Api) -> None:
     for _ in range(2):
         watch.attempts()
     for _ in range(2):
@@ -76,7 +76,7 @@ def test_what_is_told_twice_counts_once(watch: Watch, admin: Api) -> None:
     assert watch.events(admin) == ["create", "token.used", "certificate.issued", "node.joined"]
 
 
-def test_no_step_of_joining_changes_the_configuration(watch: Watch, admin: Api) -> None:
+def test_join_steps_do_not_change_etag(watch: Watch, admin: Api) -> None:
     before = admin.get(watch.name)
 
     watch.attempts()
@@ -86,7 +86,7 @@ def test_no_step_of_joining_changes_the_configuration(watch: Watch, admin: Api) 
     assert admin.get(watch.name).headers["etag"] == before.headers["etag"]
 
 
-def test_a_refused_certificate_is_a_failure_that_says_what_to_do(watch: Watch, admin: Api) -> None:
+def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Api) -> None:
     watch.sees("on_csr_denied", watch.token, "csr-2", "It is for another node.")
     watch.sees("on_token_failed", watch.token, "It is for another node.")
 
@@ -97,7 +97,7 @@ def test_a_refused_certificate_is_a_failure_that_says_what_to_do(watch: Watch, a
     assert (event["outcome"], event["detail"]["csr"]) == ("denied", "csr-2")
 
 
-def test_a_token_of_the_past_lets_nobody_in_and_leaves_the_new_url_alone(watch: Watch, admin: Api) -> None:
+def test_revoked_bootstrap_token_is_rejected_and_new_config_url_works(watch: Watch, admin: Api) -> None:
     old, url = watch.token, admin.regenerate(watch.name).json["configUrl"]
 
     assert watch.service.call(watch.joins.on_token_csr(PLANT.key, watch.name, old, "csr-1")) is False
@@ -107,7 +107,7 @@ def test_a_token_of_the_past_lets_nobody_in_and_leaves_the_new_url_alone(watch: 
     assert watch.service.call(watch.joins.on_token_csr(PLANT.key, "nobody", old, "csr-1")) is False
 
 
-def test_a_second_machine_with_the_same_bundle_does_not_disturb_the_first(watch: Watch, admin: Api) -> None:
+def test_second_machine_with_same_bundle_does_not_fail_first_join(watch: Watch, admin: Api) -> None:
     watch.attempts()
 
     watch.sees("on_csr_denied", watch.token, "csr-2", "The token was used already.")
@@ -117,7 +117,7 @@ def test_a_second_machine_with_the_same_bundle_does_not_disturb_the_first(watch:
     assert watch.events(admin)[-1] == "certificate.denied"
 
 
-def test_a_join_that_came_to_nothing_is_told_and_a_new_token_begins_anew(watch: Watch, admin: Api) -> None:
+def test_failed_join_is_reported_and_reset_by_regenerate_token(watch: Watch, admin: Api) -> None:
     watch.attempts()
     watch.sees("on_token_failed", watch.token, "No certificate was issued in time.")
     assert watch.status["joinState"] == "Failed"
@@ -128,7 +128,7 @@ def test_a_join_that_came_to_nothing_is_told_and_a_new_token_begins_anew(watch: 
     assert "joinFailure" not in watch.status
 
 
-def test_what_an_old_token_does_is_not_the_nodes_any_more(watch: Watch, admin: Api) -> None:
+def test_events_of_old_bootstrap_token_do_not_change_join_state(watch: Watch, admin: Api) -> None:
     admin.regenerate(watch.name)
 
     watch.attempts()
@@ -138,7 +138,7 @@ def test_what_an_old_token_does_is_not_the_nodes_any_more(watch: Watch, admin: A
     assert watch.status["joinState"] == "Created"
 
 
-def test_only_the_token_that_counts_is_expected(watch: Watch, admin: Api) -> None:
+def test_only_current_bootstrap_token_is_expected(watch: Watch, admin: Api) -> None:
     joins, call = watch.joins, watch.service.call
     assert call(joins.is_current_token(PLANT.key, watch.name, watch.token))
 
@@ -150,13 +150,13 @@ def test_only_the_token_that_counts_is_expected(watch: Watch, admin: Api) -> Non
     assert not call(joins.is_flex_node(PLANT.key, watch.name))
 
 
-def test_a_refusal_for_nobodys_node_is_recorded_at_the_cluster(service: Running, admin: Api) -> None:
+def test_refusal_without_node_is_audited_at_cluster(service: Running, admin: Api) -> None:
     service.call(service.service.join_tracker.on_csr_denied(PLANT.key, "", "abcdef", "csr-9", "Nobody's token."))
 
     assert any(each["detail"].get("csr") == "csr-9" for each in admin.audit().json["value"])
 
 
-def test_a_node_that_joined_stays_so_when_it_is_changed(watch: Watch, admin: Api) -> None:
+def test_joined_node_remains_joined_after_update(watch: Watch, admin: Api) -> None:
     watch.attempts()
     watch.sees("on_token_certificate", watch.token, "csr-1")
     watch.sees("on_node_observed", READY)
@@ -166,7 +166,7 @@ def test_a_node_that_joined_stays_so_when_it_is_changed(watch: Watch, admin: Api
     assert watch.status["joinState"] == "Joined"
 
 
-def test_a_node_that_left_its_cluster_is_no_longer_joined(watch: Watch) -> None:
+def test_node_missing_from_cluster_is_no_longer_joined(watch: Watch) -> None:
     watch.attempts()
     watch.sees("on_token_certificate", watch.token, "csr-1")
     watch.sees("on_node_observed", READY)
@@ -178,7 +178,7 @@ def test_a_node_that_left_its_cluster_is_no_longer_joined(watch: Watch) -> None:
     assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotInCluster")
 
 
-def test_the_cluster_says_how_a_node_is_that_is_not_monitored(watch: Watch) -> None:
+def test_ready_condition_of_unmonitored_node_is_set_by_cluster(watch: Watch) -> None:
     watch.attempts()
     watch.sees("on_node_observed", READY)
 
@@ -187,7 +187,7 @@ def test_the_cluster_says_how_a_node_is_that_is_not_monitored(watch: Watch) -> N
     assert watch.status["kubeletVersion"] == "v1.34.4"
 
 
-def test_of_a_monitored_node_its_agent_says_how_it_is(service: Running, name: str) -> None:
+def test_ready_condition_of_monitored_node_is_set_by_agent(service: Running, name: str) -> None:
     watch = Watch(service, name, principal())
     service.admin.report(name, {"conditions": [{"type": "Ready", "status": "False"}]})
     watch.attempts()
@@ -198,7 +198,7 @@ def test_of_a_monitored_node_its_agent_says_how_it_is(service: Running, name: st
     assert watch.status["joinState"] == "Joined"
 
 
-def test_when_a_node_was_deleted_is_known_until_it_is_made_again(watch: Watch, admin: Api) -> None:
+def test_deletion_time_is_known_until_node_is_created_again(watch: Watch, admin: Api) -> None:
     def deleted() -> float | None:
         return watch.service.call(watch.joins.deletion_time(PLANT.key, watch.name))
 
@@ -210,14 +210,14 @@ def test_when_a_node_was_deleted_is_known_until_it_is_made_again(watch: Watch, a
     assert watch.service.call(watch.joins.deletion_time(PLANT.key, "never-there")) is None
 
 
-def test_that_the_service_took_a_node_out_of_its_cluster_is_in_the_audit(watch: Watch, admin: Api) -> None:
+def test_removal_of_node_from_cluster_is_audited(watch: Watch, admin: Api) -> None:
     admin.delete(watch.name)
     watch.sees("on_node_removed")
 
     assert watch.events(admin)[-2:] == ["delete", "node.removed"]
 
 
-def test_the_watch_knows_the_taints_of_a_node_and_its_former_ones(watch: Watch, admin: Api) -> None:
+def test_join_tracker_returns_current_and_former_taints_of_node(watch: Watch, admin: Api) -> None:
     def taints() -> DesiredTaints | None:
         return watch.service.call(watch.joins.desired_taints(PLANT.key, watch.name))
 
@@ -231,7 +231,7 @@ def test_the_watch_knows_the_taints_of_a_node_and_its_former_ones(watch: Watch, 
     assert taints() is None
 
 
-def test_the_watch_knows_where_nodes_find_the_api_server_beside_its_usual_address(watch: Watch, admin: Api) -> None:
+def test_join_tracker_returns_custom_api_server_urls_of_nodes(watch: Watch, admin: Api) -> None:
     def servers() -> frozenset[str]:
         return watch.service.call(watch.joins.api_server_urls(PLANT.key))
 

@@ -53,7 +53,7 @@ def pages(api: Api, first: Answer) -> Iterator[Answer]:
         answer = api.ask("GET", f"{link.path}?{link.query}", query={})
 
 
-def test_all_nodes_of_a_cluster_are_listed_in_order(nodes: Api) -> None:
+def test_list_returns_all_nodes_of_cluster_in_order(nodes: Api) -> None:
     listed = nodes.list()
 
     assert named(listed) == NAMES
@@ -62,7 +62,7 @@ def test_all_nodes_of_a_cluster_are_listed_in_order(nodes: Api) -> None:
 
 
 @pytest.mark.parametrize("top", [1, 2, 3, 6, 7, 8])
-def test_pages_together_are_the_whole_list(nodes: Api, top: int) -> None:
+def test_list_pages_add_up_to_whole_list(nodes: Api, top: int) -> None:
     found = [named(page) for page in pages(nodes, nodes.list(top=str(top)))]
 
     assert list(chain(*found)) == NAMES
@@ -71,14 +71,14 @@ def test_pages_together_are_the_whole_list(nodes: Api, top: int) -> None:
 
 
 @pytest.mark.parametrize("top", [1, 2, 3, 4, 5])
-def test_pages_of_what_a_filter_finds_are_the_whole_of_it(nodes: Api, top: int) -> None:
+def test_filtered_list_pages_add_up_to_all_matches(nodes: Api, top: int) -> None:
     found = [named(page) for page in pages(nodes, nodes.list(top=str(top), filter="labels/site eq 'berlin'"))]
 
     assert list(chain(*found)) == NAMES[::2]
     assert all(page for page in found)
 
 
-def test_a_node_that_is_deleted_between_pages_loses_no_other(nodes: Api) -> None:
+def test_list_paging_skips_no_node_when_another_is_deleted(nodes: Api) -> None:
     nodes.put("list-25")
     first = nodes.list(top="3", filter="version eq '1.34.4'")
     assert named(first) == NAMES[:3]
@@ -106,7 +106,7 @@ def test_a_node_that_is_deleted_between_pages_loses_no_other(nodes: Api) -> None
         ("labels/site eq 'it''s'", []),
     ],
 )
-def test_a_filter_finds_what_it_says(nodes: Api, wanted: str, numbers: list[int]) -> None:
+def test_list_filter_returns_matching_nodes(nodes: Api, wanted: str, numbers: list[int]) -> None:
     assert named(nodes.list(filter=wanted)) == [NAMES[number] for number in numbers]
 
 
@@ -125,20 +125,20 @@ def test_a_filter_finds_what_it_says(nodes: Api, wanted: str, numbers: list[int]
         ({"skipToken": "ä"}, "$skipToken"),
     ],
 )
-def test_what_is_wrong_with_a_query_is_told(nodes: Api, query: dict[str, str], target: str) -> None:
+def test_invalid_list_query_is_refused_with_target(nodes: Api, query: dict[str, str], target: str) -> None:
     refused = nodes.list(**query)
 
     assert_refused(refused, 400, "InvalidRequestContent")
     assert refused.error["target"] == target
 
 
-def test_all_that_is_wrong_with_a_query_is_told_at_once(nodes: Api) -> None:
+def test_all_errors_of_list_query_are_reported_together(nodes: Api) -> None:
     refused = nodes.list(top="0", filter="x")
 
     assert {each["target"] for each in refused.error["details"]} == {"$top", "$filter"}
 
 
-def test_the_next_page_is_below_the_address_that_the_caller_used(nodes: Api) -> None:
+def test_next_link_uses_address_from_referer_header(nodes: Api) -> None:
     query = {"api-version": API_VERSION, "$top": "2"}
     front = f"https://arm.example{nodes.path()}?api-version={API_VERSION}"
 
@@ -147,7 +147,7 @@ def test_the_next_page_is_below_the_address_that_the_caller_used(nodes: Api) -> 
     assert listed.json["nextLink"].startswith(f"https://arm.example{nodes.path()}?api-version={API_VERSION}&$top=2&")
 
 
-def test_another_sites_referrer_is_not_believed(nodes: Api) -> None:
+def test_next_link_ignores_unrelated_referer(nodes: Api) -> None:
     query = {"api-version": API_VERSION, "$top": "2"}
 
     listed = nodes.ask("GET", nodes.path(), query=query, headers={"Referer": "https://evil.example/other"})

@@ -55,7 +55,7 @@ def body(identity: EntraPrincipal, secret: str) -> dict[str, Any]:
     return made
 
 
-def test_a_node_is_told_all_that_it_needs_to_follow_the_service(
+def test_config_contains_endpoints_and_ca_certificates_for_managed_node(
     service: Running, cloud: Cloud, identity: EntraPrincipal, name: str
 ) -> None:
     config = service.admin.put(name, body(identity, "the old secret")).properties["config"]
@@ -67,7 +67,7 @@ def test_a_node_is_told_all_that_it_needs_to_follow_the_service(
     assert (config["provider"]["url"], config["provider"]["audience"]) == (service.connection.url, cloud.url)
 
 
-def test_a_new_secret_reaches_the_node_with_a_token_that_it_got_by_the_old_one(
+def test_node_reads_new_secret_with_token_obtained_by_old_secret(
     service: Running, cloud: Cloud, identity: EntraPrincipal, name: str
 ) -> None:
     config = service.admin.put(name, body(identity, "the old secret")).properties["config"]
@@ -96,7 +96,7 @@ def test_a_new_secret_reaches_the_node_with_a_token_that_it_got_by_the_old_one(
     assert again.get(name).status == 200
 
 
-def test_a_node_that_has_joined_gets_itself_a_new_token_and_stays_joined(
+def test_joined_node_regenerates_its_token_and_rejoins(
     service: Running, cloud: Cloud, identity: EntraPrincipal, name: str
 ) -> None:
     admin = service.admin

@@ -43,7 +43,7 @@ def sign_in(service: Running) -> str:
     return f"{SESSION_COOKIE}={re.findall(rf'{SESSION_COOKIE}=([^;]+)', answer.headers['Set-Cookie'])[0]}"
 
 
-def test_who_asks_for_the_fleet_too_often_is_told_when_to_come_back(
+def test_fleet_page_requests_are_rate_limited_with_retry_after(
     run_service: Callable[..., AbstractContextManager[Running]],
 ) -> None:
     with run_service(limits=FEW) as service:
@@ -53,7 +53,7 @@ def test_who_asks_for_the_fleet_too_often_is_told_when_to_come_back(
         assert int(answers[-1].headers["Retry-After"]) >= 1
 
 
-def test_signing_in_by_entra_is_limited_by_address_and_what_failed_is_in_the_audit(
+def test_entra_sign_in_is_rate_limited_by_address_and_failures_are_audited(
     run_service: Callable[..., AbstractContextManager[Running]], tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -67,7 +67,7 @@ def test_signing_in_by_entra_is_limited_by_address_and_what_failed_is_in_the_aud
         assert [(each.who, each.outcome) for each in events] == [("somebody", "denied")] * 3
 
 
-def test_a_page_that_keeps_itself_fresh_is_not_somebody_who_does_something(
+def test_automatic_page_refresh_does_not_extend_session(
     run_service: Callable[..., AbstractContextManager[Running]],
 ) -> None:
     with run_service() as service:

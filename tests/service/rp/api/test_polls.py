@@ -55,7 +55,7 @@ def poll(pool: ThreadPoolExecutor, api: Api, name: str, prefer: str = LONG) -> F
     return pool.submit(lambda: api.get(name, if_none_match=etag, prefer=prefer))
 
 
-def test_a_poll_is_answered_at_once_without_a_word_about_waiting(node: Api, name: str) -> None:
+def test_poll_without_wait_preference_returns_304_immediately(node: Api, name: str) -> None:
     etag = node.get(name).headers["etag"]
 
     for prefer in ({}, {"prefer": "wait=0"}, {"prefer": "respond-async"}):
@@ -64,14 +64,14 @@ def test_a_poll_is_answered_at_once_without_a_word_about_waiting(node: Api, name
         assert answer.headers["x-ms-request-id"]
 
 
-def test_a_poll_with_an_old_etag_gets_the_node_at_once(node: Api, name: str) -> None:
+def test_poll_with_old_etag_returns_node_immediately(node: Api, name: str) -> None:
     answer = node.get(name, if_none_match='"1"', prefer=LONG)
 
     assert answer.status == 200
     assert answer.properties["config"]["node"]["name"] == name
 
 
-def test_a_held_poll_ends_when_its_time_is_over(
+def test_held_poll_returns_304_when_wait_expires(
     service: Running, node: Api, name: str, pool: ThreadPoolExecutor
 ) -> None:
     waiting = poll(pool, node, name, "wait=1")
@@ -81,7 +81,9 @@ def test_a_held_poll_ends_when_its_time_is_over(
     assert waiting.result(SOON).status == 304
 
 
-def test_a_held_poll_is_woken_by_a_write(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+def test_held_poll_returns_new_config_after_write(
+    service: Running, node: Api, name: str, pool: ThreadPoolExecutor
+) -> None:
     waiting = poll(pool, node, name)
     held(service)
 
@@ -93,7 +95,9 @@ def test_a_held_poll_is_woken_by_a_write(service: Running, node: Api, name: str,
     assert answer.properties["config"]["node"]["maxPods"] == 9
 
 
-def test_a_held_poll_is_woken_by_a_deletion(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+def test_held_poll_returns_404_after_deletion(
+    service: Running, node: Api, name: str, pool: ThreadPoolExecutor
+) -> None:
     waiting = poll(pool, node, name)
     held(service)
 
@@ -102,9 +106,7 @@ def test_a_held_poll_is_woken_by_a_deletion(service: Running, node: Api, name: s
     assert_refused(waiting.result(SOON), 404, "ResourceNotFound")
 
 
-def test_a_held_poll_is_not_woken_by_reports(
-    service: Running, node: Api, name: str, pool: ThreadPoolExecutor
-) -> None:
+def test_held_poll_ignores_status_reports(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
     waiting = poll(pool, node, name)
     held(service)
 
@@ -117,7 +119,9 @@ def test_a_held_poll_is_not_woken_by_reports(
     assert waiting.result(SOON).headers["etag"] == written.headers["etag"]
 
 
-def test_another_nodes_write_wakes_nobody(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+def test_held_poll_ignores_writes_to_other_nodes(
+    service: Running, node: Api, name: str, pool: ThreadPoolExecutor
+) -> None:
     waiting = poll(pool, node, name)
     held(service)
 
@@ -130,7 +134,9 @@ def test_another_nodes_write_wakes_nobody(service: Running, node: Api, name: str
     assert waiting.result(SOON).status == 200
 
 
-def test_all_who_wait_for_a_node_are_woken(service: Running, node: Api, name: str, pool: ThreadPoolExecutor) -> None:
+def test_all_held_polls_of_node_return_after_write(
+    service: Running, node: Api, name: str, pool: ThreadPoolExecutor
+) -> None:
     waiting = [poll(pool, node, name) for _ in range(8)]
     held(service, 8)
 
@@ -140,7 +146,7 @@ def test_all_who_wait_for_a_node_are_woken(service: Running, node: Api, name: st
     assert service.service.poll_cache.held_polls == 0
 
 
-def test_one_who_hangs_up_is_forgotten(service: Running, node: Api, name: str) -> None:
+def test_held_poll_is_released_when_client_disconnects(service: Running, node: Api, name: str) -> None:
     etag = node.get(name).headers["etag"]
     threading.Thread(target=_give_up, args=(node, name, etag)).start()
     held(service)
@@ -159,7 +165,7 @@ def _give_up(api: Api, name: str, etag: str) -> None:
         api.connection.pool.request("GET", url, headers=headers, timeout=0.5)
 
 
-def test_a_deleted_nodes_own_identity_is_told_that_it_is_gone_and_no_other(
+def test_only_identity_of_deleted_node_gets_404_on_poll(
     service: Running, node: Api, tenant: Tenant, name: str
 ) -> None:
     etag = node.get(name).headers["etag"]
@@ -172,7 +178,7 @@ def test_a_deleted_nodes_own_identity_is_told_that_it_is_gone_and_no_other(
         assert_refused(node.get(f"{name}-never", **guard), 403, "AuthorizationFailed")
 
 
-def test_a_node_whose_identity_was_exchanged_is_known_by_the_new_one(
+def test_node_with_replaced_identity_polls_with_new_identity_only(
     service: Running, node: Api, tenant: Tenant, name: str
 ) -> None:
     etag = service.admin.put(name, principal(callers.OTHER_NODE)).headers["etag"]
@@ -182,7 +188,7 @@ def test_a_node_whose_identity_was_exchanged_is_known_by_the_new_one(
     assert node.get(name, if_none_match=etag).status == 403
 
 
-def test_held_polls_are_let_go_when_the_service_stops(
+def test_held_polls_return_304_when_service_stops(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, pool: ThreadPoolExecutor
 ) -> None:
     with run_service() as service:
@@ -192,7 +198,7 @@ def test_held_polls_are_let_go_when_the_service_stops(
     assert waiting.result(SOON).status == 304
 
 
-def test_nobody_is_held_by_a_service_that_is_about_to_stop(
+def test_stopping_service_is_not_ready_and_holds_no_polls(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
 ) -> None:
     with run_service() as service:

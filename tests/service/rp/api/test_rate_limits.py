@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FEW = {"reads_per_second": 0.01, "read_burst": 3, "writes_per_second": 0.01, "write_burst": 3}
 
 
-def test_who_asks_too_much_is_told_when_to_come_back(
+def test_caller_over_rate_limit_gets_429_with_retry_after(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
 ) -> None:
     with run_service(limits=FEW) as service:
@@ -37,7 +37,7 @@ def test_who_asks_too_much_is_told_when_to_come_back(
         assert owner.get("edge").status == 200
 
 
-def test_nodes_that_share_an_identity_do_not_take_each_others_share(
+def test_nodes_sharing_an_identity_have_separate_rate_limits(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
 ) -> None:
     with run_service(limits=FEW) as service:
@@ -49,7 +49,7 @@ def test_nodes_that_share_an_identity_do_not_take_each_others_share(
             assert polls == [304, 304, 304, 429]
 
 
-def test_guessing_config_urls_is_slowed_down(run_service: Callable[..., AbstractContextManager[Running]]) -> None:
+def test_guessing_config_urls_is_rate_limited(run_service: Callable[..., AbstractContextManager[Running]]) -> None:
     with run_service(limits=FEW) as service:
         guesses = [service.connection.ask("GET", f"/configs/guess-{number}", {}) for number in range(4)]
 

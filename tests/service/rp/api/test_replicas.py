@@ -37,7 +37,7 @@ def pair(
 
 
 @pytest.mark.parametrize("ending", ["write", "deletion"])
-def test_what_happens_on_one_wakes_who_waits_at_the_other(
+def test_held_poll_on_one_replica_returns_after_change_on_the_other(
     pair: tuple[Running, Running], tenant: Tenant, name: str, ending: str
 ) -> None:
     one, other = pair
@@ -54,7 +54,7 @@ def test_what_happens_on_one_wakes_who_waits_at_the_other(
     assert answer.status == (200 if ending == "write" else 404)
 
 
-def test_what_one_has_written_the_other_reads_and_opens(pair: tuple[Running, Running], name: str) -> None:
+def test_node_written_on_one_replica_is_readable_on_the_other(pair: tuple[Running, Running], name: str) -> None:
     one, other = pair
     one.admin.put(name, principal())
 
@@ -63,7 +63,7 @@ def test_what_one_has_written_the_other_reads_and_opens(pair: tuple[Running, Run
     assert other.admin.get(name).headers["etag"] == one.admin.get(name).headers["etag"]
 
 
-def test_a_bundle_is_fetched_wherever_the_request_comes(pair: tuple[Running, Running], name: str) -> None:
+def test_config_url_is_served_and_revoked_on_every_replica(pair: tuple[Running, Running], name: str) -> None:
     one, other = pair
     url = one.admin.put(name, token(), url=True).properties["configUrl"]
     elsewhere = url.replace(one.connection.url, other.connection.url)
@@ -74,7 +74,7 @@ def test_a_bundle_is_fetched_wherever_the_request_comes(pair: tuple[Running, Run
     assert one.admin.fetch(url).status == 404
 
 
-def test_versions_grow_whoever_writes(pair: tuple[Running, Running], name: str) -> None:
+def test_config_versions_increase_across_replicas(pair: tuple[Running, Running], name: str) -> None:
     one, other = pair
     with ThreadPoolExecutor(4) as pool:
         answers = list(pool.map(lambda number: (one, other)[number % 2].admin.put(name), range(12)))

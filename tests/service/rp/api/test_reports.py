@@ -23,7 +23,7 @@ def status(api: Api, name: str) -> Any:
     return api.get(name).properties["status"]
 
 
-def test_a_new_node_has_reported_nothing(admin: Api, name: str) -> None:
+def test_new_node_has_ready_unknown_with_reason_never_reported(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
     [ready] = status(admin, name)["conditions"]
@@ -31,7 +31,7 @@ def test_a_new_node_has_reported_nothing(admin: Api, name: str) -> None:
     assert "lastSeen" not in admin.get(name).properties
 
 
-def test_a_report_is_thanked_for_with_the_version_that_the_node_should_have(admin: Api, name: str) -> None:
+def test_status_report_returns_desired_config_version(admin: Api, name: str) -> None:
     version = admin.put(name, principal()).properties["configVersion"]
 
     thanks = admin.report(name, {"appliedConfigVersion": "1"})
@@ -41,7 +41,7 @@ def test_a_report_is_thanked_for_with_the_version_that_the_node_should_have(admi
     assert thanks.json["lastSeen"] == admin.get(name).properties["lastSeen"]
 
 
-def test_what_a_report_leaves_out_stays(admin: Api, name: str) -> None:
+def test_fields_missing_from_status_report_keep_their_value(admin: Api, name: str) -> None:
     admin.put(name, principal())
     admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}], "agentVersion": "1.0", "driftCount": 2})
     admin.report(name, {"driftCount": 0})
@@ -52,7 +52,7 @@ def test_what_a_report_leaves_out_stays(admin: Api, name: str) -> None:
     assert (found["agentVersion"], found["driftCount"]) == ("1.0", 0)
 
 
-def test_a_condition_that_a_node_stops_reporting_is_gone(admin: Api, name: str) -> None:
+def test_condition_missing_from_status_report_is_removed(admin: Api, name: str) -> None:
     admin.put(name, principal())
     ready, failed = ({"type": kind, "status": "True"} for kind in ("Ready", "UpgradeFailed"))
     admin.report(name, {"conditions": [ready, failed]})
@@ -63,9 +63,7 @@ def test_a_condition_that_a_node_stops_reporting_is_gone(admin: Api, name: str) 
     assert [each["type"] for each in status(admin, name)["conditions"]] == ["Ready"]
 
 
-def test_what_the_cluster_says_of_a_node_that_is_not_monitored_is_not_the_nodes_to_take_back(
-    service: Running, name: str
-) -> None:
+def test_status_report_keeps_ready_condition_set_by_cluster(service: Running, name: str) -> None:
     service.admin.put(name, token())
     seen = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": "v1.34.4"}
     service.call(service.service.join_tracker.on_node_observed(PLANT.key, name, seen))
@@ -76,7 +74,7 @@ def test_what_the_cluster_says_of_a_node_that_is_not_monitored_is_not_the_nodes_
     assert found == {"Ready": "True", "Drifted": "False"}
 
 
-def test_a_condition_changes_its_time_when_it_changes(admin: Api, name: str) -> None:
+def test_transition_time_changes_only_with_condition_status(admin: Api, name: str) -> None:
     admin.put(name, principal())
     long_ago = "2024-02-26T15:30:45Z"
     admin.report(name, {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": long_ago}]})
@@ -91,7 +89,7 @@ def test_a_condition_changes_its_time_when_it_changes(admin: Api, name: str) -> 
     assert "reason" not in other
 
 
-def test_a_report_survives_a_write_of_the_configuration(admin: Api, name: str) -> None:
+def test_reported_status_survives_config_write(admin: Api, name: str) -> None:
     admin.put(name, principal())
     admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}]})
 
@@ -100,7 +98,7 @@ def test_a_report_survives_a_write_of_the_configuration(admin: Api, name: str) -
     assert status(admin, name)["conditions"][0]["status"] == "True"
 
 
-def test_a_node_may_say_that_it_could_not_join_but_not_that_it_did(admin: Api, name: str) -> None:
+def test_status_report_can_set_join_state_failed_but_not_joined(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
     admin.report(name, {"joinState": "Joined"})
@@ -132,7 +130,9 @@ def test_a_node_may_say_that_it_could_not_join_but_not_that_it_did(admin: Api, n
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_a_wrong_report_is_refused(admin: Api, name: str, report: dict[str, Any], target: str) -> None:
+def test_invalid_status_report_is_refused_with_target(
+    admin: Api, name: str, report: dict[str, Any], target: str
+) -> None:
     admin.put(name, principal())
 
     refused = admin.report(name, report)
@@ -141,7 +141,7 @@ def test_a_wrong_report_is_refused(admin: Api, name: str, report: dict[str, Any]
     assert refused.error["target"] == target
 
 
-def test_a_monitored_node_that_is_silent_is_no_longer_known_to_be_ready(service: Running, name: str) -> None:
+def test_silent_monitored_node_becomes_ready_unknown(service: Running, name: str) -> None:
     admin = service.admin
     admin.put(name, principal())
     admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}]})
@@ -153,7 +153,7 @@ def test_a_monitored_node_that_is_silent_is_no_longer_known_to_be_ready(service:
     assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotReporting")
 
 
-def test_a_node_that_is_not_monitored_may_be_silent(service: Running, name: str) -> None:
+def test_silent_unmonitored_node_keeps_ready_condition(service: Running, name: str) -> None:
     service.admin.put(name, token())
     service.admin.report(name, {"conditions": [{"type": "Ready", "status": "True"}]})
 
@@ -173,7 +173,7 @@ def _make_silent(service: Running, name: str, seconds: float) -> None:
     service.call(store.seen([(PLANT.key, name, time.time() - seconds)]))
 
 
-def test_a_nodes_own_poll_is_a_sign_of_life_and_nobody_elses(service: Running, tenant: Tenant, name: str) -> None:
+def test_last_seen_is_updated_only_by_polls_of_the_node_itself(service: Running, tenant: Tenant, name: str) -> None:
     admin = service.admin
     etag = admin.put(name, principal()).headers["etag"]
     owner = admin.as_somebody(tenant.application(callers.OWNER))
@@ -187,7 +187,9 @@ def test_a_nodes_own_poll_is_a_sign_of_life_and_nobody_elses(service: Running, t
     assert "lastSeen" in admin.get(name).properties
 
 
-def test_polls_and_heartbeats_write_no_row_of_their_own(service: Running, tenant: Tenant, name: str) -> None:
+def test_heartbeats_update_last_seen_only_when_poll_cache_is_flushed(
+    service: Running, tenant: Tenant, name: str
+) -> None:
     admin = service.admin
     etag = admin.put(name, principal()).headers["etag"]
     node = admin.as_somebody(tenant.application(callers.NODE))

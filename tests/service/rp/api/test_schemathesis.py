@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True, scope="session"
 )
-def test_whatever_is_asked_is_answered_as_the_contract_says(service: Running, tmp_path: Path) -> None:
+def test_fuzzed_requests_get_responses_that_match_the_contract(service: Running, tmp_path: Path) -> None:
     said = fuzz(service, tmp_path, examples=2)
 
     assert said.ok, said.out + said.err

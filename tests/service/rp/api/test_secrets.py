@@ -34,7 +34,7 @@ def _files(folder: Path) -> list[Path]:
     return [file for file in folder.rglob("*") if file.is_file() and os.access(file, os.R_OK)]
 
 
-def test_no_secret_is_in_any_answer_log_measure_or_byte_of_the_store(
+def test_secrets_are_in_no_response_log_metric_or_stored_byte(
     service: Running, postgres: PostgresServer, tenant: Tenant, name: str
 ) -> None:
     admin = service.admin
@@ -61,7 +61,7 @@ def test_no_secret_is_in_any_answer_log_measure_or_byte_of_the_store(
         assert secret.encode() not in on_disk
 
 
-def test_a_secret_that_is_left_out_is_kept(admin: Api, name: str) -> None:
+def test_put_without_secret_keeps_stored_secret(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
     updated = admin.put(name, principal(secret=None, nodeConfig={"maxPods": 9}))
@@ -72,7 +72,7 @@ def test_a_secret_that_is_left_out_is_kept(admin: Api, name: str) -> None:
     assert admin.fetch(url).json["config"]["azure"]["servicePrincipal"]["clientSecret"] == SECRET
 
 
-def test_a_secret_is_replaced(admin: Api, name: str) -> None:
+def test_put_with_new_secret_replaces_stored_secret(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
     admin.put(name, principal(secret="another"))
@@ -80,7 +80,7 @@ def test_a_secret_is_replaced(admin: Api, name: str) -> None:
     assert admin.credentials(name).json["servicePrincipal"]["clientSecret"] == "another"
 
 
-def test_one_principals_secret_is_not_kept_for_another(admin: Api, name: str) -> None:
+def test_stored_secret_is_not_reused_for_another_service_principal(admin: Api, name: str) -> None:
     admin.put(name, principal())
 
     refused = admin.put(name, principal(OTHER, secret=None))
@@ -90,21 +90,21 @@ def test_one_principals_secret_is_not_kept_for_another(admin: Api, name: str) ->
     assert admin.put(name, principal(callers.NODE.upper(), secret=None)).status == 200
 
 
-def test_a_secret_that_is_no_longer_used_is_forgotten(admin: Api, name: str) -> None:
+def test_unused_secret_is_deleted(admin: Api, name: str) -> None:
     admin.put(name, principal())
     admin.put(name, token())
 
     assert_refused(admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
 
 
-def test_a_node_that_was_deleted_has_left_no_secret(admin: Api, name: str) -> None:
+def test_secret_is_deleted_with_node(admin: Api, name: str) -> None:
     admin.put(name, principal())
     admin.delete(name)
 
     assert_refused(admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
 
 
-def test_credentials_are_listed_for_the_node_and_its_owner(admin: Api, tenant: Tenant, name: str) -> None:
+def test_node_can_list_its_credentials(admin: Api, tenant: Tenant, name: str) -> None:
     version = admin.put(name, principal()).properties["configVersion"]
     node = admin.as_somebody(tenant.application(callers.NODE))
 
@@ -119,7 +119,7 @@ def test_credentials_are_listed_for_the_node_and_its_owner(admin: Api, tenant: T
     assert listed.json["servicePrincipal"]["clientTenant"]
 
 
-def test_a_node_without_secret_has_none_to_list(admin: Api, name: str) -> None:
+def test_credentials_of_node_without_secret_contain_no_secret(admin: Api, name: str) -> None:
     admin.put(name, {"properties": {"azureAuth": {"method": "managedIdentity"}}})
 
     assert admin.credentials(name).json.keys() == {"configVersion", "method"}

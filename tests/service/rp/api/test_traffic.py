@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[4]
 COLD = 600  # seconds: Node and its packages are installed on the first run
 
 
-def test_all_traffic_fits_the_contract(recording: Recording, tmp_path: Path) -> None:
+def test_recorded_traffic_matches_the_contract(recording: Recording, tmp_path: Path) -> None:
     if not recording.write(tmp_path):
         pytest.skip("there is no traffic: run this with the other tests of the API")
 

@@ -20,7 +20,7 @@ PLAIN = {kind: [case for case in cases(kind) if not case.around] for kind in ("v
 
 
 @pytest.mark.parametrize("case", PLAIN["valid"], ids=str)
-def test_a_valid_body_makes_a_node_whose_bundle_the_agent_accepts(admin: Api, name: str, case: Case) -> None:
+def test_valid_body_creates_node_with_bundle_that_agent_accepts(admin: Api, name: str, case: Case) -> None:
     body = copy.deepcopy(case.body)
     if "name" in body:
         body["name"] = name
@@ -37,7 +37,7 @@ def test_a_valid_body_makes_a_node_whose_bundle_the_agent_accepts(admin: Api, na
 
 
 @pytest.mark.parametrize("case", PLAIN["invalid"], ids=str)
-def test_an_invalid_body_is_refused_with_all_of_its_problems(admin: Api, name: str, case: Case) -> None:
+def test_invalid_body_is_refused_with_all_errors(admin: Api, name: str, case: Case) -> None:
     refused = admin.put(name, case.body)
 
     assert_refused(refused, 400, "InvalidRequestContent")
@@ -47,7 +47,7 @@ def test_an_invalid_body_is_refused_with_all_of_its_problems(admin: Api, name: s
     assert admin.get(name).status == 404
 
 
-def test_a_cluster_without_entra_id_takes_no_node_that_joins_by_it(admin: Api, name: str) -> None:
+def test_cluster_without_entra_id_refuses_node_with_azure_auth(admin: Api, name: str) -> None:
     [case] = [case for case in cases("valid") if case.name == "principal-joins-by-itself"]
 
     refused = admin.at(ISLAND).put(name, case.body)
@@ -56,7 +56,7 @@ def test_a_cluster_without_entra_id_takes_no_node_that_joins_by_it(admin: Api, n
     assert refused.error["target"] == "properties.kubernetesAuth.useAzureAuth"
 
 
-def test_a_node_is_downgraded_only_by_who_says_so(admin: Api, name: str) -> None:
+def test_downgrade_is_refused_without_allow_downgrade(admin: Api, name: str) -> None:
     newer = {"properties": {"versions": {"kubernetes": "1.34.4"}}}
     older = {"properties": {"versions": {"kubernetes": "1.33.1"}}}
     etag = admin.put(name, newer).headers["etag"]
@@ -70,7 +70,7 @@ def test_a_node_is_downgraded_only_by_who_says_so(admin: Api, name: str) -> None
     assert admin.get(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
 
 
-def test_back_to_what_a_node_has_is_no_downgrade_when_it_could_not_take_the_newer_one(admin: Api, name: str) -> None:
+def test_return_to_running_version_after_failed_upgrade_is_no_downgrade(admin: Api, name: str) -> None:
     older = {"properties": {"versions": {"kubernetes": "1.33.1", "runc": "1.1.0"}}}
     admin.put(name, {"properties": {"versions": {"kubernetes": "1.34.4", "runc": "1.2.0"}}})
     went_back = [{"type": "UpgradeFailed", "status": "True"}]
@@ -80,7 +80,7 @@ def test_back_to_what_a_node_has_is_no_downgrade_when_it_could_not_take_the_newe
     assert admin.put(name, older).status == 200
 
 
-def test_a_node_is_told_that_older_versions_are_meant_until_it_has_taken_them(admin: Api, name: str) -> None:
+def test_allow_downgrade_is_sent_to_node_until_config_is_applied(admin: Api, name: str) -> None:
     query = {"api-version": API_VERSION, "allowDowngrade": "true"}
     allowed = {"updatePolicy": {"allowDowngrade": True}}.items()
 
@@ -98,20 +98,20 @@ def test_a_node_is_told_that_older_versions_are_meant_until_it_has_taken_them(ad
     assert "updatePolicy" not in admin.get(name).properties["config"]
 
 
-def test_a_node_that_was_given_no_version_keeps_the_one_it_has(admin: Api, name: str) -> None:
+def test_put_without_version_keeps_kubernetes_version(admin: Api, name: str) -> None:
     admin.put(name, {"properties": {"versions": {"kubernetes": "1.33.1"}}})
 
     assert admin.put(name).properties["config"]["kubernetes"]["version"] == "1.33.1"
 
 
-def test_components_that_were_tested_together_fill_what_is_not_said(admin: Api, name: str) -> None:
+def test_unspecified_component_versions_get_tested_defaults(admin: Api, name: str) -> None:
     config = admin.put(name, {"properties": {"versions": {"runc": "v1.9.9"}}}).properties["config"]
 
     assert config["runc"] == {"version": "1.9.9"}
     assert config["containerd"] == {"version": "2.4.2"}
 
 
-def test_vpn_clients_get_no_addresses_of_the_cluster(admin: Api, name: str) -> None:
+def test_vpn_client_range_overlapping_cluster_addresses_is_refused(admin: Api, name: str) -> None:
     refused = admin.put(name, {"properties": {"nodeConfig": {"vpn": {"p2sGatewayCIDR": "10.0.0.0/24"}}}})
 
     assert_refused(refused, 400, "InvalidRequestContent")
@@ -119,7 +119,7 @@ def test_vpn_clients_get_no_addresses_of_the_cluster(admin: Api, name: str) -> N
     assert "DNS service" in refused.error["message"]
 
 
-def test_other_settings_of_a_vpn_are_a_new_version(admin: Api, name: str) -> None:
+def test_changed_vpn_settings_create_new_config_version(admin: Api, name: str) -> None:
     first = admin.put(name, {"properties": {"nodeConfig": {"vpn": {"enabled": True}}}}).properties
     changed = {"enabled": True, "gatewayName": "gate"}
 

@@ -21,7 +21,7 @@ def version(api: Api, name: str) -> int:
     return int(api.get(name).properties["configVersion"])
 
 
-def test_a_version_is_the_time_of_the_write(admin: Api, name: str) -> None:
+def test_config_version_is_time_of_write(admin: Api, name: str) -> None:
     before = int(time.time())
 
     admin.put(name)
@@ -29,7 +29,7 @@ def test_a_version_is_the_time_of_the_write(admin: Api, name: str) -> None:
     assert before <= version(admin, name) <= time.time()
 
 
-def test_versions_grow_within_a_second_and_over_deletion(admin: Api, name: str) -> None:
+def test_config_versions_increase_within_a_second_and_across_deletion(admin: Api, name: str) -> None:
     seen = []
     for _ in range(3):
         seen += [int(admin.put(name).properties["configVersion"]) for _ in range(3)]
@@ -39,7 +39,7 @@ def test_versions_grow_within_a_second_and_over_deletion(admin: Api, name: str) 
     assert seen == sorted(set(seen))
 
 
-def test_versions_grow_when_the_clock_went_back(service: Running, name: str) -> None:
+def test_config_versions_increase_when_clock_moves_backwards(service: Running, name: str) -> None:
     service.admin.put(name)
     ahead = int(time.time()) + AHEAD
     store = service.service.store
@@ -52,7 +52,7 @@ def test_versions_grow_when_the_clock_went_back(service: Running, name: str) -> 
     assert int(service.admin.put(name).properties["configVersion"]) == ahead + 2
 
 
-def test_writers_at_the_same_time_each_get_a_version_of_their_own(admin: Api, name: str) -> None:
+def test_concurrent_writes_get_distinct_config_versions(admin: Api, name: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: admin.put(name, token(maxPods=number)), range(1, 25)))
 

@@ -57,7 +57,7 @@ def signed_in(cloud: Cloud, principal: EntraPrincipal) -> str:
     return f"Bearer {credential.get_token(f'{cloud.url}/.default').token}"
 
 
-def test_a_service_principal_is_known_by_its_token(cloud: Cloud) -> None:
+def test_service_principal_is_identified_by_its_token(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("p", "right")
     tokens = tokens_of(cloud)
     header = signed_in(cloud, principal)
@@ -67,7 +67,7 @@ def test_a_service_principal_is_known_by_its_token(cloud: Cloud) -> None:
     assert tokens.cached(header) is caller
 
 
-def test_a_token_for_another_audience_is_refused(cloud: Cloud) -> None:
+def test_token_for_another_audience_is_refused(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("p", "right")
     authority = credentials.TokenAuthority(cloud.url, cloud.ca)
     credential = credentials.service_principal(TENANT_ID, principal.client_id, "right", authority)
@@ -78,7 +78,7 @@ def test_a_token_for_another_audience_is_refused(cloud: Cloud) -> None:
     assert f'authorization_uri="{cloud.url}/{TENANT_ID}"' in caught.value.challenge
 
 
-def test_a_new_key_of_the_tenant_is_found(cloud: Cloud) -> None:
+def test_rotated_signing_key_of_tenant_is_found(cloud: Cloud) -> None:
     principal = cloud.directory.service_principal("p", "right")
     clock = Clock()
     tokens = tokens_of(cloud, clock=clock)
@@ -95,7 +95,7 @@ def test_a_new_key_of_the_tenant_is_found(cloud: Cloud) -> None:
     asyncio.run(rotate())
 
 
-def test_known_keys_serve_while_the_tenant_is_away_and_unknown_ones_wait(
+def test_cached_tenant_keys_are_used_while_tenant_is_unreachable(
     authority: CertificateAuthority, tmp_path: Path
 ) -> None:
     with running_cloud(authority, tmp_path, "https://localhost:1") as cloud:
@@ -122,7 +122,7 @@ def test_known_keys_serve_while_the_tenant_is_away_and_unknown_ones_wait(
         asyncio.run(go_away())
 
 
-def test_an_authority_that_shows_a_certificate_of_somebody_else_is_not_believed(cloud: Cloud, tmp_path: Path) -> None:
+def test_tenant_with_untrusted_certificate_is_unreachable(cloud: Cloud, tmp_path: Path) -> None:
     from aks_flex_lab.pki import CertificateAuthority as Another  # noqa: PLC0415
 
     stranger = Another(tmp_path)
@@ -132,7 +132,7 @@ def test_an_authority_that_shows_a_certificate_of_somebody_else_is_not_believed(
         asyncio.run(tokens_of(cloud, str(stranger.certificate)).caller(signed_in(cloud, principal)))
 
 
-def test_azures_role_assignments_decide(cloud: Cloud) -> None:
+def test_azure_role_assignments_authorize_callers(cloud: Cloud) -> None:
     """The service reads them with an identity of its own; callers have none of its rights."""
     assert PLANT is not None
     assert SIBLING is not None
@@ -165,7 +165,7 @@ def test_azures_role_assignments_decide(cloud: Cloud) -> None:
     asyncio.run(ask())
 
 
-def test_the_service_finds_its_identity_in_the_environment(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provider_reads_its_identity_from_environment(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     service = cloud.directory.service_principal("service", "right")
     cloud.assignments.put(CLUSTER, READER, service.object_id)
     monkeypatch.setenv("AZURE_TENANT_ID", TENANT_ID)

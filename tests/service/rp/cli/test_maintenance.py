@@ -57,7 +57,7 @@ def secret_of(person: Person, made: ServiceSettings, clusters: list[ClusterInfo]
         return str(found["servicePrincipal"]["clientSecret"])
 
 
-def test_a_backup_is_whole_private_and_says_what_it_lacks(worked: Person, tmp_path: Path) -> None:
+def test_backup_is_complete_and_private_and_reports_missing_keys(worked: Person, tmp_path: Path) -> None:
     file = tmp_path / "backup.tar"
 
     done = worked.does("backup", str(file))
@@ -69,14 +69,14 @@ def test_a_backup_is_whole_private_and_says_what_it_lacks(worked: Person, tmp_pa
         assert archive.getnames() == ["manifest.json", "flex.db"]
 
 
-def test_a_backup_is_made_while_the_service_runs(
+def test_backup_works_while_service_is_running(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     with serving(made, clusters):
         assert "nodes: 2" in worked.does("backup", str(tmp_path / "backup.tar")).out
 
 
-def test_what_was_backed_up_comes_back_and_what_was_there_is_kept(
+def test_restore_recovers_backed_up_data_and_keeps_replaced_database(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     worked.does("backup", str(tmp_path / "backup.tar"))
@@ -90,7 +90,7 @@ def test_what_was_backed_up_comes_back_and_what_was_there_is_kept(
         assert aside.execute("SELECT count(*) FROM nodes WHERE gone = 0").fetchone() == (1,)
 
 
-def test_nobody_is_signed_in_by_a_backup(worked: Person, made: ServiceSettings, tmp_path: Path) -> None:
+def test_restore_does_not_recover_sessions(worked: Person, made: ServiceSettings, tmp_path: Path) -> None:
     def sessions(*statements: str) -> list[tuple[str]]:
         with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as file:
             for each in statements:
@@ -104,7 +104,7 @@ def test_nobody_is_signed_in_by_a_backup(worked: Person, made: ServiceSettings, 
     assert sessions() == []
 
 
-def test_a_whole_service_comes_back_on_an_empty_machine_only_with_its_keys(worked: Person, tmp_path: Path) -> None:
+def test_restore_on_empty_machine_is_complete_only_with_keys(worked: Person, tmp_path: Path) -> None:
     bare, whole = tmp_path / "bare.tar", tmp_path / "whole.tar"
     worked.does("backup", str(bare))
     worked.does("backup", str(whole), "--with-keys")
@@ -117,7 +117,7 @@ def test_a_whole_service_comes_back_on_an_empty_machine_only_with_its_keys(worke
         assert stat.S_IMODE((complete.state / name).stat().st_mode) == 0o600
 
 
-def test_nothing_is_restored_under_a_running_service(
+def test_restore_is_refused_while_service_is_running(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     worked.does("backup", str(tmp_path / "backup.tar"))
@@ -128,7 +128,7 @@ def test_nothing_is_restored_under_a_running_service(
     assert "A service is running from" in refused.err
 
 
-def test_a_log_that_a_crash_left_is_not_played_into_the_restored_database(
+def test_restore_ignores_write_ahead_log_of_crashed_service(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path
 ) -> None:
     worked.does("backup", str(tmp_path / "backup.tar"))
@@ -144,7 +144,7 @@ def test_a_log_that_a_crash_left_is_not_played_into_the_restored_database(
 
 
 @pytest.mark.parametrize("harm", ["nothing", "text", "cut", "one bit"])
-def test_a_backup_that_is_damaged_changes_nothing(
+def test_restore_of_damaged_backup_changes_nothing(
     worked: Person, made: ServiceSettings, tmp_path: Path, harm: str
 ) -> None:
     file = tmp_path / "backup.tar"
@@ -159,7 +159,7 @@ def test_a_backup_that_is_damaged_changes_nothing(
 
 
 @pytest.mark.parametrize("manifest", [b"[]", b"[" * 100_000, b'{"made": ""}'], ids=["a list", "deep", "half of one"])
-def test_an_archive_that_is_no_backup_is_refused_in_words(worked: Person, tmp_path: Path, manifest: bytes) -> None:
+def test_restore_of_archive_with_invalid_manifest_is_refused(worked: Person, tmp_path: Path, manifest: bytes) -> None:
     with tarfile.open(tmp_path / "other.tar", "w") as archive:
         entry = tarfile.TarInfo("manifest.json")
         entry.size = len(manifest)
@@ -170,7 +170,7 @@ def test_an_archive_that_is_no_backup_is_refused_in_words(worked: Person, tmp_pa
     assert (refused.code, "cannot be read" in refused.err) == (3, True)
 
 
-def test_after_rotation_the_old_key_is_needed_for_nothing(
+def test_key_rotation_makes_old_key_removable(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
     [old] = worked.does("keys", "list", "--json").json
@@ -199,7 +199,7 @@ class Cut(SqliteDatabase):
 
 
 @pytest.mark.parametrize("changes", range(6))
-def test_a_rotation_that_is_cut_short_anywhere_is_finished_by_the_next(
+def test_interrupted_key_rotation_is_completed_by_next_run(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], changes: int
 ) -> None:
     worked.does("keys", "add")
@@ -212,7 +212,7 @@ def test_a_rotation_that_is_cut_short_anywhere_is_finished_by_the_next(
     assert secret_of(worked, made, clusters) == CANARY
 
 
-def test_keys_are_not_rotated_under_a_service_that_does_not_know_the_newest(
+def test_key_rotation_is_refused_until_service_has_loaded_newest_key(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
 ) -> None:
     with serving(made, clusters):
@@ -225,7 +225,9 @@ def test_keys_are_not_rotated_under_a_service_that_does_not_know_the_newest(
         assert worked.does("node", "credentials", *ON_PLANT, "--name", "edge-1", "--json").json["servicePrincipal"]
 
 
-def test_what_no_key_opens_is_named_and_the_rest_is_done(worked: Person, made: ServiceSettings) -> None:
+def test_key_rotation_reports_undecryptable_secret_and_rotates_the_rest(
+    worked: Person, made: ServiceSettings
+) -> None:
     with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as database:
         database.execute("UPDATE nodes SET secrets = randomblob(60) WHERE key = 'edge-1'")
     worked.does("keys", "add")
@@ -236,7 +238,9 @@ def test_what_no_key_opens_is_named_and_the_rest_is_done(worked: Person, made: S
     assert "cluster connections: 4, pending config bundles: 1" in done.out
 
 
-def test_the_audit_tells_who_did_what(worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
+def test_audit_command_filters_events_by_time_node_action_and_caller(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
+) -> None:
     with serving(made, clusters):
         everything = worked.does("audit", "--since", "1h", "--json").json
         one = worked.does("audit", *ON_PLANT, "--node", "edge-2")
@@ -248,7 +252,9 @@ def test_the_audit_tells_who_did_what(worked: Person, made: ServiceSettings, clu
     assert "edge-1" not in one.out
 
 
-def test_the_audit_is_followed_over_pages(worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
+def test_cli_client_reads_all_pages_of_audit(
+    worked: Person, made: ServiceSettings, clusters: list[ClusterInfo]
+) -> None:
     with serving(made, clusters):
         found = list(ServiceOptions(state=worked.state).client().audit(page_size=3))
 
@@ -264,7 +270,9 @@ def address_file(tmp_path: Path) -> Iterator[Path]:
         yield file
 
 
-def test_everything_moves_to_postgresql_once(worked: Person, made: ServiceSettings, address_file: Path) -> None:
+def test_migration_to_postgresql_copies_all_data_only_once(
+    worked: Person, made: ServiceSettings, address_file: Path
+) -> None:
     config = address_file.with_name("config.yaml")
     config.write_text(f"databaseFile: {address_file}\nkeysFile: {made.keys}\n")
     there = Person(address_file.with_name("replica"))

@@ -26,14 +26,14 @@ CANARY = "canary-8d3f-secret"
 ON_PLANT = ("--cluster", "plant")
 
 
-def test_on_the_services_own_machine_nothing_but_names_need_be_given(person: Person) -> None:
+def test_cli_on_service_host_needs_only_cluster_and_node_name(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--label", "site=north", "--max-pods", "50")
 
     shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json
     assert shown["properties"]["nodeConfig"] == {"labels": {"site": "north"}, "maxPods": 50}
 
 
-def test_the_join_command_alone_goes_to_standard_output(person: Person) -> None:
+def test_join_command_is_only_output_on_stdout(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1")
 
     done = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1")
@@ -44,14 +44,14 @@ def test_the_join_command_alone_goes_to_standard_output(person: Person) -> None:
     assert "Valid until" in done.err
 
 
-def test_creating_can_give_the_join_command_in_the_same_step(person: Person) -> None:
+def test_node_create_can_print_join_command(person: Person) -> None:
     done = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--join-command")
 
     assert done.out.startswith("aks-flex-node agent --config-url '")
     assert len(done.out.splitlines()) == 1
 
 
-def test_a_node_is_not_created_over_another(person: Person) -> None:
+def test_node_create_is_refused_when_node_exists(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
 
     again = person.types("node", "create", *ON_PLANT, "--name", "EDGE-1")
@@ -59,7 +59,7 @@ def test_a_node_is_not_created_over_another(person: Person) -> None:
     assert "The node EDGE-1 already exists." in again.err
 
 
-def test_an_update_changes_what_is_said_and_nothing_else(person: Person) -> None:
+def test_node_update_changes_only_given_options(person: Person) -> None:
     settings = ("--label", "site=north", "--label", "rack=7", "--taint", "edge=yes:NoSchedule", "--max-pods", "50")
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", *settings)
 
@@ -73,7 +73,7 @@ def test_an_update_changes_what_is_said_and_nothing_else(person: Person) -> None
     }
 
 
-def test_a_person_says_which_agent_and_pauses_a_node_and_allows_older_versions(person: Person) -> None:
+def test_node_update_sets_agent_version_pause_and_allow_downgrade(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1")
     on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
 
@@ -84,7 +84,7 @@ def test_a_person_says_which_agent_and_pauses_a_node_and_allows_older_versions(p
     assert allowed["updatePolicy"] == {"paused": True, "allowDowngrade": True}
 
 
-def test_a_person_says_by_which_ways_a_node_reaches_its_cluster(person: Person) -> None:
+def test_node_update_sets_vpn_and_server_url(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--vpn", "--server-url", "https://10.77.0.4")
     on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
     shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
@@ -96,14 +96,14 @@ def test_a_person_says_by_which_ways_a_node_reaches_its_cluster(person: Person) 
     assert plain["node"]["kubelet"]["serverURL"] == "https://api.plant.example:443"
 
 
-def test_an_update_that_changes_nothing_does_not_retire_the_url(person: Person) -> None:
+def test_node_update_without_changes_keeps_etag(person: Person) -> None:
     before = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
 
     after = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", "--json").json
     assert after["etag"] == before["etag"]
 
 
-def test_a_file_is_the_whole_body_and_words_beside_it_are_stronger(person: Person, tmp_path: Path) -> None:
+def test_node_update_file_replaces_config_and_options_override_file(person: Person, tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
     file.write_text("properties:\n  nodeConfig:\n    maxPods: 30\n    labels: {site: south}\n")
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--label", "rack=7")
@@ -113,7 +113,7 @@ def test_a_file_is_the_whole_body_and_words_beside_it_are_stronger(person: Perso
     assert node == {"maxPods": 40, "labels": {"site": "south"}}
 
 
-def test_every_problem_of_a_body_is_told_with_its_place(person: Person) -> None:
+def test_node_create_reports_every_validation_error_with_its_path(person: Person) -> None:
     wrong = ("--max-pods", "0", "--label", "bad key=x", "--kubernetes-version", "9.99.0")
 
     done = person.types("node", "create", *ON_PLANT, "--name", "edge-1", *wrong)
@@ -123,7 +123,7 @@ def test_every_problem_of_a_body_is_told_with_its_place(person: Person) -> None:
         assert [line for line in done.err.splitlines() if line.startswith("  ") and place in line], done.err
 
 
-def test_a_client_secret_is_written_and_comes_back_by_credentials_alone(person: Person, tmp_path: Path) -> None:
+def test_client_secret_is_shown_only_by_credentials_command(person: Person, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(f"{CANARY}\n")
     secret.chmod(0o600)
@@ -145,7 +145,7 @@ def test_a_client_secret_is_written_and_comes_back_by_credentials_alone(person: 
     assert f"clientSecret  {CANARY}" in told.out
 
 
-def test_lists_are_filtered_by_the_service(person: Person) -> None:
+def test_node_list_filters_by_label_readiness_and_version(person: Person) -> None:
     for number in range(3):
         person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}", "--label", f"site={number}")
 
@@ -157,7 +157,7 @@ def test_lists_are_filtered_by_the_service(person: Person) -> None:
     assert person.does("node", "list", *ON_PLANT, "--version", "1.0.0").out == "no nodes\n"
 
 
-def test_lists_are_whole_over_all_pages(person: Person) -> None:
+def test_cli_client_reads_all_pages_of_node_list(person: Person) -> None:
     for number in range(5):
         person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}")
 
@@ -165,14 +165,14 @@ def test_lists_are_whole_over_all_pages(person: Person) -> None:
     assert [each["name"] for each in found] == [f"edge-{number}" for number in range(5)]
 
 
-def test_a_cluster_that_is_not_named_must_be_the_only_one(person: Person) -> None:
+def test_cluster_show_without_cluster_is_refused_when_there_are_several(person: Person) -> None:
     said = person.types("cluster", "show")
 
     assert said.code == 3
     assert "Several clusters exist and none was specified" in said.err
 
 
-def test_deleting_says_whether_there_was_anything(person: Person) -> None:
+def test_node_delete_reports_whether_node_existed(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1")
 
     deleted = person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
@@ -182,7 +182,7 @@ def test_deleting_says_whether_there_was_anything(person: Person) -> None:
     assert person.types("node", "show", *ON_PLANT, "--name", "edge-1").code == 5
 
 
-def test_a_cluster_that_is_not_named_clearly_is_refused_with_those_there_are(person: Person) -> None:
+def test_ambiguous_or_unknown_cluster_is_refused_with_known_clusters(person: Person) -> None:
     unclear, unknown = person.types("node", "list"), person.types("node", "list", "--cluster", "moon")
 
     assert unclear.code == unknown.code == 3
@@ -190,7 +190,9 @@ def test_a_cluster_that_is_not_named_clearly_is_refused_with_those_there_are(per
     assert str(PLANT) in unknown.err
 
 
-def test_a_service_elsewhere_needs_a_token_and_the_whole_id(service: Running, person: Person, tmp_path: Path) -> None:
+def test_remote_service_requires_token_ca_and_full_cluster_id(
+    service: Running, person: Person, tmp_path: Path
+) -> None:
     url, key = service.service.settings.origin, service.service.settings.admin_key_file
     away = {"AKS_FLEX_RP_STATE": str(tmp_path / "elsewhere"), "AKS_FLEX_RP_URL": url}
     ca = {"AKS_FLEX_RP_CA": str(service.room / "tls" / "ca.crt")}
@@ -205,14 +207,14 @@ def test_a_service_elsewhere_needs_a_token_and_the_whole_id(service: Running, pe
     assert person.does("node", "list", *piped, stdin=key.read_text(), env={**away, **ca}).out
 
 
-def test_the_admin_key_goes_to_no_service_but_its_own(person: Person) -> None:
+def test_admin_key_is_not_sent_to_another_service(person: Person) -> None:
     elsewhere = person.types("node", "list", "--cluster", str(PLANT), "--url", "https://elsewhere.example")
 
     assert elsewhere.code == 2
     assert "requires a credential" in elsewhere.err
 
 
-def test_a_wrong_token_is_refused_in_arms_words(person: Person, tmp_path: Path) -> None:
+def test_wrong_token_is_refused_with_arm_error_code(person: Person, tmp_path: Path) -> None:
     wrong = tmp_path / "token"
     wrong.write_text("aksflex_admin_" + "x" * 40)
     wrong.chmod(0o600)
@@ -222,14 +224,14 @@ def test_a_wrong_token_is_refused_in_arms_words(person: Person, tmp_path: Path) 
     assert "AuthenticationFailed" in done.err or "InvalidAuthenticationToken" in done.err
 
 
-def test_where_no_service_is_that_is_said(tmp_path: Path) -> None:
+def test_cli_reports_missing_service(tmp_path: Path) -> None:
     done = Person(tmp_path / "nothing").types("node", "list", "--cluster", str(PLANT))
 
     assert done.code == 3
     assert "No service was found in" in done.err
 
 
-def test_whoever_looks_in_the_wrong_place_makes_nothing_there(tmp_path: Path) -> None:
+def test_cli_commands_do_not_create_missing_state_directory(tmp_path: Path) -> None:
     person = Person(tmp_path / "nothing")
 
     for words in (("cluster", "list"), ("node", "list"), ("keys", "list"), ("backup", str(tmp_path / "b.tar"))):
@@ -251,7 +253,7 @@ class Interrupted(ServiceClient):
         return found
 
 
-def test_an_update_leaves_alone_what_somebody_else_changed_meanwhile(person: Person) -> None:
+def test_node_update_merges_with_concurrent_change_of_other_property(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
     words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--label", "site=north")
     client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))
@@ -260,7 +262,7 @@ def test_an_update_leaves_alone_what_somebody_else_changed_meanwhile(person: Per
     assert written["properties"]["nodeConfig"] == {"maxPods": 60, "labels": {"site": "north", "rack": "7"}}
 
 
-def test_an_update_does_not_overrule_what_somebody_else_just_said_of_the_same(person: Person) -> None:
+def test_node_update_is_refused_on_concurrent_change_of_same_property(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--max-pods", "50")
     words = ("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "70")
     client = Interrupted(ServiceOptions(state=person.state).connection(), lambda: person.does(*words))

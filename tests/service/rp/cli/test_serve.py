@@ -47,7 +47,7 @@ def started(state: Path, port: int, stderr: int) -> Iterator[subprocess.Popen[by
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_quietly_and_leaves_its_store_closed(tmp_path: Path, sig: signal.Signals) -> None:
+def test_serve_exits_cleanly_and_closes_store_on_signal(tmp_path: Path, sig: signal.Signals) -> None:
     state, log = tmp_path / "state", tmp_path / "log"
     Person(state).does("init")
     with log.open("wb") as opened, started(state, free_port(), opened.fileno()) as process:
@@ -59,7 +59,7 @@ def test_it_ends_quietly_and_leaves_its_store_closed(tmp_path: Path, sig: signal
     assert not (state / "flex.db-wal").exists()
 
 
-def test_a_second_one_says_what_is_in_its_way(tmp_path: Path) -> None:
+def test_serve_reports_conflicting_service_or_port(tmp_path: Path) -> None:
     state, port = tmp_path / "state", free_port()
     with started(state, port, subprocess.DEVNULL):
         same = subprocess.run(words(state, free_port()), check=False, capture_output=True, text=True, timeout=60)
@@ -71,7 +71,7 @@ def test_a_second_one_says_what_is_in_its_way(tmp_path: Path) -> None:
     assert f"Cannot listen on 127.0.0.1:{port}: Address already in use." in other.stderr
 
 
-def test_on_a_terminal_it_greets_and_logs_plain_text(tmp_path: Path) -> None:
+def test_serve_on_terminal_prints_hints_and_logs_plain_text(tmp_path: Path) -> None:
     ours, its = pty.openpty()
     try:
         with started(tmp_path / "state", free_port(), its) as process:
@@ -87,7 +87,7 @@ def test_on_a_terminal_it_greets_and_logs_plain_text(tmp_path: Path) -> None:
     assert '"level"' not in said
 
 
-def test_init_says_what_it_made_and_leaves_it_the_next_time(tmp_path: Path) -> None:
+def test_init_reports_created_files_and_keeps_existing_ones(tmp_path: Path) -> None:
     person = Person(tmp_path / "state")
 
     first, second = person.does("init"), person.does("init")

@@ -75,18 +75,18 @@ def ran(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-def test_the_agent_fetches_the_bundle_by_the_url(delivery: AzureBlobDelivery, azurite: Azurite) -> None:
+def test_agent_fetches_bundle_from_blob_url(delivery: AzureBlobDelivery, azurite: Azurite) -> None:
     url = config_urls.parse(put(delivery))
     assert fetch_config(url, DownloadOptions(ca_file=str(azurite.authority))).version == "7"
 
 
-def test_nobody_keeps_a_copy_on_the_way(delivery: AzureBlobDelivery, pool: urllib3.PoolManager) -> None:
+def test_blob_response_has_cache_control_no_store(delivery: AzureBlobDelivery, pool: urllib3.PoolManager) -> None:
     answer = pool.request("GET", put(delivery))
     assert (answer.status, answer.data) == (200, BUNDLE)
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_a_url_opens_its_own_blob_for_reading_and_nothing_else(
+def test_blob_url_grants_only_read_access_to_its_own_blob(
     delivery: AzureBlobDelivery, pool: urllib3.PoolManager
 ) -> None:
     mine, other = (urlsplit(put(delivery, node)) for node in ("edge-1", "edge-2"))
@@ -108,7 +108,7 @@ def test_a_url_opens_its_own_blob_for_reading_and_nothing_else(
     assert pool.request("GET", mine.geturl()).status == 200
 
 
-def test_the_url_says_neither_cluster_nor_node_and_is_for_tls_alone(delivery: AzureBlobDelivery) -> None:
+def test_blob_url_requires_https_and_hides_cluster_and_node(delivery: AzureBlobDelivery) -> None:
     url = put(delivery)
     assert "edge-1" not in url
     assert "cluster" not in url
@@ -116,14 +116,14 @@ def test_the_url_says_neither_cluster_nor_node_and_is_for_tls_alone(delivery: Az
     assert "sp=r&" in url
 
 
-def test_a_new_url_kills_the_earlier_one_of_the_same_node_alone(
+def test_new_blob_url_revokes_only_previous_url_of_same_node(
     delivery: AzureBlobDelivery, pool: urllib3.PoolManager
 ) -> None:
     urls = [put(delivery), put(delivery, "edge-2"), put(delivery)]
     assert [pool.request("GET", url).status for url in urls] == [404, 200, 200]
 
 
-def test_a_revoked_url_is_not_found_and_the_agent_says_what_to_do(
+def test_revoked_blob_url_returns_404_and_agent_error_hides_signature(
     delivery: AzureBlobDelivery, pool: urllib3.PoolManager, azurite: Azurite
 ) -> None:
     url = put(delivery)
@@ -135,7 +135,7 @@ def test_a_revoked_url_is_not_found_and_the_agent_says_what_to_do(
     assert "sig=" not in str(caught.value)
 
 
-def test_an_expired_url_is_forbidden_and_its_blob_is_swept(
+def test_expired_blob_url_is_forbidden_and_its_blob_is_swept(
     delivery: AzureBlobDelivery, pool: urllib3.PoolManager
 ) -> None:
     good = put(delivery, "edge-2")
@@ -145,7 +145,7 @@ def test_an_expired_url_is_forbidden_and_its_blob_is_swept(
     assert pool.request("GET", good).status == 200
 
 
-def test_an_identity_signs_with_a_delegated_key_and_replaces_and_revokes_as_well(
+def test_identity_delivery_signs_urls_with_user_delegation_key(
     service: BlobServiceClient, azurite: Azurite, container: str
 ) -> None:
     """Azurite 3.36 cannot check such a signature in the form that today's SDK makes; Azure itself must."""

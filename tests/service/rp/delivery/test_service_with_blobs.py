@@ -46,7 +46,7 @@ def status_of(url: str, azurite: Azurite) -> tuple[int, bytes]:
     return answer.status, answer.data
 
 
-def test_bundles_are_delivered_and_retired_by_blobs(service: Running, azurite: Azurite) -> None:
+def test_config_urls_are_served_and_revoked_by_blob_storage(service: Running, azurite: Azurite) -> None:
     admin = service.admin.at(PLANT)
     first = admin.put("edge-1", token(), url=True).properties["configUrl"]
     assert first.startswith(azurite.url)
@@ -66,7 +66,7 @@ def test_bundles_are_delivered_and_retired_by_blobs(service: Running, azurite: A
     assert status_of(third, azurite)[0] == 404
 
 
-def test_a_url_dies_with_the_first_use_of_its_token(service: Running, azurite: Azurite) -> None:
+def test_blob_url_is_revoked_on_first_use_of_its_bootstrap_token(service: Running, azurite: Azurite) -> None:
     admin = service.admin.at(PLANT)
     url = admin.put("edge-2", token(), url=True).properties["configUrl"]
     [(used, _)] = [(each, node) for each, (node, _) in service.clusters.tokens.items() if node == "edge-2"]

@@ -51,7 +51,7 @@ def cluster(sealer: Sealer, server: str, version: int) -> Cluster:
     return Cluster(PLANT.key, str(PLANT), facts("Q0E=").to_document(), sealed, version)
 
 
-def test_a_watch_begins_anew_when_the_way_to_its_cluster_changes_and_ends_with_it(tmp_path: Path) -> None:
+def test_cluster_controller_restarts_on_connection_change_and_stops_at_end(tmp_path: Path) -> None:
     sealer = open_sealer_keys(tmp_path / "keys", {})
     seen: list[str] = []
 
@@ -95,7 +95,7 @@ def test_a_watch_begins_anew_when_the_way_to_its_cluster_changes_and_ends_with_i
     assert seen == ["start https://one", "stop https://one", "start https://two", "stop https://two"]
 
 
-def test_a_node_that_is_written_is_told_to_the_watch_of_its_cluster(tmp_path: Path) -> None:
+def test_node_write_notifies_controller_of_its_cluster(tmp_path: Path) -> None:
     sealer = open_sealer_keys(tmp_path / "keys", {})
     seen: list[str] = []
 
@@ -126,7 +126,7 @@ def refused_with(status: int, _: object) -> httpx2.Response:
     return refusal(status, "No", "may not bind")
 
 
-def test_a_cluster_that_does_not_let_a_node_in_says_whether_trying_again_helps(tmp_path: Path) -> None:
+def test_failed_access_grant_reports_whether_retry_helps(tmp_path: Path) -> None:
     sealer, api = open_sealer_keys(tmp_path / "keys", {}), FakeApi()
     access = ClusterAccess("11111111-2222-3333-4444-555555555555", AccessMethod.EXEC)
     binding = f"{BINDINGS}/{BINDING_PREFIX}edge-1"

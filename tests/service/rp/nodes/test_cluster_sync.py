@@ -73,7 +73,7 @@ async def site(room: Path, *, follow_version: bool = False) -> AsyncIterator[Sit
         await store.stop()
 
 
-def test_a_new_authority_reaches_every_node_as_a_new_version(tmp_path: Path) -> None:
+def test_new_cluster_ca_creates_new_config_version_of_every_node(tmp_path: Path) -> None:
     async def story() -> None:
         async with site(tmp_path) as here:
             before = [await here.node(name) for name in ("given", "free")]
@@ -95,7 +95,7 @@ def test_a_new_authority_reaches_every_node_as_a_new_version(tmp_path: Path) -> 
     ("follow", "expected"),
     [(False, {"given": "1.33.1", "free": "1.33.1"}), (True, {"given": "1.33.1", "free": "1.34.4"})],
 )
-def test_a_new_version_reaches_nodes_that_were_given_none_where_the_cluster_is_followed(
+def test_new_cluster_version_is_applied_only_to_unpinned_nodes_if_enabled(
     tmp_path: Path, follow: bool, expected: dict[str, str]
 ) -> None:
     async def story() -> None:
@@ -107,7 +107,7 @@ def test_a_new_version_reaches_nodes_that_were_given_none_where_the_cluster_is_f
     asyncio.run(story())
 
 
-def test_what_a_crash_cut_short_is_finished_by_the_next_look(tmp_path: Path) -> None:
+def test_interrupted_cluster_sync_is_completed_by_next_run(tmp_path: Path) -> None:
     async def story() -> None:
         async with site(tmp_path) as here:
             after = replace(BEFORE, ca_cert_data="bmV3")
@@ -144,7 +144,7 @@ async def monitored(here: Site) -> None:
     )
 
 
-def test_new_ways_of_the_service_reach_the_nodes_that_go_them(tmp_path: Path) -> None:
+def test_changed_provider_endpoints_update_only_managed_nodes(tmp_path: Path) -> None:
     async def story() -> None:
         async with site(tmp_path) as here:
             await monitored(here)
@@ -164,7 +164,7 @@ def test_new_ways_of_the_service_reach_the_nodes_that_go_them(tmp_path: Path) ->
     asyncio.run(story())
 
 
-def test_replicas_whose_ways_differ_do_not_write_nodes_for_ever(tmp_path: Path) -> None:
+def test_replicas_with_different_endpoints_do_not_rewrite_nodes_forever(tmp_path: Path) -> None:
     async def story() -> None:
         async with site(tmp_path) as here:
             await monitored(here)
@@ -186,7 +186,7 @@ def test_replicas_whose_ways_differ_do_not_write_nodes_for_ever(tmp_path: Path) 
     asyncio.run(story())
 
 
-def test_a_renewal_does_not_take_back_that_older_versions_are_meant(tmp_path: Path) -> None:
+def test_cluster_sync_keeps_allow_downgrade(tmp_path: Path) -> None:
     async def story() -> None:
         async with site(tmp_path) as here:
             cluster = here.clusters.known[PLANT.key]

@@ -40,7 +40,7 @@ def types(room: Path, *words: str) -> Result:
     return CliRunner().invoke(notification_commands.app, [*words, "--config", str(room / "config.yaml")])
 
 
-def test_a_test_message_is_sent_to_each_and_the_answers_are_told(
+def test_notification_test_sends_to_each_webhook_and_reports_results(
     tmp_path: Path, receiver: Receiver, secret_file: Path
 ) -> None:
     away = f"http://127.0.0.1:{free_port()}/secret-path"
@@ -55,14 +55,16 @@ def test_a_test_message_is_sent_to_each_and_the_answers_are_told(
     assert got.event["type"] == "com.aks-flex-node.test.v1"
 
 
-def test_when_all_took_it_that_is_success(tmp_path: Path, receiver: Receiver, secret_file: Path) -> None:
+def test_notification_test_succeeds_when_all_webhooks_accept(
+    tmp_path: Path, receiver: Receiver, secret_file: Path
+) -> None:
     configured(tmp_path, {"url": receiver.url, "secretFile": str(secret_file)})
     done = types(tmp_path, "test")
     assert done.exit_code == 0
     assert done.stdout.rstrip().endswith(": sent")
 
 
-def test_a_list_says_what_waits_and_why(tmp_path: Path, secret_file: Path) -> None:
+def test_notification_list_shows_pending_messages_and_last_failure(tmp_path: Path, secret_file: Path) -> None:
     hook = {"url": "https://hooks.example.com/secret-path", "secretFile": str(secret_file), "events": ["joined"]}
     made = configured(tmp_path, hook)
 
@@ -91,7 +93,7 @@ def test_a_list_says_what_waits_and_why(tmp_path: Path, secret_file: Path) -> No
 
 
 @pytest.mark.parametrize("command", ["list", "test"])
-def test_without_webhooks_a_person_is_told_how_to_name_one(tmp_path: Path, command: str) -> None:
+def test_notification_commands_without_webhooks_report_missing_config(tmp_path: Path, command: str) -> None:
     configured(tmp_path)
     done = types(tmp_path, command)
     assert isinstance(done.exception, ConfigError)

@@ -93,7 +93,7 @@ def numbers(received: list[Received]) -> list[int]:
     return [each.event["data"]["number"] for each in received]
 
 
-def test_all_that_waits_is_sent_once_by_however_many_replicas(office: Office, receiver: Receiver) -> None:
+def test_pending_messages_are_sent_once_across_replicas(office: Office, receiver: Receiver) -> None:
     async def work() -> None:
         async with office.store() as one, office.store() as other:
             await office.tell(one, *(f"edge-{number}" for number in range(60)), urls=(receiver.url,))
@@ -109,9 +109,7 @@ def test_all_that_waits_is_sent_once_by_however_many_replicas(office: Office, re
     assert office.counts == {"sent": 60}
 
 
-def test_what_could_not_be_sent_comes_again_with_the_same_id_and_the_order_of_a_node_is_kept(
-    office: Office, receiver: Receiver
-) -> None:
+def test_failed_message_is_retried_with_same_id_in_order_of_node(office: Office, receiver: Receiver) -> None:
     statuses = iter([500, 503, 429, 408])
     receiver.answer = lambda _: next(statuses, 200)
 
@@ -126,9 +124,7 @@ def test_what_could_not_be_sent_comes_again_with_the_same_id_and_the_order_of_a_
     assert office.counts == {"failed": 4, "sent": 4}
 
 
-def test_a_message_that_is_refused_does_not_hold_up_others_and_is_tried_again(
-    office: Office, receiver: Receiver
-) -> None:
+def test_refused_message_does_not_block_others_and_is_retried(office: Office, receiver: Receiver) -> None:
     refusing = True
     receiver.answer = lambda got: 400 if refusing and got.event["data"]["number"] == 0 else 200
 
@@ -150,7 +146,7 @@ def test_a_message_that_is_refused_does_not_hold_up_others_and_is_tried_again(
     assert [each for each in sent if each] == [1, 2]
 
 
-def test_a_receiver_that_is_away_is_left_alone_and_gets_everything_when_it_is_back(office: Office) -> None:
+def test_unreachable_receiver_gets_all_messages_when_it_recovers(office: Office) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}/hook/secret-path"
 
@@ -173,7 +169,7 @@ def test_a_receiver_that_is_away_is_left_alone_and_gets_everything_when_it_is_ba
         assert numbers([each for each in got if each.event["subject"] == f"edge-{number}"]) == [number, number + 20]
 
 
-def test_one_receiver_that_hangs_holds_up_nobody_else(office: Office, receiver: Receiver) -> None:
+def test_hanging_receiver_does_not_block_other_receivers(office: Office, receiver: Receiver) -> None:
     async def work() -> None:
         with receiving() as hanging:
             hanging.hold.clear()
@@ -192,7 +188,7 @@ def test_one_receiver_that_hangs_holds_up_nobody_else(office: Office, receiver: 
     run(work())
 
 
-def test_who_answers_that_it_is_gone_gets_no_more(office: Office, receiver: Receiver) -> None:
+def test_receiver_answering_410_gets_no_more_messages(office: Office, receiver: Receiver) -> None:
     receiver.answer = lambda _: 410
 
     async def work() -> None:
@@ -210,7 +206,7 @@ def test_who_answers_that_it_is_gone_gets_no_more(office: Office, receiver: Rece
     assert office.counts == {"gone": 1, "dropped": 4}
 
 
-def test_what_a_replica_had_taken_when_it_was_killed_is_sent_by_another(office: Office, receiver: Receiver) -> None:
+def test_message_claimed_by_killed_replica_is_sent_by_another(office: Office, receiver: Receiver) -> None:
     async def work() -> None:
         async with office.store() as store:
             await office.tell(store, "edge-1", urls=(receiver.url,))
@@ -224,7 +220,7 @@ def test_what_a_replica_had_taken_when_it_was_killed_is_sent_by_another(office: 
     run(work())
 
 
-def test_the_outbox_is_bounded_and_nothing_waits_for_longer_than_a_day(office: Office, receiver: Receiver) -> None:
+def test_outbox_is_bounded_and_drops_messages_older_than_a_day(office: Office, receiver: Receiver) -> None:
     async def work() -> None:
         async with office.store() as store:
             hook = office.hook(receiver.url)

@@ -69,7 +69,7 @@ def sees(service: Running, what: str, name: str, *words: Any) -> None:
     service.call(getattr(service.service.join_tracker, what)(PLANT.key, name, *words))
 
 
-def test_what_an_agent_reports_is_told_when_it_is_a_change(service: Running, receiver: Receiver) -> None:
+def test_condition_changes_in_status_reports_are_notified_once(service: Running, receiver: Receiver) -> None:
     service.admin.put("Edge-1", principal())
     service.admin.report("edge-1", conditions(Ready="True", Drifted="False"))
     service.admin.report("edge-1", conditions(Ready="True", Drifted="False"))
@@ -84,7 +84,7 @@ def test_what_an_agent_reports_is_told_when_it_is_a_change(service: Running, rec
     assert third.event["data"]["changes"][0]["type"] == "Drifted"
 
 
-def test_a_join_is_told_from_its_failure_to_its_end(service: Running, receiver: Receiver) -> None:
+def test_join_failure_success_and_departure_are_notified(service: Running, receiver: Receiver) -> None:
     service.admin.put("edge-1", token(), url=True)
     minted = next(each for each, (node, _) in service.clusters.tokens.items() if node == "edge-1")
     sees(service, "on_token_failed", "edge-1", minted, "The signer gave up.")
@@ -100,7 +100,7 @@ def test_a_join_is_told_from_its_failure_to_its_end(service: Running, receiver: 
     assert (got[4].event["data"]["status"], got[4].event["data"]["reason"]) == ("Unknown", "NodeNotInCluster")
 
 
-def test_a_join_that_its_agent_gave_up_is_told_once(service: Running, receiver: Receiver) -> None:
+def test_join_failure_reported_by_agent_is_notified_once(service: Running, receiver: Receiver) -> None:
     service.admin.put("edge-1", principal())
     for _ in range(2):
         service.admin.report("edge-1", {"joinState": "Failed", "joinFailure": "There is no room on the disk."})
@@ -108,7 +108,7 @@ def test_a_join_that_its_agent_gave_up_is_told_once(service: Running, receiver: 
     assert [each.what for each in receiver.until(2)] == ["join.failed", "ready.changed"]
 
 
-def test_a_deletion_is_told(service: Running, receiver: Receiver) -> None:
+def test_node_deletion_is_notified(service: Running, receiver: Receiver) -> None:
     service.admin.put("edge-1", principal())
     service.admin.delete("edge-1")
     (got,) = receiver.until(1)
@@ -116,7 +116,7 @@ def test_a_deletion_is_told(service: Running, receiver: Receiver) -> None:
     assert got.event["data"]["by"]
 
 
-def test_no_secret_is_in_what_is_told_nor_an_address_in_the_log(
+def test_notifications_contain_no_secrets_and_logs_no_webhook_path(
     service: Running, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -139,7 +139,7 @@ def test_no_secret_is_in_what_is_told_nor_an_address_in_the_log(
         assert base64.b64encode(SECRET).decode() not in log
 
 
-def test_each_receiver_gets_the_events_and_clusters_that_it_asked_for(
+def test_webhook_gets_only_its_configured_events_and_clusters(
     tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
 ) -> None:
     with receiving() as other:
@@ -155,14 +155,14 @@ def test_each_receiver_gets_the_events_and_clusters_that_it_asked_for(
             ]
 
 
-def test_where_there_is_no_webhook_nothing_is_written(tmp_path: Path, ca_cert_data: str) -> None:
+def test_no_messages_are_stored_without_webhooks(tmp_path: Path, ca_cert_data: str) -> None:
     with service_with(tmp_path / "state", ca_cert_data) as service:
         service.admin.put("edge-1", principal())
         service.admin.report("edge-1", conditions(Ready="True"))
         assert service.call(service.service.store.pending_messages()) == ()
 
 
-def test_two_replicas_tell_of_what_both_saw_once(
+def test_replicas_notify_event_seen_by_both_once(
     tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path, server: PostgresServer
 ) -> None:
     more = {"database": server.new_database(), "keys_file": tmp_path / "keys"}
@@ -195,7 +195,7 @@ def test_two_replicas_tell_of_what_both_saw_once(
     assert sorted(heard) == sorted(expected)
 
 
-def test_what_could_not_be_sent_before_the_service_was_killed_is_sent_after(
+def test_unsent_notification_is_sent_after_service_is_killed_and_restarted(
     tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
 ) -> None:
     program = Program(tmp_path, ca_cert_data, webhook(receiver, secret_file))
@@ -214,7 +214,7 @@ def test_what_could_not_be_sent_before_the_service_was_killed_is_sent_after(
     assert json.loads(after.body) == json.loads(before.body)
 
 
-def test_what_is_measured_says_how_the_fleet_is_and_what_was_told(
+def test_metrics_contain_fleet_states_and_notification_counts(
     tmp_path: Path, ca_cert_data: str, receiver: Receiver, secret_file: Path
 ) -> None:
     hook = webhook(receiver, secret_file)

@@ -66,7 +66,7 @@ async def told(store: SqliteStore) -> list[tuple[str, str]]:
     return found
 
 
-def test_a_node_is_told_of_once_when_it_falls_silent_and_once_when_it_is_heard_again(tmp_path: Path) -> None:
+def test_silent_node_is_notified_once_and_again_once_when_heard(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         watch = SilenceDetector(store, NOTICES, AFTER, clock)
@@ -87,7 +87,7 @@ def test_a_node_is_told_of_once_when_it_falls_silent_and_once_when_it_is_heard_a
     with_store(tmp_path, work)
 
 
-def test_nobody_is_silent_before_the_service_itself_has_listened_for_as_long(tmp_path: Path) -> None:
+def test_no_node_is_silent_before_service_has_listened_long_enough(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         await store.put_node(followed("edge-1"), None)
@@ -101,7 +101,7 @@ def test_nobody_is_silent_before_the_service_itself_has_listened_for_as_long(tmp
     with_store(tmp_path, work)
 
 
-def test_who_is_heard_again_is_told_of_at_once_by_a_service_that_just_began(tmp_path: Path) -> None:
+def test_restarted_service_notifies_recovered_node_immediately(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         earlier = SilenceDetector(store, NOTICES, AFTER, clock)
@@ -115,7 +115,7 @@ def test_who_is_heard_again_is_told_of_at_once_by_a_service_that_just_began(tmp_
     with_store(tmp_path, work)
 
 
-def test_while_the_store_is_away_nobody_could_be_heard(tmp_path: Path) -> None:
+def test_store_outage_does_not_count_as_silence(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         await store.put_node(followed("edge-1"), None)
@@ -135,7 +135,7 @@ def test_while_the_store_is_away_nobody_could_be_heard(tmp_path: Path) -> None:
     with_store(tmp_path, work)
 
 
-def test_a_node_that_is_followed_no_more_is_not_said_to_be_heard(tmp_path: Path) -> None:
+def test_node_no_longer_monitored_is_not_notified_as_heard(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         watch = SilenceDetector(store, NOTICES, AFTER, clock)
@@ -150,7 +150,7 @@ def test_a_node_that_is_followed_no_more_is_not_said_to_be_heard(tmp_path: Path)
     with_store(tmp_path, work)
 
 
-def test_a_whole_site_can_fall_silent_at_once(tmp_path: Path) -> None:
+def test_many_nodes_can_become_silent_at_once(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         watch = SilenceDetector(store, NOTICES, AFTER, clock)
@@ -164,7 +164,7 @@ def test_a_whole_site_can_fall_silent_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_a_machine_that_slept_and_a_clock_that_was_set_make_nobody_silent(tmp_path: Path, jump: float) -> None:
+def test_clock_jump_does_not_make_node_silent(tmp_path: Path, jump: float) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
         watch = SilenceDetector(store, NOTICES, AFTER, clock)

@@ -25,7 +25,7 @@ def send(url: str, secret_file: Path, ca_file: Path | None = None, seconds: floa
     return WebhookClient(Webhook("key", url, secret_file, ca_file), seconds).send("id-1", BODY)
 
 
-def test_a_message_arrives_signed_as_it_was_written(receiver: Receiver, secret_file: Path) -> None:
+def test_webhook_message_is_signed_and_unmodified(receiver: Receiver, secret_file: Path) -> None:
     before = int(time.time())
     assert send(receiver.url, secret_file) == SendResult(SendStatus.SENT)
     (got,) = receiver.received
@@ -37,9 +37,7 @@ def test_a_message_arrives_signed_as_it_was_written(receiver: Receiver, secret_f
     assert not got.is_signed_with(b"another")
 
 
-def test_while_a_secret_is_changed_both_are_good_and_the_file_counts_at_once(
-    receiver: Receiver, secret_file: Path
-) -> None:
+def test_webhook_secret_rotation_signs_with_all_secrets_in_file(receiver: Receiver, secret_file: Path) -> None:
     new = b"n" * 32
     post = WebhookClient(Webhook("key", receiver.url, secret_file))
     for secrets in ((SECRET,), (new, SECRET), (new,)):
@@ -51,7 +49,7 @@ def test_while_a_secret_is_changed_both_are_good_and_the_file_counts_at_once(
         ]
 
 
-def test_a_secret_that_cannot_be_read_sends_nothing_and_says_why(receiver: Receiver, secret_file: Path) -> None:
+def test_unreadable_webhook_secret_fails_send_with_reason(receiver: Receiver, secret_file: Path) -> None:
     secret_file.chmod(0o644)
     outcome = send(receiver.url, secret_file)
     assert outcome.status == "failed"
@@ -59,13 +57,13 @@ def test_a_secret_that_cannot_be_read_sends_nothing_and_says_why(receiver: Recei
     assert receiver.received == []
 
 
-def test_no_redirect_is_followed(receiver: Receiver, secret_file: Path) -> None:
+def test_webhook_redirect_is_refused(receiver: Receiver, secret_file: Path) -> None:
     receiver.answer = lambda _: (307, {"Location": receiver.url})
     assert send(receiver.url, secret_file) == SendResult(SendStatus.REFUSED, "The receiver responded with 307.")
     assert len(receiver.received) == 1
 
 
-def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: Path) -> None:
+def test_webhook_send_fails_when_receiver_times_out(receiver: Receiver, secret_file: Path) -> None:
     receiver.hold.clear()
     assert send(receiver.url, secret_file, seconds=1.0) == SendResult(
         SendStatus.FAILED, "The receiver did not respond in time."
@@ -73,7 +71,9 @@ def test_who_does_not_answer_is_not_waited_for(receiver: Receiver, secret_file: 
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_certificate_is_verified(authority: CertificateAuthority, secret_file: Path, trusted: bool) -> None:
+def test_webhook_server_certificate_is_verified(
+    authority: CertificateAuthority, secret_file: Path, trusted: bool
+) -> None:
     pair = authority.issue("receiver", "receiver", names=("localhost",))
     with receiving(pair) as receiver:
         outcome = send(receiver.url, secret_file, authority.certificate if trusted else None)
@@ -82,6 +82,6 @@ def test_a_certificate_is_verified(authority: CertificateAuthority, secret_file:
     assert trusted or "certificate" in outcome.why
 
 
-def test_a_failure_says_nothing_of_what_is_in_the_address(secret_file: Path) -> None:
+def test_webhook_failure_reason_does_not_contain_url(secret_file: Path) -> None:
     outcome = send(f"http://127.0.0.1:{free_port()}/services/hidden?token=hidden", secret_file)
     assert outcome == SendResult(SendStatus.FAILED, "The receiver cannot be reached, or closed the connection.")

@@ -17,7 +17,7 @@ def plain(events: tuple[AuditEvent, ...]) -> list[AuditEvent]:
     return [replace(one, sequence=0) for one in events]
 
 
-async def test_an_event_comes_back_as_it_was_recorded_with_its_number(store: Store) -> None:
+async def test_recorded_event_is_read_back_unchanged_with_sequence_number(store: Store) -> None:
     await store.record()
     await store.record(event(detail={"text": "\x00 ä"}))
     (found,) = await store.audit()
@@ -25,7 +25,7 @@ async def test_an_event_comes_back_as_it_was_recorded_with_its_number(store: Sto
     assert replace(found, sequence=0) == event(detail={"text": "\x00 ä"})
 
 
-async def test_the_newest_come_first_page_by_page(store: Store) -> None:
+async def test_audit_returns_newest_events_first_in_pages(store: Store) -> None:
     await store.record(*(event(str(number)) for number in range(5)))
     await store.record(event("5"), event("6"))
     first = await store.audit(limit=3)
@@ -40,7 +40,7 @@ async def test_the_newest_come_first_page_by_page(store: Store) -> None:
     assert len(await store.audit(before=2**70, limit=2**70)) == 7
 
 
-async def test_filters_narrow_it_alone_and_together(store: Store) -> None:
+async def test_audit_filters_apply_separately_and_combined(store: Store) -> None:
     await store.record(
         event("write", "/C/Edge-1", who="ann"),
         event("write", "/c/edge-1/x", who="bob"),
@@ -55,7 +55,7 @@ async def test_filters_narrow_it_alone_and_together(store: Store) -> None:
     assert await store.audit(caller="nobody") == ()
 
 
-async def test_the_audit_of_a_write_is_there_with_the_write_alone(store: Store) -> None:
+async def test_audit_events_are_stored_only_if_their_write_succeeds(store: Store) -> None:
     await store.put_node(node(), None, [event("first"), event("second")])
     with pytest.raises(Conflict):
         await store.put_node(node(version=2), "other", [event("third")])

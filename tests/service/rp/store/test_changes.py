@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.service.rp.store.conftest import Place, PostgresPlace
 
 
-async def test_all_who_wait_hear_of_writes_and_deletions(store: Store) -> None:
+async def test_all_subscribers_receive_writes_and_deletions(store: Store) -> None:
     listeners = [store.changes() for _ in range(3)]
     await store.put_node(node(), None)
     assert [await next_of(one) for one in listeners] == [NodeWritten("/c", "edge-1", 1)] * 3
@@ -23,7 +23,7 @@ async def test_all_who_wait_hear_of_writes_and_deletions(store: Store) -> None:
     assert [await next_of(one) for one in listeners] == [NodeDeleted("/c", "edge-1")] * 3
 
 
-async def test_a_write_whose_caller_has_gone_wakes_nevertheless(store: Store) -> None:
+async def test_cancelled_write_still_notifies_subscribers(store: Store) -> None:
     changes = store.changes()
     await store.put_node(node(key="edge-0"), None)  # so that the next write of the cluster begins at once
     assert await next_of(changes) == NodeWritten("/c", "edge-0", 1)
@@ -36,7 +36,7 @@ async def test_a_write_whose_caller_has_gone_wakes_nevertheless(store: Store) ->
     assert await store.node("/c", "edge-1") == node()
 
 
-async def test_waiting_ends_when_the_store_stops(place: Place) -> None:
+async def test_change_subscription_ends_when_store_stops(place: Place) -> None:
     store = place()
     await store.start()
     changes = store.changes()
@@ -47,7 +47,7 @@ async def test_waiting_ends_when_the_store_stops(place: Place) -> None:
         await next_of(changes)
 
 
-async def test_a_write_to_one_replica_wakes_the_other(postgres: PostgresPlace) -> None:
+async def test_write_on_one_replica_notifies_the_other(postgres: PostgresPlace) -> None:
     one, other = postgres(), postgres()
     await asyncio.gather(one.start(), other.start())
     here, there = one.changes(), other.changes()
@@ -60,7 +60,7 @@ async def test_a_write_to_one_replica_wakes_the_other(postgres: PostgresPlace) -
     await asyncio.gather(one.stop(), other.stop())
 
 
-async def test_whoever_lags_hears_the_newest_of_each_node() -> None:
+async def test_lagging_subscriber_receives_newest_change_of_each_node() -> None:
     lagging = ChangeSubscription(backlog=10)
     for version in range(1, 101):
         lagging.notify(NodeWritten("/c", f"edge-{version % 5}", version))
@@ -69,7 +69,7 @@ async def test_whoever_lags_hears_the_newest_of_each_node() -> None:
     ]
 
 
-async def test_whoever_lags_too_far_is_told_to_look_at_everything() -> None:
+async def test_subscriber_over_backlog_receives_resync() -> None:
     lagging = ChangeSubscription(backlog=10)
     for number in range(100):
         lagging.notify(NodeWritten("/c", f"edge-{number}", 1))

@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 
-async def test_a_cluster_comes_back_as_it_was_put(store: Store) -> None:
+async def test_stored_cluster_is_read_back_unchanged(store: Store) -> None:
     assert await store.cluster("/c") is None
     await store.put_cluster(cluster(), None)
     assert await store.cluster("/c") == cluster()
 
 
-async def test_clusters_come_in_the_order_of_their_keys(store: Store) -> None:
+async def test_clusters_are_listed_in_key_order(store: Store) -> None:
     for key in ("/b", "/B", "/a"):
         await store.put_cluster(cluster(key), None)
     assert [one.key for one in await store.clusters()] == ["/B", "/a", "/b"]
 
 
-async def test_a_cluster_is_made_once(store: Store) -> None:
+async def test_creating_existing_cluster_is_a_conflict(store: Store) -> None:
     await store.put_cluster(cluster(), None)
     with pytest.raises(Conflict):
         await store.put_cluster(replace(cluster(), facts={"other": 1}), None)
     assert await store.cluster("/c") == cluster()
 
 
-async def test_a_cluster_is_replaced_as_it_was_read_only(store: Store) -> None:
+async def test_replacing_cluster_with_stale_version_is_a_conflict(store: Store) -> None:
     with pytest.raises(Conflict):
         await store.put_cluster(cluster(version=2), 1)
     await store.put_cluster(cluster(), None)
@@ -46,7 +46,7 @@ async def test_a_cluster_is_replaced_as_it_was_read_only(store: Store) -> None:
     assert await store.cluster("/c") == cluster(version=2)
 
 
-async def test_a_cluster_goes_when_its_nodes_have_gone(store: Store) -> None:
+async def test_cluster_can_be_deleted_only_after_its_nodes(store: Store) -> None:
     assert not await store.delete_cluster("/c")
     await store.put_cluster(cluster(), None)
     await store.put_node(node(), None)

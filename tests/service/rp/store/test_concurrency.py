@@ -24,7 +24,7 @@ async def won(store: Store, writer: int, version: int, expected: str | None) -> 
     return True
 
 
-async def test_of_many_who_write_the_same_node_one_wins_each_time(place: Place) -> None:
+async def test_one_of_many_concurrent_writes_to_same_node_succeeds(place: Place) -> None:
     stores = [place(), place()]
     await asyncio.gather(*(store.start() for store in stores))
     expected, winners = None, []
@@ -40,19 +40,19 @@ async def test_of_many_who_write_the_same_node_one_wins_each_time(place: Place) 
     await asyncio.gather(*(store.stop() for store in stores))
 
 
-async def test_many_who_make_the_same_node_make_one(store: Store) -> None:
+async def test_one_of_many_concurrent_creations_of_same_node_succeeds(store: Store) -> None:
     results = await asyncio.gather(*(won(store, one, 1, None) for one in range(WRITERS)))
     assert results.count(True) == 1
     assert await store.count_nodes() == 1
 
 
-async def test_writes_that_wait_together_are_all_done(store: Store) -> None:
+async def test_all_concurrent_writes_of_a_group_commit_are_stored(store: Store) -> None:
     await asyncio.gather(*(store.put_node(node(f"edge-{one}"), None, [event()]) for one in range(1500)))
     assert await store.count_nodes() == 1500
     assert len(await store.audit(limit=2000)) == 1500
 
 
-async def test_the_error_of_one_write_is_not_its_neighbours(store: Store) -> None:
+async def test_failing_write_does_not_affect_others_in_group_commit(store: Store) -> None:
     too_large = node("edge-7", version=2**70)
     without_time = [event(at=None)]
     writes = [store.put_node(node(f"edge-{one}"), None, [event()]) for one in range(5)]
@@ -67,7 +67,7 @@ async def test_the_error_of_one_write_is_not_its_neighbours(store: Store) -> Non
         await store.put_node(node("edge-1"), None)
 
 
-async def test_reads_see_every_write_that_has_returned(store: Store) -> None:
+async def test_reads_return_every_acknowledged_write(store: Store) -> None:
     async def write_and_read(key: str) -> None:
         for version in range(1, 20):
             await store.put_node(node(key, version), f"{key}-{version - 1}" if version > 1 else None)
@@ -76,7 +76,7 @@ async def test_reads_see_every_write_that_has_returned(store: Store) -> None:
     await asyncio.gather(*(write_and_read(f"edge-{one}") for one in range(10)))
 
 
-async def test_sightings_reports_writes_and_deletions_do_not_stand_in_one_anothers_way(place: Place) -> None:
+async def test_heartbeats_and_reports_on_two_replicas_do_not_conflict(place: Place) -> None:
     """On two replicas, in opposite orders, on the same nodes."""
     stores = [place(), place()]
     await asyncio.gather(*(store.start() for store in stores))
@@ -97,7 +97,7 @@ async def test_sightings_reports_writes_and_deletions_do_not_stand_in_one_anothe
     await asyncio.gather(*(store.stop() for store in stores))
 
 
-async def test_no_two_replicas_wait_for_each_other_whatever_the_order_of_clusters(postgres: PostgresPlace) -> None:
+async def test_replicas_do_not_deadlock_regardless_of_cluster_order(postgres: PostgresPlace) -> None:
     """A cluster's number says when it came, its name where it stands in a batch, and the two need not agree."""
     stores = [postgres(), postgres()]
     await asyncio.gather(*(store.start() for store in stores))

@@ -39,7 +39,7 @@ async def check(store: Store, acknowledged: dict[str, int]) -> None:
         assert [one.what for one in events] == [str(number) for number in range(found.version, 0, -1)]
 
 
-async def test_no_acknowledged_write_is_lost_and_none_is_half_visible(place: Place) -> None:
+async def test_acknowledged_writes_survive_kill_and_are_never_partial(place: Place) -> None:
     for _ in range(3):
         acknowledged = write_until_killed(place)
         assert len(acknowledged) == WRITERS

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 
-async def test_a_delivery_is_fetched_until_it_expires_and_each_time_is_counted(store: Store) -> None:
+async def test_delivery_is_fetched_until_it_expires_and_fetches_are_counted(store: Store) -> None:
     assert await store.fetch_delivery("hash", 1.0) is None
     await store.put_delivery(delivery())
     assert await store.fetch_delivery("hash", 1999.9) == delivery(fetched=1)
@@ -18,13 +18,13 @@ async def test_a_delivery_is_fetched_until_it_expires_and_each_time_is_counted(s
     assert await store.fetch_delivery("hash", 2000.0) is None
 
 
-async def test_fetches_at_the_same_moment_are_all_counted(store: Store) -> None:
+async def test_concurrent_fetches_of_delivery_are_all_counted(store: Store) -> None:
     await store.put_delivery(delivery())
     found = await asyncio.gather(*(store.fetch_delivery("hash", 1.0) for _ in range(20)))
     assert sorted(one.fetched for one in found if one) == list(range(1, 21))
 
 
-async def test_a_new_delivery_takes_the_place_of_the_earlier(store: Store) -> None:
+async def test_new_delivery_replaces_previous_one_of_same_node(store: Store) -> None:
     await store.put_delivery(delivery("old"))
     await store.fetch_delivery("old", 1.0)
     await store.put_delivery(delivery("other", "edge-2"))
@@ -34,7 +34,7 @@ async def test_a_new_delivery_takes_the_place_of_the_earlier(store: Store) -> No
     assert await store.fetch_delivery("other", 1.0)
 
 
-async def test_deliveries_of_a_node_are_revoked(store: Store) -> None:
+async def test_revoking_deliveries_affects_only_the_given_node(store: Store) -> None:
     await store.put_delivery(delivery("one"))
     await store.put_delivery(delivery("two", "edge-2"))
     assert await store.revoke_deliveries("/c", "edge-1") == 1
@@ -43,7 +43,7 @@ async def test_deliveries_of_a_node_are_revoked(store: Store) -> None:
     assert await store.fetch_delivery("two", 1.0)
 
 
-async def test_the_sweep_forgets_what_has_expired(store: Store) -> None:
+async def test_sweep_deletes_only_expired_deliveries(store: Store) -> None:
     for number in range(4):
         await store.put_delivery(replace(delivery(f"h{number}", f"n{number}"), expires=100.0 + number))
     assert await store.sweep(101.0) == 2

@@ -41,7 +41,7 @@ async def names(store: Store, **wanted: Any) -> list[str]:
     return [each.key for each in await asked(store, **wanted)]
 
 
-async def test_a_node_is_in_the_fleet_from_its_creation_to_its_deletion(store: Store) -> None:
+async def test_fleet_contains_node_from_creation_to_deletion(store: Store) -> None:
     await store.put_node(member("edge-1", "Created"), None)
     (found,) = await asked(store)
     assert (found.name, found.state, found.desired_version, found.kubelet) == ("Edge-1", "Joining", "1.34.4", "")
@@ -52,7 +52,7 @@ async def test_a_node_is_in_the_fleet_from_its_creation_to_its_deletion(store: S
     assert await asked(store) == ()
 
 
-async def test_what_a_node_said_stays_when_it_is_written_anew(store: Store) -> None:
+async def test_fleet_keeps_reported_status_when_node_is_rewritten(store: Store) -> None:
     await store.put_node(member("edge-1"), None)
     await store.report("/c", "edge-1", told("False", message="The runtime is down."), 4990.0)
     await store.put_node(member("edge-1", version=2), "edge-1-1")
@@ -74,7 +74,9 @@ async def test_what_a_node_said_stays_when_it_is_written_anew(store: Store) -> N
         ("Failed", "", {"failure": "The disk is full."}, "Failed"),
     ],
 )
-async def test_one_word_says_how_a_node_is(store: Store, state: str, ready: str, join: Any, expected: str) -> None:
+async def test_fleet_state_is_derived_from_join_state_and_readiness(
+    store: Store, state: str, ready: str, join: Any, expected: str
+) -> None:
     await store.put_node(member("edge-1", state, join=join), None)
     if ready:
         await store.report("/c", "edge-1", told(ready), 4990.0)
@@ -83,7 +85,7 @@ async def test_one_word_says_how_a_node_is(store: Store, state: str, ready: str,
     assert [each.state for each in await store.fleet_counts(NOW)] == [expected]
 
 
-async def test_nodes_are_searched_by_name_and_label_and_nothing_in_a_word_is_a_pattern(store: Store) -> None:
+async def test_fleet_search_matches_names_and_labels_literally(store: Store) -> None:
     for key, site in (("oslo-1", "Oslo"), ("rome-1", "Rome"), ("rome_2", "Rome"), ("rome-3", "50%")):
         await store.put_node(member(key, labels={"site": site}), None)
     assert await names(store, search="ROME") == ["rome-1", "rome-3", "rome_2"]
@@ -96,7 +98,7 @@ async def test_nodes_are_searched_by_name_and_label_and_nothing_in_a_word_is_a_p
     )
 
 
-async def test_nodes_are_filtered_sorted_and_paged(store: Store) -> None:
+async def test_fleet_query_filters_sorts_and_pages_nodes(store: Store) -> None:
     for number, ready in enumerate(("True", "False", "True", "Unknown")):
         key = f"edge-{number}"
         await store.put_node(member(key, version=1 + number % 2), None)
@@ -114,7 +116,7 @@ async def test_nodes_are_filtered_sorted_and_paged(store: Store) -> None:
     assert (found.trouble, found.cause) == (("Drifted",), "Drifted!")
 
 
-async def test_only_the_clusters_that_are_asked_for_are_told_of(store: Store) -> None:
+async def test_fleet_query_returns_only_requested_clusters(store: Store) -> None:
     await store.put_node(member("edge-1"), None)
     await store.put_node(member("edge-1", cluster="/d"), None)
     places = await store.cluster_numbers()
@@ -123,7 +125,7 @@ async def test_only_the_clusters_that_are_asked_for_are_told_of(store: Store) ->
     assert await store.fleet(FleetQuery(()), NOW) == ()
 
 
-async def test_nodes_that_are_alike_are_counted_together(store: Store) -> None:
+async def test_fleet_counts_group_nodes_with_equal_attributes(store: Store) -> None:
     for number in range(3):
         await store.put_node(member(f"edge-{number}"), None)
         await store.report("/c", f"edge-{number}", told(), 4990.0)
@@ -134,7 +136,7 @@ async def test_nodes_that_are_alike_are_counted_together(store: Store) -> None:
     assert found == [joining, FleetCount(place, FleetState.READY, "1.34.4", behind=False, trouble=False, nodes=3)]
 
 
-async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(store: Store) -> None:
+async def test_fleet_state_is_silent_until_node_is_noted_as_heard(store: Store) -> None:
     await store.put_node(member("edge-1"), None)
     await store.report("/c", "edge-1", told(), 3000.0)
     (fallen,) = await store.unnoted_silences(4000.0, 10, silent=True)
@@ -146,7 +148,7 @@ async def test_a_node_that_is_noted_as_silent_is_so_until_it_is_noted_as_heard(s
     assert await names(store, state="Ready") == ["edge-1"]
 
 
-async def test_sessions_expire_and_end(store: Store) -> None:
+async def test_sessions_expire_and_can_be_ended(store: Store) -> None:
     for number in range(3):
         await store.put_session(UserSession(f"s{number}", {"id": "me"}, "", 6000.0, 5000.0))
     await store.use_session("s1", 5500.0)

@@ -36,14 +36,14 @@ def message(id: str) -> OutboxMessage:  # noqa: A002
     return OutboxMessage(id, "hook", "/c", "edge-1", 1.0, "{}")
 
 
-async def test_a_monitored_node_that_was_heard_of_and_is_not_any_more_is_silent(store: Store) -> None:
+async def test_only_monitored_nodes_without_recent_heartbeat_are_silent(store: Store) -> None:
     for each in (followed("old"), followed("new"), followed("never"), followed("bare", monitored=False)):
         await store.put_node(each, None)
     await store.seen([("/c", "old", SINCE - 1), ("/c", "new", SINCE), ("/c", "bare", SINCE - 1)])
     assert await found(store) == [("Old", True)]
 
 
-async def test_a_silence_is_noted_and_told_once_whoever_looks(store: Store, place: Place) -> None:
+async def test_silence_is_noted_and_notified_once_across_replicas(store: Store, place: Place) -> None:
     await store.put_node(followed(), None)
     await store.seen([("/c", "edge-1", SINCE - 1)])
     other = place()
@@ -60,7 +60,7 @@ async def test_a_silence_is_noted_and_told_once_whoever_looks(store: Store, plac
     assert [each.messages for each in await store.pending_messages()] == [1]
 
 
-async def test_who_spoke_just_now_is_not_noted_as_silent(store: Store) -> None:
+async def test_node_with_fresh_heartbeat_is_not_noted_as_silent(store: Store) -> None:
     await store.put_node(followed(), None)
     await store.seen([("/c", "edge-1", SINCE - 1)])
     silence = await the_one(store)
@@ -69,7 +69,7 @@ async def test_who_spoke_just_now_is_not_noted_as_silent(store: Store) -> None:
     assert await store.pending_messages() == ()
 
 
-async def test_a_node_that_is_heard_of_again_or_followed_no_more_is_not_silent(store: Store) -> None:
+async def test_silence_ends_when_node_is_heard_or_no_longer_monitored(store: Store) -> None:
     for key in ("heard", "left-alone"):
         await store.put_node(followed(key), None)
         await store.seen([("/c", key, SINCE - 1)])
@@ -87,7 +87,7 @@ async def test_a_node_that_is_heard_of_again_or_followed_no_more_is_not_silent(s
     assert await found(store) == []
 
 
-async def test_a_report_ends_a_silence_and_that_is_there_to_be_told(store: Store) -> None:
+async def test_status_report_ends_silence(store: Store) -> None:
     await store.put_node(followed(), None)
     await store.seen([("/c", "edge-1", SINCE - 1)])
     assert await store.note_silence(await the_one(store), SINCE)

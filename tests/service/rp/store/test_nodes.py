@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 
-async def test_a_node_comes_back_as_it_was_put(store: Store) -> None:
+async def test_stored_node_is_read_back_unchanged(store: Store) -> None:
     whole = node(
         system={"by": "me"},
         join=JoinState.from_document({"state": "Created"}),
@@ -27,14 +27,14 @@ async def test_a_node_comes_back_as_it_was_put(store: Store) -> None:
     assert await store.node("/other", "edge-1") is None
 
 
-async def test_a_node_is_made_once(store: Store) -> None:
+async def test_creating_existing_node_is_a_conflict(store: Store) -> None:
     await store.put_node(node(), None)
     with pytest.raises(Conflict):
         await store.put_node(node(version=2), None)
     assert await store.node("/c", "edge-1") == node()
 
 
-async def test_a_node_is_replaced_as_it_was_read_only(store: Store) -> None:
+async def test_replacing_node_with_stale_etag_is_a_conflict(store: Store) -> None:
     with pytest.raises(Conflict):
         await store.put_node(node(), "edge-1-0")
     await store.put_node(node(), None)
@@ -44,14 +44,14 @@ async def test_a_node_is_replaced_as_it_was_read_only(store: Store) -> None:
     assert await store.node("/c", "edge-1") == node(version=2)
 
 
-async def test_the_version_may_stay_and_may_not_fall(store: Store) -> None:
+async def test_node_version_may_not_decrease(store: Store) -> None:
     await store.put_node(node(version=5), None)
     await store.put_node(node(version=5, etag="another"), "edge-1-5")
     with pytest.raises(Conflict):
         await store.put_node(node(version=4), "another")
 
 
-async def test_versions_go_on_after_deletion(store: Store) -> None:
+async def test_node_version_must_increase_after_deletion(store: Store) -> None:
     assert (await store.last_known_node("/c", "edge-1")).version == 0
     await store.put_node(node(version=5), None)
     assert (await store.last_known_node("/c", "edge-1")).version == 5
@@ -65,7 +65,7 @@ async def test_versions_go_on_after_deletion(store: Store) -> None:
     assert (await store.last_known_node("/c", "edge-1")).version == 6
 
 
-async def test_a_node_is_deleted_as_it_was_read_or_as_it_is(store: Store) -> None:
+async def test_delete_node_checks_etag_if_given_and_audits_only_success(store: Store) -> None:
     assert not await store.delete_node("/c", "edge-1", None)
     assert not await store.delete_node("/c", "edge-1", "any")
     await store.put_node(node(), None)
@@ -78,7 +78,7 @@ async def test_a_node_is_deleted_as_it_was_read_or_as_it_is(store: Store) -> Non
     assert len(await store.audit()) == 1
 
 
-async def test_a_deleted_node_leaves_nothing_to_see(store: Store) -> None:
+async def test_deleted_node_has_no_remaining_data(store: Store) -> None:
     await store.put_node(node(), None)
     await store.report("/c", "edge-1", {"ready": True}, 70.0)
     await store.put_delivery(delivery())
@@ -92,7 +92,7 @@ async def test_a_deleted_node_leaves_nothing_to_see(store: Store) -> None:
     assert await store.node("/c", "edge-1") == node(version=2)
 
 
-async def test_pages_follow_the_order_of_the_bytes(store: Store) -> None:
+async def test_node_pages_are_in_byte_order(store: Store) -> None:
     names = ["a", "a-b", "a.b", "ab", "b", "B", "_", "é", "z"]
     for name in names:
         await store.put_node(node(name), None)
@@ -109,7 +109,7 @@ async def test_pages_follow_the_order_of_the_bytes(store: Store) -> None:
     assert await store.count_nodes() == len(names) + 1
 
 
-async def test_the_last_page_says_so_when_it_is_full(store: Store) -> None:
+async def test_last_page_has_no_continuation_even_when_full(store: Store) -> None:
     for name in ("a", "b"):
         await store.put_node(node(name), None)
     assert (await store.nodes("/c", limit=2)).after is None
@@ -118,7 +118,7 @@ async def test_the_last_page_says_so_when_it_is_full(store: Store) -> None:
     assert (await store.nodes("/nothing")).nodes == ()
 
 
-async def test_seen_changes_when_it_was_seen_and_nothing_else(store: Store) -> None:
+async def test_seen_updates_only_last_seen_and_notifies_no_subscriber(store: Store) -> None:
     changes = store.changes()
     await store.put_node(node(), None)
     assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
@@ -131,7 +131,7 @@ async def test_seen_changes_when_it_was_seen_and_nothing_else(store: Store) -> N
     assert await next_of(changes) == NodeWritten("/c", "edge-2", 1)
 
 
-async def test_a_report_changes_the_status_alone_and_wakes_nobody(store: Store) -> None:
+async def test_report_updates_only_status_and_notifies_no_subscriber(store: Store) -> None:
     changes = store.changes()
     await store.put_node(node(join=JoinState.from_document({"state": "Created"})), None)
     assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
@@ -147,7 +147,7 @@ async def test_a_report_changes_the_status_alone_and_wakes_nobody(store: Store) 
     assert await next_of(changes) == NodeWritten("/c", "edge-2", 1)
 
 
-async def test_of_two_writes_that_read_the_same_and_change_no_etag_only_one_is_done(store: Store) -> None:
+async def test_second_write_from_same_read_is_a_conflict_despite_same_etag(store: Store) -> None:
     await store.put_node(node(), None)
     read = await store.node("/c", "edge-1")
     assert read
@@ -159,7 +159,7 @@ async def test_of_two_writes_that_read_the_same_and_change_no_etag_only_one_is_d
     assert found.join == JoinState.from_document({"state": "BootstrapAttempted"})
 
 
-async def test_a_write_ends_the_delivery_when_it_is_to(store: Store) -> None:
+async def test_node_write_with_retire_revokes_delivery(store: Store) -> None:
     await store.put_node(node(), None)
     await store.put_delivery(Delivery("secret", "/c", "edge-1", 100.0, b"bundle"))
     read = await store.node("/c", "edge-1")
@@ -172,7 +172,7 @@ async def test_a_write_ends_the_delivery_when_it_is_to(store: Store) -> None:
     assert await store.fetch_delivery("secret", 50.0) is None
 
 
-async def test_a_write_does_not_undo_what_the_agent_said_meanwhile(store: Store) -> None:
+async def test_node_write_keeps_status_reported_in_the_meantime(store: Store) -> None:
     await store.put_node(node(), None)
     read = await store.node("/c", "edge-1")
     assert read
@@ -183,7 +183,7 @@ async def test_a_write_does_not_undo_what_the_agent_said_meanwhile(store: Store)
     assert (found.status, found.last_seen, found.etag) == ({"ready": True}, 50.0, "next")
 
 
-async def test_what_a_stranger_may_send_is_no_error(store: Store) -> None:
+async def test_store_accepts_malformed_and_hostile_strings(store: Store) -> None:
     for odd in ("a\0b", "\udc80", "' OR 1=1 --", "ä" * 2000):
         assert await store.node(odd, odd) is None
         await store.record(event(who=odd, resource=odd))

@@ -36,13 +36,13 @@ async def waiting(store: Store) -> dict[str, int]:
     return {each.hook: each.messages for each in await store.pending_messages()}
 
 
-async def test_a_message_comes_back_as_it_was_written_and_says_which_try_this_is(store: Store) -> None:
+async def test_message_is_read_back_unchanged_with_attempt_count(store: Store) -> None:
     await tell(store, message("a"))
     assert await store.due_messages("hook", NOW, 10, 30) == (replace(message("a"), attempts=1),)
     assert await store.due_messages("hook", NOW + 31, 10, 30) == (replace(message("a"), attempts=2),)
 
 
-async def test_messages_are_written_with_their_change_or_not_at_all(store: Store) -> None:
+async def test_messages_are_stored_only_if_their_write_succeeds(store: Store) -> None:
     await store.put_node(node(), None, (), [message("created")])
     with pytest.raises(Conflict):
         await store.put_node(node(version=2), "other", (), [message("never")])
@@ -62,7 +62,7 @@ async def ids(store: Store) -> list[str]:
     return found
 
 
-async def test_nobody_else_gets_a_message_while_it_is_being_sent(store: Store, place: Place) -> None:
+async def test_claimed_message_is_not_given_to_other_senders(store: Store, place: Place) -> None:
     other = place()
     await other.start()
     try:
@@ -75,7 +75,7 @@ async def test_nobody_else_gets_a_message_while_it_is_being_sent(store: Store, p
         await other.stop()
 
 
-async def test_a_receiver_gets_the_messages_of_a_node_one_by_one_in_their_order(store: Store) -> None:
+async def test_messages_of_a_node_are_sent_one_at_a_time_in_order(store: Store) -> None:
     await tell(store, message("first"), message("second"), message("other", "edge-2"))
     assert await due(store) == ["first", "other"]
     assert await due(store) == []
@@ -83,7 +83,7 @@ async def test_a_receiver_gets_the_messages_of_a_node_one_by_one_in_their_order(
     assert await due(store) == ["second"]
 
 
-async def test_what_could_not_be_sent_holds_up_its_node_and_what_was_refused_does_not(store: Store) -> None:
+async def test_failed_message_blocks_its_node_but_refused_message_does_not(store: Store) -> None:
     await tell(store, message("first"), message("second"))
     await due(store)
     await store.message_failed(message("first"), NOW + 60, "It was away.")
@@ -94,7 +94,7 @@ async def test_what_could_not_be_sent_holds_up_its_node_and_what_was_refused_doe
     assert sorted(await due(store, NOW + 600)) == ["first", "second"]
 
 
-async def test_one_receiver_does_not_wait_for_another(store: Store) -> None:
+async def test_receivers_have_independent_queues(store: Store) -> None:
     await tell(store, message("a"), message("a", hook="other"), message("b", hook="other"))
     assert await due(store) == ["a"]
     await store.message_sent(message("a"))
@@ -102,7 +102,7 @@ async def test_one_receiver_does_not_wait_for_another(store: Store) -> None:
     assert await due(store, hook="other") == ["a"]
 
 
-async def test_the_oldest_go_when_too_many_wait(store: Store) -> None:
+async def test_trim_drops_oldest_messages_of_receiver(store: Store) -> None:
     await tell(store, *(message(str(number)) for number in range(5)), message("other", hook="other"))
     assert await store.trim_messages("hook", 5) == 0
     assert await store.trim_messages("hook", 2) == 3
@@ -110,7 +110,7 @@ async def test_the_oldest_go_when_too_many_wait(store: Store) -> None:
     assert await waiting(store) == {"other": 1}
 
 
-async def test_what_is_too_old_or_for_nobody_goes(store: Store) -> None:
+async def test_old_messages_and_messages_of_removed_receiver_are_deleted(store: Store) -> None:
     await tell(store, message("old", at=NOW - 1), message("new"), message("a", hook="gone"))
     assert await store.forget_messages(NOW) == 1
     assert await store.drop_messages("gone") == 1
@@ -118,7 +118,7 @@ async def test_what_is_too_old_or_for_nobody_goes(store: Store) -> None:
     assert await waiting(store) == {"hook": 1}
 
 
-async def test_it_can_be_asked_what_waits_and_why(store: Store) -> None:
+async def test_pending_messages_show_count_age_and_last_failure(store: Store) -> None:
     assert await store.pending_messages() == ()
     await tell(store, message("a", at=NOW - 5), message("b", "edge-2"))
     await store.message_failed(message("a"), NOW + 5, "The receiver responded with 500.")
@@ -126,7 +126,7 @@ async def test_it_can_be_asked_what_waits_and_why(store: Store) -> None:
     assert (found.messages, found.oldest, found.failure) == (2, NOW - 5, "The receiver responded with 500.")
 
 
-async def test_a_report_tells_the_difference_from_what_it_follows(store: Store) -> None:
+async def test_report_with_outdated_previous_status_is_a_conflict(store: Store) -> None:
     await store.put_node(node(status={"a": 1, "b": [1.5, "ä"]}), None)
     before = {"a": 1, "b": [1.5, "ä"]}
     assert await store.report("/c", "edge-1", {"a": 2}, NOW, [message("first")], before)

@@ -77,7 +77,7 @@ async def heard(changes: AsyncIterator[StoreChange], awaited: StoreChange) -> bo
 
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGQUIT])
-async def test_requests_recover_when_the_server_is_restarted_under_load(
+async def test_store_recovers_when_postgres_restarts_under_load(
     postgres: PostgresPlace, server: PostgresServer, sig: signal.Signals
 ) -> None:
     store = postgres()
@@ -99,7 +99,7 @@ async def test_requests_recover_when_the_server_is_restarted_under_load(
     await store.stop()
 
 
-async def test_a_listener_that_was_cut_off_says_so_and_hears_again(
+async def test_disconnected_listener_resyncs_and_receives_changes_again(
     postgres: PostgresPlace, server: PostgresServer
 ) -> None:
     one, other = postgres(), postgres()
@@ -115,9 +115,7 @@ async def test_a_listener_that_was_cut_off_says_so_and_hears_again(
     await asyncio.gather(one.stop(), other.stop())
 
 
-async def test_a_server_that_stays_away_is_an_error_that_passes(
-    postgres: PostgresPlace, server: PostgresServer
-) -> None:
+async def test_unreachable_postgres_is_a_transient_error(postgres: PostgresPlace, server: PostgresServer) -> None:
     store = PostgresStore(postgres.address, timeout=0.3)
     await store.start()
     assert await store.healthy()
@@ -141,7 +139,7 @@ async def test_a_server_that_stays_away_is_an_error_that_passes(
     assert not await store.healthy()
 
 
-async def test_replicas_that_start_together_make_the_tables_once(postgres: PostgresPlace) -> None:
+async def test_replicas_starting_together_create_tables_once(postgres: PostgresPlace) -> None:
     replicas = [postgres() for _ in range(5)]
     await asyncio.gather(*(one.start() for one in replicas))
     await replicas[0].put_node(node(), None)
@@ -149,7 +147,7 @@ async def test_replicas_that_start_together_make_the_tables_once(postgres: Postg
     await asyncio.gather(*(one.stop() for one in replicas))
 
 
-async def test_a_store_of_a_newer_program_is_left_alone(postgres: PostgresPlace) -> None:
+async def test_postgres_store_with_newer_schema_is_refused(postgres: PostgresPlace) -> None:
     connection = await asyncpg.connect(postgres.address)
     await migrate(connection)
     await connection.execute("INSERT INTO schema_version (version) VALUES (99)")
@@ -158,7 +156,7 @@ async def test_a_store_of_a_newer_program_is_left_alone(postgres: PostgresPlace)
         await postgres().start()
 
 
-async def test_a_migration_is_done_whole_or_not_at_all(postgres: PostgresPlace) -> None:
+async def test_failed_postgres_migration_is_rolled_back(postgres: PostgresPlace) -> None:
     connection = await asyncpg.connect(postgres.address)
     after = MIGRATIONS[-1].version + 1
     broken = Migration(after, ("CREATE TABLE more (a TEXT)", "no statement at all"))
@@ -170,7 +168,7 @@ async def test_a_migration_is_done_whole_or_not_at_all(postgres: PostgresPlace) 
     await connection.close()
 
 
-async def test_a_server_that_commits_carelessly_is_told_to_be_careful(postgres: PostgresPlace) -> None:
+async def test_postgres_store_enforces_synchronous_commit(postgres: PostgresPlace) -> None:
     connection = await asyncpg.connect(postgres.address)
     database = postgres.address.rpartition("/")[2]
     await connection.execute(f"ALTER DATABASE {database} SET synchronous_commit = off")
@@ -181,7 +179,7 @@ async def test_a_server_that_commits_carelessly_is_told_to_be_careful(postgres: 
     await store.stop()
 
 
-async def test_a_wrong_address_is_explained(postgres: PostgresPlace) -> None:
+async def test_invalid_database_address_is_a_permanent_error(postgres: PostgresPlace) -> None:
     for wrong in (postgres.address + "_not", "not an address"):
         with pytest.raises(StoreError) as caught:
             await PostgresStore(wrong, timeout=0.3).start()

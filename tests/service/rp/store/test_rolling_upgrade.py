@@ -52,7 +52,7 @@ async def write(place: Place, *statements: str, steps: int = 0) -> None:
         await connection.close()
 
 
-async def test_a_store_of_the_release_before_gets_its_fleet(place: Place) -> None:
+async def test_store_of_previous_release_is_migrated_with_fleet(place: Place) -> None:
     await write(place, created("edge-1"), "INSERT INTO sightings VALUES ('/c', 'edge-1', 4321.0)", steps=1)
     store = place()
     await store.start()
@@ -69,9 +69,7 @@ async def test_a_store_of_the_release_before_gets_its_fleet(place: Place) -> Non
         await store.stop()
 
 
-async def test_a_replica_of_the_release_before_still_finds_what_it_reads_and_writes(
-    store: Store, place: Place
-) -> None:
+async def test_replica_of_previous_release_can_still_read_and_write(store: Store, place: Place) -> None:
     await store.put_node(member("edge-1"), None)
     await write(
         place,
@@ -81,7 +79,7 @@ async def test_a_replica_of_the_release_before_still_finds_what_it_reads_and_wri
     )
 
 
-async def test_what_it_wrote_is_in_the_fleet_before_long(store: Store, place: Place) -> None:
+async def test_fleet_repair_includes_writes_of_previous_release(store: Store, place: Place) -> None:
     for key in ("edge-1", "edge-2", "edge-3"):
         await store.put_node(member(key, "Created"), None)
         await store.seen([("/c", key, 4000.0)])
@@ -101,7 +99,7 @@ async def test_what_it_wrote_is_in_the_fleet_before_long(store: Store, place: Pl
     assert await store.repair_fleet() == 0
 
 
-async def test_a_fleet_that_says_what_its_nodes_do_is_left_alone(store: Store) -> None:
+async def test_fleet_repair_does_not_change_consistent_fleet(store: Store) -> None:
     for number in range(250):
         key = f"edge-{number}"
         await store.put_node(member(key, cluster=f"/c{number % 3}"), None)

@@ -23,7 +23,7 @@ def modes(room: Path) -> dict[str, int]:
     return {one.name: stat.S_IMODE(one.stat().st_mode) for one in room.iterdir()}
 
 
-async def test_all_its_files_are_the_owners_alone(tmp_path: Path) -> None:
+async def test_store_files_are_accessible_only_to_owner(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     await store.start()
     await store.put_node(node(), None)
@@ -33,7 +33,7 @@ async def test_all_its_files_are_the_owners_alone(tmp_path: Path) -> None:
     assert modes(tmp_path) == {"store.db": 0o600, "copy.db": 0o600}
 
 
-async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -> None:
+async def test_store_restricts_permissions_of_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch(0o644)
     store = SqliteStore(path)
@@ -42,14 +42,14 @@ async def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path) -
     await store.stop()
 
 
-async def test_it_is_as_durable_as_it_says(tmp_path: Path) -> None:
+async def test_sqlite_uses_wal_and_full_synchronous_mode(tmp_path: Path) -> None:
     connection = sqlite_store.open_for_writing(tmp_path / "store.db")
     found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
     connection.close()
     assert found == ["wal", 2]
 
 
-async def test_a_backup_taken_under_load_is_whole(tmp_path: Path) -> None:
+async def test_backup_under_load_is_consistent(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     await store.start()
     first = [store.put_node(node(f"first-{one}"), None, [event()]) for one in range(200)]
@@ -65,7 +65,7 @@ async def test_a_backup_taken_under_load_is_whole(tmp_path: Path) -> None:
         await copy.stop()
 
 
-async def test_stopping_finishes_what_waits_and_takes_nothing_more(tmp_path: Path) -> None:
+async def test_stop_completes_pending_writes_and_refuses_new_ones(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     await store.start()
     await store.put_node(node("first"), None)
@@ -84,7 +84,7 @@ async def test_stopping_finishes_what_waits_and_takes_nothing_more(tmp_path: Pat
     await store.stop()
 
 
-async def test_a_file_that_another_process_holds_is_an_error_that_passes(tmp_path: Path) -> None:
+async def test_locked_database_file_is_a_transient_error(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db", timeout=0.05)
     await store.start()
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
@@ -99,7 +99,7 @@ async def test_a_file_that_another_process_holds_is_an_error_that_passes(tmp_pat
     await store.stop()
 
 
-async def test_a_store_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
+async def test_sqlite_store_with_newer_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     connection = sqlite_store.open_for_writing(path)
     connection.execute("INSERT INTO schema_version (version) VALUES (99)")
@@ -108,7 +108,7 @@ async def test_a_store_of_a_newer_program_is_left_alone(tmp_path: Path) -> None:
         await SqliteStore(path).start()
 
 
-async def test_a_migration_is_done_whole_or_not_at_all(tmp_path: Path) -> None:
+async def test_failed_sqlite_migration_is_rolled_back(tmp_path: Path) -> None:
     connection = sqlite_store.open_for_writing(tmp_path / "store.db")
     after = MIGRATIONS[-1].version + 1
     broken = Migration(after, ("CREATE TABLE more (a TEXT)", "no statement at all"))

@@ -21,34 +21,34 @@ def answering(text: str, code: int = 0, **files: str) -> RecordedHost:
 
 
 @pytest.mark.parametrize("status", ["Connected", "Disconnected", "Expired"])
-def test_a_registered_machine_has_the_status_that_azcmagent_says(status: str) -> None:
+def test_registered_machine_has_the_status_azcmagent_reports(status: str) -> None:
     told = {**NAMES, "status": status, "location": "westeurope", "agentVersion": "1.50", "lastHeartbeat": "now"}
     found = machine_agent.status(answering(json.dumps(told)), config())
     assert (found["status"], found["resourceId"], found["machine"]) == (status, MACHINE, "edge-1")
 
 
-def test_an_agent_without_a_machine_is_not_registered() -> None:
+def test_arc_status_is_not_registered_when_azcmagent_has_no_machine() -> None:
     empty = dict.fromkeys(NAMES, "")
     found = machine_agent.status(answering(json.dumps({**empty, "status": "Disconnected"})), config())
     assert found["status"] == "NotRegistered"
 
 
-def test_while_it_registers_it_is_registering() -> None:
+def test_arc_status_is_registering_in_phase_arc_registering() -> None:
     state = json.dumps({"phase": "ArcRegistering"})
     host = RecordedHost({"/var/lib/aks-flex-node/state.json": state})
     assert machine_agent.status(host, config()) == {"status": "Registering"}
 
 
 @pytest.mark.parametrize(("text", "code"), [("not json", 0), ("[]", 0), ("{}", 1)])
-def test_an_agent_that_says_nothing_of_use_leaves_it_unknown(text: str, code: int) -> None:
+def test_arc_status_is_unknown_when_azcmagent_output_is_unusable(text: str, code: int) -> None:
     assert machine_agent.status(answering(text, code), config())["status"] == "unknown"
 
 
-def test_without_arc_in_the_configuration_it_is_disabled() -> None:
+def test_arc_status_is_disabled_when_arc_is_not_enabled_in_the_config() -> None:
     assert machine_agent.status(answering("{}"), config(arc__enabled=False)) == {"status": "disabled"}
 
 
-def test_services_are_found_by_what_they_start() -> None:
+def test_arc_services_are_found_by_the_program_in_exec_start() -> None:
     units = "/usr/lib/systemd/system"
     host = RecordedHost(
         {

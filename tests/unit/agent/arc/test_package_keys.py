@@ -16,19 +16,19 @@ HERE = "https://packages.example/key.asc"
     ("text", "expected"),
     [(KEY, FINGERPRINT), (OTHER_KEY, OTHER_FINGERPRINT), (KEY.replace("\n", "\r\n"), FINGERPRINT)],
 )
-def test_the_key_that_is_expected_is_taken(text: str, expected: str) -> None:
+def test_package_key_with_the_expected_fingerprint_is_accepted(text: str, expected: str) -> None:
     spaced = " ".join(expected[at : at + 4] for at in range(0, 40, 4)).lower()
     assert verified_keyring(text, [spaced], HERE) == verified_keyring(text, [expected], HERE)
 
 
-def test_another_key_is_refused_with_its_fingerprint() -> None:
+def test_unexpected_package_key_is_refused_and_its_fingerprint_named() -> None:
     with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT) as caught:
         verified_keyring(OTHER_KEY, [FINGERPRINT, *MICROSOFT_KEYS], HERE)
     assert caught.value.name == "package-key-mismatch"
 
 
 @pytest.mark.parametrize("text", [BOTH, KEY + OTHER_KEY, OTHER_KEY + KEY])
-def test_a_second_key_beside_the_right_one_is_refused(text: str) -> None:
+def test_additional_unexpected_package_key_is_refused(text: str) -> None:
     """apt would believe both."""
     with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT):
         verified_keyring(text, [FINGERPRINT], HERE)
@@ -46,7 +46,7 @@ def test_a_second_key_beside_the_right_one_is_refused(text: str) -> None:
         "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n/////w==\n-----END PGP PUBLIC KEY BLOCK-----\n",
     ],
 )
-def test_what_is_no_key_is_refused(text: str) -> None:
+def test_unreadable_package_key_is_refused(text: str) -> None:
     with pytest.raises(ArtifactError) as caught:
         verified_keyring(text, [FINGERPRINT], HERE)
     assert caught.value.name == "package-key-unreadable"

@@ -32,7 +32,9 @@ UBUNTU = 'ID=ubuntu\nVERSION_ID="22.04"\nVERSION_CODENAME=jammy\n'
         (UBUNTU.replace("22.04", "26.04"), "ubuntu/26.04/prod", "jammy", "keys/microsoft-2025.asc"),
     ],
 )
-def test_what_is_left_out_is_microsofts_for_the_release(release: str, url: str, suite: str, key: str) -> None:
+def test_package_repository_defaults_to_microsofts_for_the_os_release(
+    release: str, url: str, suite: str, key: str
+) -> None:
     found = repository(config(), release)
     assert (found.url, found.suite, found.key) == (
         f"https://packages.microsoft.com/{url}",
@@ -41,7 +43,7 @@ def test_what_is_left_out_is_microsofts_for_the_release(release: str, url: str, 
     )
 
 
-def test_a_system_that_microsoft_has_no_repository_for_needs_one_in_the_configuration() -> None:
+def test_os_without_microsoft_repository_requires_one_in_the_config() -> None:
     with pytest.raises(MachineError, match="Plan 9") as caught:
         repository(config(), 'ID=plan9\nPRETTY_NAME="Plan 9"\n')
     assert caught.value.name == "azcmagent-not-found"
@@ -53,7 +55,7 @@ def test_a_system_that_microsoft_has_no_repository_for_needs_one_in_the_configur
     assert repository(config(**given), "ID=plan9\n").url == "https://a/b"
 
 
-def test_apt_reads_one_source_by_one_key_and_tells_nobody_the_proxys_password(place: Place) -> None:
+def test_apt_uses_one_signed_source_and_no_proxy_password_in_arguments(place: Place) -> None:
     seen: dict[str, str] = {}
 
     def look() -> None:
@@ -76,7 +78,7 @@ def test_apt_reads_one_source_by_one_key_and_tells_nobody_the_proxys_password(pl
     assert place.host.stat("/var/lib/aks-flex-node-packages") is None
 
 
-def test_nothing_is_run_when_the_key_is_another(place: Place) -> None:
+def test_package_install_changes_nothing_when_the_key_is_wrong(place: Place) -> None:
     with pytest.raises(ArtifactError):
         AzcmagentPackage(place.host, config(), lambda _: OTHER_KEY).install()
     assert place.host.done == []
@@ -89,14 +91,14 @@ def test_nothing_is_run_when_the_key_is_another(place: Place) -> None:
         "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt)",
     ],
 )
-def test_a_package_manager_that_is_at_work_is_named_as_the_cause(place: Place, words: str) -> None:
+def test_package_install_reports_busy_package_manager_as_retryable(place: Place, words: str) -> None:
     place.system.refused = words
     with pytest.raises(BusyError) as caught:
         AzcmagentPackage(place.host, config(), lambda _: KEY).install()
     assert (caught.value.name, caught.value.retryable) == ("package-manager-locked", True)
 
 
-def test_what_apt_says_is_told(place: Place) -> None:
+def test_package_install_failure_contains_the_apt_error_message(place: Place) -> None:
     place.system.refused = "E: The repository 'https://x bookworm InRelease' is not signed"
     with pytest.raises(ArtifactError, match="is not signed") as caught:
         AzcmagentPackage(place.host, config(), lambda _: KEY).install()

@@ -47,7 +47,7 @@ def failure(place: Place, **changes: object) -> FlexError:
     return caught.value
 
 
-def test_a_machine_is_registered_and_has_its_roles(place: Place) -> None:
+def test_registration_connects_the_machine_and_assigns_its_roles(place: Place) -> None:
     place.registration(config()).run()
     assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
     assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one"}
@@ -55,7 +55,7 @@ def test_a_machine_is_registered_and_has_its_roles(place: Place) -> None:
     assert machine_agent.status(place.host, config())["principalId"] == "principal-1"
 
 
-def test_a_second_run_asks_azure_nothing_and_changes_nothing(place: Place) -> None:
+def test_second_registration_makes_no_azure_calls_and_no_changes(place: Place) -> None:
     place.registration(config()).run()
     place.azure.calls.clear()
     place.host.done.clear()
@@ -63,7 +63,7 @@ def test_a_second_run_asks_azure_nothing_and_changes_nothing(place: Place) -> No
     assert (place.azure.calls, place.host.done) == ([], [])
 
 
-def test_asked_to_look_afresh_it_gives_back_a_role_that_somebody_took_away(place: Place) -> None:
+def test_registration_restores_deleted_role_only_when_run_afresh(place: Place) -> None:
     place.registration(config()).run()
     place.azure.delete(ASSIGNMENTS[1], "")
     place.registration(config()).run()
@@ -72,7 +72,7 @@ def test_asked_to_look_afresh_it_gives_back_a_role_that_somebody_took_away(place
     assert len(place.azure.state["roles"]) == 3
 
 
-def test_no_word_of_a_command_is_a_secret_and_the_file_that_holds_one_is_gone(place: Place) -> None:
+def test_registration_passes_no_token_in_argv_and_deletes_settings_file(place: Place) -> None:
     place.registration(config()).run()
     assert not any("operators-token" in word for argv in place.system.run for word in argv)
     [written] = [one for one in place.host.done if isinstance(one, WriteFile) and one.path == SETTINGS_FILE]
@@ -80,7 +80,7 @@ def test_no_word_of_a_command_is_a_secret_and_the_file_that_holds_one_is_gone(pl
     assert place.host.stat(SETTINGS_FILE) is None
 
 
-def test_the_file_with_the_token_goes_when_connecting_fails_too(place: Place) -> None:
+def test_settings_file_with_token_is_deleted_when_connecting_fails(place: Place) -> None:
     place.registration(config()).run()
     place.registration(config()).unregister()
     place.system._install()
@@ -89,21 +89,21 @@ def test_the_file_with_the_token_goes_when_connecting_fails_too(place: Place) ->
     assert place.host.stat(SETTINGS_FILE) is None
 
 
-def test_a_file_with_a_token_that_a_killed_run_left_is_removed(place: Place) -> None:
+def test_settings_file_left_by_a_killed_registration_is_deleted(place: Place) -> None:
     place.registration(config()).run()
     place.host.apply(WriteFile(SETTINGS_FILE, b"{}", 0o600))
     place.registration(config()).run()
     assert place.host.stat(SETTINGS_FILE) is None
 
 
-def test_a_machine_that_is_connected_already_is_left_connected(place: Place) -> None:
+def test_registration_does_not_reconnect_a_connected_machine(place: Place) -> None:
     connected(place, MACHINE)
     place.system.registered.write_text(json.dumps({"status": "Connected", "resourceId": MACHINE.lower()}))
     place.registration(config()).run()
     assert not any("connect" in argv for argv in place.system.run)
 
 
-def test_a_machine_that_is_connected_elsewhere_is_not_touched(place: Place) -> None:
+def test_registration_changes_nothing_when_connected_to_another_resource(place: Place) -> None:
     connected(place, MACHINE.replace("group-1", "theirs"))
     before = harness.tree(place.root)
     error = failure(place)
@@ -112,7 +112,7 @@ def test_a_machine_that_is_connected_elsewhere_is_not_touched(place: Place) -> N
     assert harness.changes(before, harness.tree(place.root)) == {}
 
 
-def test_tags_of_others_stay_and_ours_are_brought_up_to_date(place: Place) -> None:
+def test_registration_updates_its_own_tags_and_keeps_other_tags(place: Place) -> None:
     connected(place, MACHINE)
     place.registration(config()).run()
     assert place.azure.state["machines"][MACHINE]["tags"] == {"theirs": "stays", "site": "one"}
@@ -121,9 +121,7 @@ def test_tags_of_others_stay_and_ours_are_brought_up_to_date(place: Place) -> No
 
 
 @pytest.mark.parametrize(("proxy", "told"), [("http://proxy:3128", True), ("http://me:hidden@proxy:3128", False)])
-def test_azcmagent_goes_by_the_proxy_unless_that_would_show_its_password(
-    place: Place, proxy: str, told: bool
-) -> None:
+def test_azcmagent_gets_the_proxy_url_unless_it_contains_a_password(place: Place, proxy: str, told: bool) -> None:
     given = config()
     place.registration(replace(given, proxy=replace(given.proxy, https=proxy))).run()
     assert (("/usr/bin/azcmagent", "config", "set", "proxy.url", proxy) in place.system.run) is told
@@ -131,19 +129,19 @@ def test_azcmagent_goes_by_the_proxy_unless_that_would_show_its_password(
     assert any("azcmagent config set proxy.url" in note for note in place.notes) is not told
 
 
-def test_azcmagent_is_not_installed_where_that_is_not_wanted(place: Place) -> None:
+def test_registration_fails_without_azcmagent_when_install_is_disabled(place: Place) -> None:
     assert failure(place, arc__package__install=False).name == "azcmagent-not-found"
     assert place.system.run == []
 
 
-def test_a_principal_that_is_not_known_yet_is_waited_for(place: Place) -> None:
+def test_role_assignment_waits_until_azure_knows_the_principal(place: Place) -> None:
     place.azure.known_after = 30.0
     place.registration(config()).run()
     assert any("does not know the machine's identity yet" in note for note in place.notes)
     assert len(place.azure.state["roles"]) == 3
 
 
-def test_a_role_that_exists_by_another_name_is_as_good_and_is_not_ours(place: Place) -> None:
+def test_existing_role_assignment_is_accepted_and_not_removed_later(place: Place) -> None:
     exists = refused_error(409, '{"error": {"code": "RoleAssignmentExists", "message": "It exists."}}')
     connected(place, MACHINE)
     state = place.azure.state
@@ -155,7 +153,7 @@ def test_a_role_that_exists_by_another_name_is_as_good_and_is_not_ours(place: Pl
     assert list(place.azure.state["roles"]) == ["by-somebody"]
 
 
-def test_who_may_give_no_roles_is_told_at_once_which_role_on_which_scope(place: Place) -> None:
+def test_forbidden_role_assignment_fails_at_once_with_role_and_scope(place: Place) -> None:
     words = '{"error": {"code": "AuthorizationFailed", "message": "No authorization."}}'
     place.azure.faults[f"PUT {CLUSTER}"] = refused_error(403, words)
     error = failure(place)
@@ -167,7 +165,7 @@ def test_who_may_give_no_roles_is_told_at_once_which_role_on_which_scope(place: 
     assert len([call for call in place.azure.calls if call.startswith("PUT")]) == 1
 
 
-def test_roles_that_take_ninety_seconds_are_waited_for_in_few_steps(place: Place) -> None:
+def test_registration_waits_for_slow_role_assignments_with_few_requests(place: Place) -> None:
     place.azure.effective_after = 90.0
     place.registration(config()).run()
     assert 90.0 <= place.azure.clock.time < 90.0 + 15.0
@@ -175,7 +173,7 @@ def test_roles_that_take_ninety_seconds_are_waited_for_in_few_steps(place: Place
     assert len([call for call in place.azure.calls if call.endswith("/permissions")]) < 15
 
 
-def test_waiting_ends_and_the_next_run_goes_on_with_it(place: Place) -> None:
+def test_registration_times_out_on_late_roles_and_next_run_resumes(place: Place) -> None:
     place.azure.effective_after = 2000.0
     error = failure(place, arc__waitSeconds=1500)
     assert (error.name, error.retryable) == ("role-assignments-not-effective", True)
@@ -184,7 +182,7 @@ def test_waiting_ends_and_the_next_run_goes_on_with_it(place: Place) -> None:
     assert len([argv for argv in place.system.run if "connect" in argv]) == 1
 
 
-def test_without_leave_to_give_roles_the_commands_are_told_and_looked_for_again(place: Place) -> None:
+def test_registration_prints_role_commands_when_auto_assignment_is_off(place: Place) -> None:
     place.registration(config(arc__autoRoleAssignment=False)).run()
     told = [note for note in place.notes if "az role assignment create" in note]
     assert [role.name in note for role, note in zip(NODE_ROLES, told, strict=True)] == [True] * 3
@@ -194,7 +192,7 @@ def test_without_leave_to_give_roles_the_commands_are_told_and_looked_for_again(
     assert len([note for note in place.notes if "az role assignment create" in note]) == 3
 
 
-def test_a_metadata_service_that_does_not_run_is_named(place: Place) -> None:
+def test_registration_reports_a_metadata_service_that_is_not_running(place: Place) -> None:
     place.system.himds = "failed"
     error = failure(place)
     assert error.name == "himds-unavailable"
@@ -202,7 +200,7 @@ def test_a_metadata_service_that_does_not_run_is_named(place: Place) -> None:
 
 
 @pytest.mark.parametrize("key", ["subscriptionId", "tenantId", "resourceGroup", "location"])
-def test_what_registering_needs_is_asked_for_before_anything_is_done(place: Place, key: str) -> None:
+def test_registration_checks_required_settings_before_any_change(place: Place, key: str) -> None:
     less = config(targetCluster=None, arc__autoRoleAssignment=False)
     azure = replace(less.azure, **{_snake(key): None})
     with pytest.raises(ConfigError, match=key):
@@ -214,7 +212,7 @@ def _snake(key: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
 
 
-def test_an_expired_connection_of_ours_is_made_anew(place: Place) -> None:
+def test_registration_replaces_its_own_expired_connection(place: Place) -> None:
     """Azure makes no new identity for a machine that it has, so that one goes first."""
     place.registration(config()).run()
     place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
@@ -224,7 +222,7 @@ def test_an_expired_connection_of_ours_is_made_anew(place: Place) -> None:
     assert machine_agent.status(place.host, config())["status"] == "Connected"
 
 
-def test_what_replaced_an_expired_machine_in_azure_is_not_deleted(place: Place) -> None:
+def test_registration_does_not_delete_a_replacement_of_the_expired_machine(place: Place) -> None:
     place.registration(config()).run()
     replaced(place)
     place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
@@ -233,13 +231,13 @@ def test_what_replaced_an_expired_machine_in_azure_is_not_deleted(place: Place) 
     assert f"DELETE {MACHINE}" not in place.azure.calls
 
 
-def test_an_expired_connection_of_somebody_else_is_left_alone(place: Place) -> None:
+def test_registration_refuses_expired_connection_it_did_not_create(place: Place) -> None:
     connected(place, MACHINE, "Expired")
     assert failure(place).name == "arc-expired"
     assert place.system.run == []
 
 
-def test_taken_back_nothing_of_it_is_left(place: Place, tmp_path: Path) -> None:
+def test_unregister_removes_everything_that_registration_created(place: Place, tmp_path: Path) -> None:
     fresh = seed(tmp_path / "fresh")
     (fresh / "var/lib").mkdir(exist_ok=True)
     place.registration(config()).run()
@@ -253,7 +251,7 @@ def _without(tree: harness.Tree, *paths: str) -> harness.Tree:
     return {path: item for path, item in tree.items() if not path.startswith(paths)}
 
 
-def test_without_a_network_the_machine_is_taken_back_and_azures_part_is_told(place: Place) -> None:
+def test_unregister_without_network_returns_the_azure_cleanup_commands(place: Place) -> None:
     place.registration(config()).run()
     place.azure.down = True
     left = place.registration(config()).unregister()
@@ -265,7 +263,7 @@ def test_without_a_network_the_machine_is_taken_back_and_azures_part_is_told(pla
     assert place.host.stat("/var/opt/azcmagent") is None
 
 
-def test_what_was_there_before_us_stays_there(place: Place) -> None:
+def test_unregister_keeps_azcmagent_and_machine_that_existed_before(place: Place) -> None:
     connected(place, MACHINE)
     before = place.azure.state["machines"]
     place.registration(config(arc__tags={})).run()
@@ -275,7 +273,7 @@ def test_what_was_there_before_us_stays_there(place: Place) -> None:
     assert place.system.registered.exists()
 
 
-def test_a_machine_of_somebody_else_with_the_same_name_is_not_deleted(place: Place) -> None:
+def test_unregister_keeps_foreign_azure_machine_of_the_same_name(place: Place) -> None:
     """Connecting was refused; what Azure has under that name was never ours."""
     theirs = {MACHINE: {"identity": {"principalId": "theirs"}, "location": "x", "tags": {}}}
     place.azure.keep({"machines": theirs, "roles": {}})
@@ -288,7 +286,7 @@ def test_a_machine_of_somebody_else_with_the_same_name_is_not_deleted(place: Pla
 
 
 @pytest.mark.parametrize("azcmagent", ["there", "gone"])
-def test_a_machine_that_replaced_this_one_in_azure_stays_there(place: Place, azcmagent: str) -> None:
+def test_unregister_keeps_the_azure_machine_that_replaced_this_one(place: Place, azcmagent: str) -> None:
     """azcmagent still believes to be it, and would delete it by its name."""
     place.registration(config()).run()
     replaced(place)
@@ -299,7 +297,7 @@ def test_a_machine_that_replaced_this_one_in_azure_stays_there(place: Place, azc
     assert not place.system.registered.exists()
 
 
-def test_of_two_machines_of_one_name_the_second_does_not_delete_the_first(place: Place) -> None:
+def test_unregister_after_name_race_keeps_the_other_machine(place: Place) -> None:
     """Both saw that there was none, and both were about to make it."""
     place.system._install()
     place.system.refused = "AZCM0044: a resource with the same name exists"
@@ -311,7 +309,7 @@ def test_of_two_machines_of_one_name_the_second_does_not_delete_the_first(place:
     assert list(place.azure.state["machines"]) == [MACHINE]
 
 
-def test_an_azcmagent_that_somebody_installed_after_we_could_not_is_theirs(place: Place) -> None:
+def test_unregister_keeps_azcmagent_installed_by_others_after_our_failure(place: Place) -> None:
     place.system.refused = "the mirror is away"
     assert failure(place).name == "arc-package-failed"
     place.system.refused = ""
@@ -321,24 +319,24 @@ def test_an_azcmagent_that_somebody_installed_after_we_could_not_is_theirs(place
     assert machine_agent.find_azcmagent(place.host)
 
 
-def test_a_tag_that_azcmagent_cannot_be_told_reaches_azure_all_the_same(place: Place) -> None:
+def test_tags_with_commas_and_equals_signs_reach_azure(place: Place) -> None:
     place.registration(config(arc__tags={"site": "one", "racks": "a,b=c"})).run()
     assert place.azure.state["machines"][MACHINE]["tags"] == {"site": "one", "racks": "a,b=c"}
 
 
-def test_what_keeps_the_machine_from_asking_is_shown_while_it_waits(place: Place) -> None:
+def test_role_wait_shows_the_error_that_blocks_the_check(place: Place) -> None:
     down = AzureCallError("arc-agent-unavailable", "The agent of Azure Arc does not answer.", "", retryable=True)
     place.azure.faults[f"GET {CLUSTER}"] = down
     assert failure(place, arc__waitSeconds=5).name == "role-assignments-not-effective"
     assert any("waiting" in note and "does not answer" in note for note in place.notes)
 
 
-def test_the_machine_is_asked_as_what_arc_knows_whoever_else_the_node_is() -> None:
+def test_arc_identity_overrides_the_nodes_service_principal() -> None:
     other = config(arc__enabled=False, servicePrincipal={"clientId": "a", "clientSecret": "s"})
     assert (identity_kind(other), identity_kind(with_arc_identity(other))) == ("servicePrincipal", "arc")
 
 
-def test_a_throttled_azure_is_asked_again(place: Place) -> None:
+def test_registration_retries_throttled_azure_calls(place: Place) -> None:
     place.registration(config(arc__autoRoleAssignment=False)).run()
     place.azure.throttled = 4
     place.registration(config()).run()

@@ -17,12 +17,12 @@ A, B, LONG = "a" * 64, "b" * 64, "c" * 128
 
 
 @pytest.mark.parametrize("text", [f"sha256:{A}", A, f"SHA256:{A.upper()}", f" {A}\n"])
-def test_a_digest_is_read(text: str) -> None:
+def test_digest_is_parsed(text: str) -> None:
     assert Digest.parse(text) == Digest("sha256", A)
 
 
 @pytest.mark.parametrize("text", ["", "sha256:", f"sha512:{A}", f"md5:{A[:32]}", A[:-1], "g" * 64])
-def test_what_is_no_digest_is_refused(text: str) -> None:
+def test_invalid_digest_is_refused(text: str) -> None:
     with pytest.raises(ArtifactError) as caught:
         Digest.parse(text)
     assert caught.value.name == "digest-invalid"
@@ -40,18 +40,18 @@ def test_what_is_no_digest_is_refused(text: str) -> None:
         (f"{A}  tool.sig\n{B}  tool\n", B),
     ],
 )
-def test_a_files_hash_is_found_in_a_checksum_file(text: str, expected: str) -> None:
+def test_file_digest_is_found_in_a_checksum_file(text: str, expected: str) -> None:
     found = find_digest(text, "tool")
     assert found is not None
     assert found.value == expected
 
 
 @pytest.mark.parametrize("text", ["", "<html>", f"{A}  other", f"{A}\n{B}\n", f"{A[:-2]}  tool"])
-def test_a_checksum_file_may_have_nothing_for_us(text: str) -> None:
+def test_checksum_file_without_an_entry_for_the_file_gives_no_digest(text: str) -> None:
     assert find_digest(text, "tool") is None
 
 
-def test_a_part_of_a_file_is_hashed(tmp_path: Path) -> None:
+def test_hash_file_hashes_a_byte_range(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"before" + b"x" * 3_000_000 + b"after")
     hashes = hash_file(tmp_path / "file", "sha512", 6, 3_000_000)
     assert hashes.sha256 == hashlib.sha256(b"x" * 3_000_000).hexdigest()

@@ -8,10 +8,10 @@ from aks_flex_node.agent import artifacts
 
 
 @pytest.mark.parametrize("name", artifacts.__all__)
-def test_every_name_that_is_offered_is_there(name: str) -> None:
+def test_exported_artifacts_name_resolves(name: str) -> None:
     assert getattr(artifacts, name).__name__ == name
 
 
-def test_a_name_that_is_not_offered_is_not_there() -> None:
+def test_unexported_artifacts_name_is_missing_and_all_is_complete() -> None:
     assert not hasattr(artifacts, "nothing")
     assert {"Artifact", "ArtifactTree", "ArtifactFile", *artifacts.LAZY_EXPORTS} == set(artifacts.__all__)

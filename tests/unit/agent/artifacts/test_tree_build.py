@@ -46,13 +46,13 @@ def stage(tree: ArtifactTree, blob: VerifiedFile) -> TreeManifest:
     return tree_build.commit_staging(tree, {RUNC: (blob, tree_build.stage_artifact(tree, RUNC, blob, lambda: None))})
 
 
-def test_a_manifest_reads_as_it_was_written(tree: ArtifactTree, blob: VerifiedFile) -> None:
+def test_tree_manifest_round_trips(tree: ArtifactTree, blob: VerifiedFile) -> None:
     written = stage(tree, blob)
     assert TreeManifest.read(tree.staging) == written == tree_build.find_staged(tree)
     assert [(origin.url, origin.digest) for origin in written.artifacts] == [(RUNC.url, str(DIGEST))]
 
 
-def test_what_a_killed_run_left_is_no_hindrance(tree: ArtifactTree, blob: VerifiedFile) -> None:
+def test_staging_replaces_leftovers_of_a_killed_run(tree: ArtifactTree, blob: VerifiedFile) -> None:
     for left in (tree_build.partial_dir(tree), tree.staging):
         (left / "bin").mkdir(parents=True)
         (left / "bin/runc").write_bytes(b"half")
@@ -63,9 +63,7 @@ def test_what_a_killed_run_left_is_no_hindrance(tree: ArtifactTree, blob: Verifi
 
 
 @pytest.mark.parametrize("damage", ["content", "mode", "gone", "manifest", "link"])
-def test_a_tree_that_was_altered_is_not_taken_for_complete(
-    tree: ArtifactTree, blob: VerifiedFile, damage: str
-) -> None:
+def test_altered_staged_tree_is_not_considered_complete(tree: ArtifactTree, blob: VerifiedFile, damage: str) -> None:
     stage(tree, blob)
     file = tree.staging / "bin/runc"
     match damage:
@@ -83,7 +81,7 @@ def test_a_tree_that_was_altered_is_not_taken_for_complete(
     assert tree_build.find_staged(tree) is None
 
 
-def test_a_tree_of_other_artifacts_is_not_taken_for_this_one(tree: ArtifactTree, blob: VerifiedFile) -> None:
+def test_staged_tree_of_different_artifacts_does_not_match(tree: ArtifactTree, blob: VerifiedFile) -> None:
     stage(tree, blob)
     others = (
         Artifact("runc", "1.5.2", "https://other.example/runc", RUNC.files),
@@ -95,7 +93,7 @@ def test_a_tree_of_other_artifacts_is_not_taken_for_this_one(tree: ArtifactTree,
     assert tree_build.find_staged(ArtifactTree("runc", "1.5.3", (RUNC,), tree.staging)) is None
 
 
-def test_a_file_is_shared_with_the_cache_unless_another_mode_is_wanted(tmp_path: Path, blob: VerifiedFile) -> None:
+def test_placed_file_is_hard_linked_to_cache_unless_its_mode_differs(tmp_path: Path, blob: VerifiedFile) -> None:
     for name, mode, shared in (("first", 0o755, True), ("second", 0o755, True), ("third", 0o700, False)):
         tree_build.place_file(blob, tmp_path / name, ArtifactFile("", name, mode))
         assert (tmp_path / name).samefile(blob.path) is shared
@@ -104,21 +102,21 @@ def test_a_file_is_shared_with_the_cache_unless_another_mode_is_wanted(tmp_path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_that_was_given_to_somebody_is_not_shared_but_copied(tmp_path: Path, blob: VerifiedFile) -> None:
+def test_placed_file_is_copied_when_the_cached_file_has_another_owner(tmp_path: Path, blob: VerifiedFile) -> None:
     os.chown(blob.path, 1000, 1000)
     tree_build.place_file(blob, tmp_path / "one", ArtifactFile("", "one"))
     assert (tmp_path / "one").stat().st_uid == 0
     assert (tmp_path / "one").read_bytes() == CONTENT
 
 
-def test_a_part_of_a_bundle_is_copied(tmp_path: Path) -> None:
+def test_place_file_copies_a_byte_range_out_of_a_bundle(tmp_path: Path) -> None:
     (tmp_path / "bundle.tar").write_bytes(b"before" + CONTENT + b"after")
     blob = VerifiedFile(tmp_path / "bundle.tar", len(CONTENT), DIGEST, DIGEST.value, offset=6)
     tree_build.place_file(blob, tmp_path / "runc", ArtifactFile("", "runc"))
     assert (tmp_path / "runc").read_bytes() == CONTENT
 
 
-def test_the_cache_finds_a_file_by_its_hash_and_an_artifact_by_its_url(tmp_path: Path, blob: VerifiedFile) -> None:
+def test_cache_finds_digest_by_url_and_discards_damaged_files(tmp_path: Path, blob: VerifiedFile) -> None:
     cache = ArtifactCache(tmp_path / "cache")
     assert cache.digest_of(RUNC.url) == DIGEST
     assert cache.digest_of("https://publisher.example/other") is None
@@ -128,14 +126,14 @@ def test_the_cache_finds_a_file_by_its_hash_and_an_artifact_by_its_url(tmp_path:
     assert not blob.path.exists()
 
 
-def test_what_is_being_fetched_is_not_cleaned_away(tmp_path: Path, blob: VerifiedFile) -> None:
+def test_cache_cleanup_skips_locked_artifacts(tmp_path: Path, blob: VerifiedFile) -> None:
     with ArtifactCache(tmp_path / "cache").locked(DIGEST, time.sleep):
         assert clean_cache(tmp_path / "cache", set()) == 0
     assert clean_cache(tmp_path / "cache", set()) >= len(CONTENT)
     assert list_cache(tmp_path / "cache") == []
 
 
-def test_listing_a_cache_that_is_not_there_or_holds_other_things(tmp_path: Path, blob: VerifiedFile) -> None:
+def test_cache_listing_handles_missing_directory_and_foreign_entries(tmp_path: Path, blob: VerifiedFile) -> None:
     assert list_cache(tmp_path / "nowhere") == []
     (tmp_path / "cache" / "lost+found").mkdir()
     (blob.path.parent / "late.partial").write_bytes(b"half")
@@ -146,7 +144,7 @@ def test_listing_a_cache_that_is_not_there_or_holds_other_things(tmp_path: Path,
     ]
 
 
-def test_a_full_disk_is_named_with_what_is_missing(tmp_path: Path) -> None:
+def test_full_disk_error_names_the_path_and_the_missing_space(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError) as caught, explain_disk_full(tmp_path / "kubelet", 82_000_000):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert caught.value.name == "disk-full"
@@ -158,7 +156,7 @@ def test_a_full_disk_is_named_with_what_is_missing(tmp_path: Path) -> None:
         raise PermissionError
 
 
-def test_a_tree_is_removed_without_following_links(tmp_path: Path) -> None:
+def test_remove_tree_keeps_the_targets_of_symlinks(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/file").write_text("kept")
     (tmp_path / "gone/deep").mkdir(parents=True)

@@ -59,7 +59,7 @@ def refused(room: Path, content: bytes, wanted: tuple[ArtifactFile, ...] = EVERY
     return caught.value
 
 
-def test_one_wanted_member_gets_its_place_mode_and_hash(tmp_path: Path) -> None:
+def test_unpack_stages_a_member_with_target_path_mode_and_hash(tmp_path: Path) -> None:
     content = packed(Item("./bin/tool", b"tool", mode=0o644), Item("README", b"read me"))
     staged = unpacked(tmp_path, content, (ArtifactFile("bin/tool", "sbin/renamed", 0o700),))
     assert staged == {"sbin/renamed": StagedFile(hashlib.sha256(b"tool").hexdigest(), 4, 0o700)}
@@ -68,20 +68,20 @@ def test_one_wanted_member_gets_its_place_mode_and_hash(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "tree").rglob("*")] == ["sbin", "renamed"]
 
 
-def test_a_prefix_takes_all_below_it_and_no_neighbour(tmp_path: Path) -> None:
+def test_unpack_prefix_selects_only_members_below_the_directory(tmp_path: Path) -> None:
     content = packed(
         Item("bin", kind=tarfile.DIRTYPE), Item("bin/a", b"a"), Item("bin/deep/b", b"b"), Item("binary", b"c")
     )
     assert sorted(unpacked(tmp_path, content, (ArtifactFile("bin/", "opt/"),))) == ["opt/a", "opt/deep/b"]
 
 
-def test_an_exact_name_comes_before_a_prefix(tmp_path: Path) -> None:
+def test_unpack_exact_name_takes_precedence_over_a_prefix(tmp_path: Path) -> None:
     content = packed(Item("bin/a", b"a"), Item("bin/b", b"b"))
     wanted = (ArtifactFile("bin/", "all/"), ArtifactFile("bin/b", "special"))
     assert sorted(unpacked(tmp_path, content, wanted)) == ["all/a", "special"]
 
 
-def test_below_a_prefix_programs_stay_programs_and_lose_their_setuid_bit(tmp_path: Path) -> None:
+def test_unpack_prefix_keeps_execute_bit_and_drops_setuid(tmp_path: Path) -> None:
     content = packed(Item("tool", b"x", mode=0o6777), Item("config.json", b"{}", mode=0o666))
     staged = unpacked(tmp_path, content)
     assert {path: file.mode for path, file in staged.items()} == {"tool": 0o755, "config.json": 0o644}
@@ -89,12 +89,12 @@ def test_below_a_prefix_programs_stay_programs_and_lose_their_setuid_bit(tmp_pat
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_every_format_of_tar_is_read(tmp_path: Path, form: int) -> None:
+def test_unpack_reads_every_tar_format(tmp_path: Path, form: int) -> None:
     name = f"{'long/' * 20}name" if form == tarfile.USTAR_FORMAT else f"{'long/' * 60}name"
     assert list(unpacked(tmp_path, packed(Item(name, b"x" * 1000), Item("next", b"y"), form=form))) == [name, "next"]
 
 
-def test_a_plain_tar_and_several_gzips_in_a_row_are_read(tmp_path: Path) -> None:
+def test_unpack_reads_plain_tar_and_concatenated_gzip(tmp_path: Path) -> None:
     plain = gzip.decompress(packed(Item("a", b"a" * 5000)))
     assert list(unpacked(tmp_path, plain)) == ["a"]
     (tmp_path / "tree/a").unlink()
@@ -102,7 +102,7 @@ def test_a_plain_tar_and_several_gzips_in_a_row_are_read(tmp_path: Path) -> None
     assert list(unpacked(tmp_path, pieces)) == ["a"]
 
 
-def test_links_that_stay_inside_are_kept(tmp_path: Path) -> None:
+def test_unpack_keeps_links_that_point_inside_the_tree(tmp_path: Path) -> None:
     content = packed(
         Item("lib/tool-1", b"tool"),
         Item("lib/tool", kind=tarfile.SYMTYPE, target="tool-1"),
@@ -142,41 +142,41 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_archive_is_refused(tmp_path: Path, case: str) -> None:
+def test_unpack_refuses_a_hostile_archive(tmp_path: Path, case: str) -> None:
     (tmp_path / "room").mkdir()
     assert refused(tmp_path / "room", packed(Item("honest", b"x"), *HOSTILE[case])).name == "archive-unsafe"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["room"]
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_it_is_refused_even_when_nothing_hostile_is_wanted(tmp_path: Path, case: str) -> None:
+def test_unpack_refuses_hostile_archive_when_bad_member_is_not_selected(tmp_path: Path, case: str) -> None:
     content = packed(Item("honest", b"x"), *HOSTILE[case])
     assert refused(tmp_path, content, (ArtifactFile("honest", "honest"),)).name == "archive-unsafe"
 
 
-def test_the_message_names_the_member(tmp_path: Path) -> None:
+def test_hostile_archive_error_names_the_member(tmp_path: Path) -> None:
     message = refused(tmp_path, packed(Item("bin/../../etc/passwd", b"x"))).message
     assert "'bin/../../etc/passwd'" in message
 
 
-def test_a_link_that_leaves_what_is_wanted_is_refused(tmp_path: Path) -> None:
+def test_unpack_refuses_link_to_a_member_that_is_not_selected(tmp_path: Path) -> None:
     content = packed(Item("other/file", b"x"), Item("bin/link", kind=tarfile.SYMTYPE, target="../other/file"))
     assert refused(tmp_path, content, (ArtifactFile("bin/", "bin/"),)).name == "archive-unsafe"
 
 
-def test_a_bomb_is_refused_before_it_is_on_the_disk(tmp_path: Path) -> None:
+def test_unpack_refuses_a_decompression_bomb(tmp_path: Path) -> None:
     error = refused(tmp_path, packed(Item("zeros", bytes(80 << 20))))
     assert error.name == "archive-unsafe"
     assert "bomb" in error.message
 
 
-def test_a_header_that_claims_gigabytes_is_refused(tmp_path: Path) -> None:
+def test_unpack_refuses_header_that_claims_gigabytes(tmp_path: Path) -> None:
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 3 << 30
     assert refused(tmp_path, gzip.compress(info.tobuf())).name == "archive-unsafe"
 
 
-def test_what_is_wanted_and_missing_is_named(tmp_path: Path) -> None:
+def test_unpack_names_selected_members_that_are_missing(tmp_path: Path) -> None:
     error = refused(
         tmp_path, packed(Item("a", b"x")), (ArtifactFile("a", "a"), ArtifactFile("b", "b"), ArtifactFile("c/", "c/"))
     )
@@ -184,12 +184,12 @@ def test_what_is_wanted_and_missing_is_named(tmp_path: Path) -> None:
     assert "b, c/" in error.message
 
 
-def test_a_link_in_place_of_a_wanted_file_is_not_enough(tmp_path: Path) -> None:
+def test_unpack_does_not_accept_a_link_as_a_selected_file(tmp_path: Path) -> None:
     content = packed(Item("tool", kind=tarfile.SYMTYPE, target="other"))
     assert refused(tmp_path, content, (ArtifactFile("tool", "tool"),)).name == "archive-incomplete"
 
 
-def test_two_members_for_one_place_are_refused(tmp_path: Path) -> None:
+def test_unpack_refuses_two_members_with_the_same_target(tmp_path: Path) -> None:
     content = packed(Item("a/tool", b"1"), Item("b/tool", b"2"))
     assert (
         refused(tmp_path, content, (ArtifactFile("a/", "bin/"), ArtifactFile("b/", "bin/"))).name == "archive-unsafe"
@@ -222,5 +222,5 @@ SOUND = packed(Item("tool", bytes(range(256)) * 400))
         "rubbish after",
     ],
 )
-def test_a_broken_archive_is_called_broken(tmp_path: Path, content: bytes) -> None:
+def test_unpack_reports_a_broken_archive(tmp_path: Path, content: bytes) -> None:
     assert refused(tmp_path, content).name == "archive-corrupt"

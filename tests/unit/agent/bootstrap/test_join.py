@@ -146,7 +146,7 @@ def unit_actions(host: RecordedHost) -> list[str]:
 
 @pytest.mark.parametrize("values", [{}, CUSTOM, {"npd.enabled": False, "registryMirrors": {"x.io": ["https://m"]}}],
                          ids=["plain", "custom places", "other settings"])  # fmt: skip
-def test_after_a_join_nothing_differs_and_after_a_reset_all_is_as_before(values: dict[str, object]) -> None:
+def test_joined_node_has_no_diff_and_unbootstrap_restores_the_machine(values: dict[str, object]) -> None:
     host, config = empty_host(), config_of(values)
     host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
     before = snapshot(host)
@@ -157,7 +157,7 @@ def test_after_a_join_nothing_differs_and_after_a_reset_all_is_as_before(values:
     assert snapshot(host) == before
 
 
-def test_what_was_there_before_us_comes_back() -> None:
+def test_unbootstrap_restores_files_that_existed_before_the_join() -> None:
     host = empty_host()
     for folder in ("/etc/containerd", "/var/lib/cni", "/data", "/data/images"):
         host.apply(MakeDirectory(folder, 0o711))
@@ -175,7 +175,7 @@ def test_what_was_there_before_us_comes_back() -> None:
     assert snapshot(host) == before
 
 
-def test_a_second_run_changes_nothing_and_restarts_nothing() -> None:
+def test_second_join_changes_nothing_and_restarts_nothing() -> None:
     host = empty_host()
     join(host)
     host.done.clear()
@@ -198,7 +198,7 @@ def test_a_second_run_changes_nothing_and_restarts_nothing() -> None:
     ],
     ids=str,
 )
-def test_a_change_restarts_just_what_it_concerns(values: dict[str, object], restarted: list[str]) -> None:
+def test_config_change_restarts_only_affected_services(values: dict[str, object], restarted: list[str]) -> None:
     host = empty_host()
     join(host)
     host.done.clear()
@@ -206,7 +206,7 @@ def test_a_change_restarts_just_what_it_concerns(values: dict[str, object], rest
     assert unit_actions(host) == restarted
 
 
-def test_the_network_is_written_once_the_cluster_gave_addresses_and_kept_in_mind() -> None:
+def test_join_writes_cni_config_and_stores_the_pod_cidr() -> None:
     host = empty_host()
     engine = join(host)
     assert b"10.244.3.0/24" in (host.read("/etc/cni/net.d/99-aks-flex-node.conflist") or b"")
@@ -215,7 +215,7 @@ def test_the_network_is_written_once_the_cluster_gave_addresses_and_kept_in_mind
     assert (kept.phase, kept.pod_cidr, kept.node) == (Phase.NODE_JOINED, "10.244.3.0/24", "edge-1")
 
 
-def test_a_detector_that_is_switched_off_goes() -> None:
+def test_disabling_npd_removes_its_unit() -> None:
     host = empty_host()
     join(host)
     join(host, config_of({"npd.enabled": False}))
@@ -224,7 +224,7 @@ def test_a_detector_that_is_switched_off_goes() -> None:
     assert (unit.active, unit.enabled) == ("inactive", False)
 
 
-def test_a_join_that_fails_says_where_and_can_be_taken_back_completely() -> None:
+def test_failed_join_records_step_and_error_and_unbootstraps_cleanly() -> None:
     host, watcher = empty_host(), Watching()
     before = snapshot(host)
     engine = engine_on(host)
@@ -242,14 +242,14 @@ def test_a_join_that_fails_says_where_and_can_be_taken_back_completely() -> None
     assert not [name for name in pod_cleanup.SERVICES if host.unit(name).enabled or host.unit(name).running]
 
 
-def test_an_image_is_made_without_a_proof() -> None:
+def test_join_without_readiness_check_returns_no_node() -> None:
     host = empty_host()
     engine = engine_on(host)
     engine.stager = Ready(host)
     assert NodeJoin(engine, None).run() is None
 
 
-def test_a_reset_works_when_the_ledger_is_lost() -> None:
+def test_unbootstrap_works_when_the_ledger_is_lost() -> None:
     host = empty_host()
     before = snapshot(host)
     join(host)
@@ -262,7 +262,7 @@ def test_a_reset_works_when_the_ledger_is_lost() -> None:
     assert host.stat("/var/lib/kubelet/kubeconfig") is None, "credentials must not stay"
 
 
-def test_a_reset_twice_is_the_same_as_once() -> None:
+def test_unbootstrap_is_idempotent() -> None:
     host = empty_host()
     join(host)
     leave(host)
@@ -281,7 +281,7 @@ def test_a_reset_twice_is_the_same_as_once() -> None:
         (("tools",), True, True),  # as one goes on where a join has stopped
     ],
 )
-def test_a_node_is_waited_for_only_where_there_can_be_one(only: tuple[str, ...], is_node: bool, proven: bool) -> None:
+def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], is_node: bool, proven: bool) -> None:
     host = empty_host()
     if is_node:
         join(host)
@@ -295,7 +295,7 @@ def test_a_node_is_waited_for_only_where_there_can_be_one(only: tuple[str, ...],
     assert node_state.read(host, STATE).phase == (Phase.NODE_JOINED if proven else before)
 
 
-def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_others_alone() -> None:
+def test_unbootstrap_of_unjoined_machine_keeps_foreign_containers() -> None:
     host = empty_host()
     for folder in ("/sys/fs/cgroup/system.slice/containerd.service", "/sys/fs/cgroup/kubepods", "/etc/containerd"):
         host.apply(MakeDirectory(folder))
@@ -306,7 +306,7 @@ def test_a_reset_of_a_machine_that_never_was_a_node_leaves_the_containers_of_oth
     assert snapshot(host) == before
 
 
-def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -> None:
+def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
     host = Held({"/proc/filesystems": "nodev\toverlay\n"})
     for folder in SYSTEM_FOLDERS:
         host.apply(MakeDirectory(folder))
@@ -323,7 +323,7 @@ def test_the_agent_s_own_service_stays_until_the_rest_is_gone_and_carries_on() -
     assert not host.unit("aks-flex-node.service").running
 
 
-def test_kept_artifacts_are_left_on_purpose() -> None:
+def test_unbootstrap_keeps_artifacts_on_request() -> None:
     host = empty_host()
     join(host)
     host.apply(WriteFile(f"{DATA}/artifacts/file", b""))
@@ -333,7 +333,7 @@ def test_kept_artifacts_are_left_on_purpose() -> None:
     assert leaving.left_on_purpose() == [f"{DATA}/artifacts (--keep-artifacts)"]
 
 
-def test_what_others_put_into_our_directories_is_told() -> None:
+def test_unbootstrap_lists_foreign_files_in_its_directories() -> None:
     host = empty_host()
     join(host)
     host.apply(WriteFile("/etc/cni/net.d/10-calico.conflist", b"{}"))
@@ -342,7 +342,7 @@ def test_what_others_put_into_our_directories_is_told() -> None:
     assert leaving.left_on_purpose() == ["/etc/cni/net.d: 10-calico.conflist (not created by aks-flex-node)"]
 
 
-def test_a_table_of_file_systems_that_was_edited_after_us_keeps_what_was_added() -> None:
+def test_unbootstrap_keeps_lines_added_to_fstab_after_the_join() -> None:
     host = empty_host()
     host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
     join(host)
@@ -351,7 +351,7 @@ def test_a_table_of_file_systems_that_was_edited_after_us_keeps_what_was_added()
     assert host.read("/etc/fstab") == b"/swap none swap sw 0 0\n/dev/b /b ext4 defaults 0 0\n"
 
 
-def test_failed_units_are_forgotten_at_the_end() -> None:
+def test_unbootstrap_resets_failed_units() -> None:
     host = empty_host()
     join(host)
     host._units["kubelet.service"] = UnitState("kubelet.service", exists=True, enabled=True, active="failed")
@@ -368,7 +368,7 @@ def stage(ran: list[str], error: FlexError | None = None) -> PrerequisiteStage:
     return PrerequisiteStage("vpn", "a tunnel", Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED, run)
 
 
-def test_what_has_to_come_first_comes_before_any_component_and_the_machine_is_looked_at_again() -> None:
+def test_prerequisite_stages_run_before_components_and_refresh_the_machine() -> None:
     host, ran = empty_host(), list[str]()
     engine = engine_on(host)
     engine.stager = Ready(host)
@@ -380,7 +380,7 @@ def test_what_has_to_come_first_comes_before_any_component_and_the_machine_is_lo
     assert node_state.read(host, STATE).phase == Phase.NODE_JOINED
 
 
-def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() -> None:
+def test_failed_prerequisite_stage_is_recorded_and_nothing_is_installed() -> None:
     host, ran = empty_host(), list[str]()
     engine = engine_on(host)
     engine.stager = Ready(host)
@@ -392,7 +392,7 @@ def test_a_stage_that_fails_is_kept_with_its_cause_and_nothing_is_installed() ->
     assert host.stat("/etc/containerd") is None
 
 
-def test_what_was_made_in_azure_is_taken_back_and_what_cannot_be_is_told() -> None:
+def test_unbootstrap_runs_azure_cleanup_once_and_lists_manual_commands() -> None:
     host, taken = empty_host(), list[str]()
     join(host)
 

@@ -54,13 +54,13 @@ MOMENTS = [0, 1, 2, 3, 5, 8, 11, *range(15, 110, 12)]
 
 
 @pytest.mark.parametrize("count", MOMENTS)
-def test_a_join_that_was_cut_off_is_finished_by_the_next(count: int) -> None:
+def test_interrupted_join_is_completed_by_the_next_join(count: int) -> None:
     host = killed_after(count)
     assert pending_actions(join(host)) == []
 
 
 @pytest.mark.parametrize("count", MOMENTS)
-def test_a_join_that_was_cut_off_is_taken_back_completely(count: int) -> None:
+def test_interrupted_join_is_reverted_completely_by_unbootstrap(count: int) -> None:
     before = snapshot(machine())
     host = killed_after(count)
     assert leave(host) == []
@@ -68,7 +68,7 @@ def test_a_join_that_was_cut_off_is_taken_back_completely(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", MOMENTS)
-def test_a_reset_that_was_cut_off_is_finished_by_the_next(count: int) -> None:
+def test_interrupted_unbootstrap_is_completed_by_the_next_one(count: int) -> None:
     before = snapshot(machine())
     host = machine()
     join(host)

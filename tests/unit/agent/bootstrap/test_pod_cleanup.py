@@ -117,21 +117,21 @@ def machine_with(*, foreign: tuple[str, ...] = (), ours: tuple[str, ...] = pod_c
     return host
 
 
-def test_chains_of_pods_go_and_all_other_rules_stay() -> None:
+def test_chain_removal_deletes_pod_chains_and_keeps_other_rules() -> None:
     assert pod_cleanup.chain_removal_script(SAVED) == SCRIPT
 
 
 @pytest.mark.parametrize("saved", ["", "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j ACCEPT\nCOMMIT\n"])
-def test_without_chains_of_pods_there_is_nothing_to_do(saved: str) -> None:
+def test_chain_removal_is_empty_without_pod_chains(saved: str) -> None:
     assert pod_cleanup.chain_removal_script(saved) == ""
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", []), ("[]", []), ('[{"ifname":"a"},{}]', ["a", ""])])
-def test_links_are_read_by_name(text: str, expected: list[str]) -> None:
+def test_network_link_names_are_parsed(text: str, expected: list[str]) -> None:
     assert pod_cleanup.parse_link_names(text) == expected
 
 
-def test_everything_that_pods_are_made_of_goes() -> None:
+def test_pod_removal_covers_units_cgroups_mounts_netns_links_and_iptables() -> None:
     actions = pod_cleanup.pod_removal(machine_with(), config_of())
     assert actions[:3] == [StopUnit(name) for name in pod_cleanup.SERVICES]
     assert actions[3:6] == [KillGroup(path) for path in pod_cleanup.GROUPS]
@@ -148,18 +148,18 @@ def test_everything_that_pods_are_made_of_goes() -> None:
     assert [action.argv[0] for action in actions[12:] if isinstance(action, Run)] == ["ip", "iptables-restore"]
 
 
-def test_a_machine_without_pods_has_nothing_to_remove() -> None:
+def test_pod_removal_is_empty_on_a_machine_without_pods() -> None:
     assert pod_cleanup.pod_removal(RecordedHost(), config_of()) == []
 
 
-def test_containers_of_somebody_elses_containerd_are_left_alone() -> None:
+def test_pod_removal_keeps_containers_of_a_foreign_containerd() -> None:
     host = machine_with(foreign=("containerd.service",), ours=("kubelet.service",))
     told = [str(action) for action in pod_cleanup.pod_removal(host, config_of())]
     assert "stop kubelet.service" in told
     assert not [line for line in told if "containerd" in line or "netns" in line or "iptables" in line]
 
 
-def test_pods_of_somebody_elses_kubelet_are_left_alone() -> None:
+def test_pod_removal_keeps_pods_of_a_foreign_kubelet() -> None:
     host = machine_with(foreign=("kubelet.service",), ours=("containerd.service",))
     told = [str(action) for action in pod_cleanup.pod_removal(host, config_of())]
     assert not [line for line in told if "kubepods" in line or "/var/lib/kubelet" in line or "iptables" in line]

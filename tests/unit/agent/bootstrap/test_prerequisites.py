@@ -31,7 +31,9 @@ PRINCIPAL: dict[str, object] = {
 @pytest.mark.parametrize(
     ("settings", "lost"), [(EXEC, True), (BY_TOKEN, False), (CERTIFICATE, False), (PRINCIPAL, False)]
 )
-def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, object], lost: bool) -> None:
+def test_arc_removal_is_refused_when_the_kubelet_authenticates_through_arc(
+    settings: dict[str, object], lost: bool
+) -> None:
     config = config_of(settings)
     if not lost:
         return prerequisites.refuse_arc_in_use(config)
@@ -46,7 +48,7 @@ def test_a_node_that_lives_by_arc_is_not_taken_out_of_it(settings: dict[str, obj
     ("phase", "enabled", "lost"),
     [(Phase.NODE_JOINED, True, True), (Phase.NODE_JOINED, False, False), (Phase.VPN_CONNECTED, True, False)],
 )
-def test_a_node_behind_a_vpn_is_not_taken_off_it(phase: Phase, enabled: bool, lost: bool) -> None:
+def test_vpn_removal_is_refused_for_a_node_behind_the_vpn(phase: Phase, enabled: bool, lost: bool) -> None:
     host, config = empty_host(), config_of({"azure.vpn.enabled": enabled})
     node_state.write(host, f"{DATA}/state.json", node_state.NodeState().with_phase(phase, node="edge-1"))
     if not lost:
@@ -57,7 +59,7 @@ def test_a_node_behind_a_vpn_is_not_taken_off_it(phase: Phase, enabled: bool, lo
     return None
 
 
-def test_what_a_reset_would_do_in_azure_is_told() -> None:
+def test_azure_cleanup_steps_are_described() -> None:
     host, config = empty_host(), config_of({})
     assert prerequisites.describe_azure_cleanup(host, config) == []
     ArcRecordStore(host, config).update(machine="/m", connected=True, installed=True, assignments=("/a",))
@@ -77,7 +79,7 @@ class Closed(type(Path())):  # type: ignore[misc]
         raise PermissionError(13, "Permission denied")
 
 
-def test_who_is_not_root_is_told_to_be() -> None:
+def test_print_credential_requires_root() -> None:
     with pytest.raises(MachineError) as caught:
         exec_credential.print_credential(Closed("/identity.json"))
     assert caught.value.name == "root-required"

@@ -40,31 +40,31 @@ def fetched(room: Path, wanted: NodeConfig, applied: NodeConfig | None = None, *
     refuse_other_node(engine_on(host, wanted), applied)
 
 
-def test_a_new_bundle_for_the_same_node_is_welcome(tmp_path: Path) -> None:
+def test_new_bundle_for_the_same_node_is_accepted(tmp_path: Path) -> None:
     same = config(tmp_path, cluster=CLUSTER_ID)
     fetched(tmp_path, same, config(tmp_path, cluster=CLUSTER_ID.replace("sub-1", "SUB-1")))
 
 
-def test_another_name_is_refused_with_both_names(tmp_path: Path) -> None:
+def test_bundle_for_another_node_name_is_refused_with_both_names(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"is node edge-1 .* for node edge-2") as caught:
         fetched(tmp_path, config(tmp_path, "edge-2"))
     assert caught.value.name == "config-node-mismatch"
 
 
-def test_the_same_name_in_another_cluster_is_another_node(tmp_path: Path) -> None:
+def test_bundle_for_same_node_name_in_another_cluster_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"cluster-1.*cluster-2"):
         fetched(tmp_path, config(tmp_path, cluster=OTHER), config(tmp_path, cluster=CLUSTER_ID))
 
 
-def test_where_a_cluster_has_no_name_the_nodes_name_decides(tmp_path: Path) -> None:
+def test_bundle_is_accepted_by_node_name_when_the_cluster_is_unknown(tmp_path: Path) -> None:
     fetched(tmp_path, config(tmp_path, cluster=OTHER), config(tmp_path))
 
 
-def test_a_machine_that_never_got_its_certificate_may_become_another(tmp_path: Path) -> None:
+def test_unjoined_machine_accepts_a_bundle_for_another_node(tmp_path: Path) -> None:
     fetched(tmp_path, config(tmp_path, "edge-2", OTHER), config(tmp_path, cluster=CLUSTER_ID), joined=False)
 
 
-def test_a_tunnel_for_one_run_is_refused_where_the_resource_would_take_it_away() -> None:
+def test_vpn_enabled_only_by_flag_is_refused() -> None:
     said = load_text('{"config": {"azure": {"vpn": {"enabled": true}}}}', "https://rp.example", {}, {})
     refuse_temporary_vpn(said)
     with pytest.raises(ConfigError, match="is enabled only by flag"):

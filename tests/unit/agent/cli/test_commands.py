@@ -52,21 +52,21 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_help_names_every_command() -> None:
+def test_help_lists_every_command() -> None:
     code, text = ran("--help")
     assert code == 0
     assert all(name in text for name in COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself(name: str) -> None:
+def test_every_command_has_a_help_page(name: str) -> None:
     code, text = ran(name, "--help")
     assert code == 0
     assert "Usage:" in text
 
 
 @pytest.mark.parametrize("words", [["version"], ["--version"]])
-def test_the_version_is_printed(
+def test_version_is_printed(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ran(*words) == (0, f"{__version__}\n")
@@ -75,7 +75,7 @@ def test_the_version_is_printed(
     assert capsys.readouterr().out == f"{__version__}\n"
 
 
-def test_the_version_is_data_for_a_program() -> None:
+def test_version_is_printed_as_json() -> None:
     code, text = ran("version", "--json")
     assert (code, json.loads(text)) == (0, {"version": __version__})
 
@@ -87,7 +87,7 @@ def test_commands_require_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["bundle", "bundle-1.34.4", "b.tar", "b.tar.gz", "b-1.2.tgz"])
-def test_a_bundle_is_a_directory_or_a_tar_file(name: str) -> None:
+def test_bundle_directory_and_tar_names_are_accepted(name: str) -> None:
     refused = []
     try:
         artifact_commands.refuse_bundle_options(Path("/x", name), "")
@@ -96,7 +96,7 @@ def test_a_bundle_is_a_directory_or_a_tar_file(name: str) -> None:
     assert refused == []
 
 
-def test_the_list_of_steps_has_one_line_for_each() -> None:
+def test_bootstrap_list_prints_one_line_per_step() -> None:
     code, text = ran("bootstrap", "--list")
     assert code == 0
     assert [line.split()[0] for line in text.splitlines()] == [
@@ -105,7 +105,7 @@ def test_the_list_of_steps_has_one_line_for_each() -> None:
     ]
 
 
-def test_a_configuration_that_is_right_is_told_so(file: Path) -> None:
+def test_config_validate_accepts_a_valid_config(file: Path) -> None:
     code, text = ran("config", "validate", "--config", str(file))
     assert (code, text) == (0, f"{file} is valid.\n")
     code, text = ran("config", "validate", "--config", str(file), "--json")
@@ -119,7 +119,7 @@ def test_a_configuration_that_is_right_is_told_so(file: Path) -> None:
         (["--set", "kubernetes.version=1.34"], {"kubernetes.version"}),
     ],
 )
-def test_all_problems_of_a_configuration_come_at_once_as_data(file: Path, words: list[str], paths: set[str]) -> None:
+def test_config_validate_reports_all_problems_as_json(file: Path, words: list[str], paths: set[str]) -> None:
     code, text = ran("config", "validate", "--config", str(file), "--json", *words)
     found = json.loads(text)
     assert (code, found["valid"]) == (3, False)
@@ -127,7 +127,7 @@ def test_all_problems_of_a_configuration_come_at_once_as_data(file: Path, words:
     assert all(problem["reason"] for problem in found["problems"])
 
 
-def test_what_a_join_lacks_is_a_problem(tmp_path: Path) -> None:
+def test_config_validate_reports_settings_required_for_a_join(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{}")
     code, text = ran("config", "validate", "--config", str(path), "--set", "node.maxPods=5", "--json")
@@ -135,7 +135,7 @@ def test_what_a_join_lacks_is_a_problem(tmp_path: Path) -> None:
     assert {"node.kubelet.serverURL", "kubernetes.version"} <= {one["path"] for one in json.loads(text)["problems"]}
 
 
-def test_settings_are_shown_with_their_origin_and_without_secrets(file: Path) -> None:
+def test_config_show_prints_settings_without_secrets(file: Path) -> None:
     code, text = ran("config", "show", "--config", str(file), "--set", "node.maxPods=50")
     assert code == 0
     assert TOKEN not in text
@@ -146,13 +146,13 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(file: Path) ->
     assert {"node.kubelet.serverURL"} <= {row["key"] for row in json.loads(text)}
 
 
-def test_the_schema_is_one_json_document() -> None:
+def test_config_schema_prints_one_json_document() -> None:
     code, text = ran("config", "schema")
     assert code == 0
     assert "properties" in json.loads(text)
 
 
-def test_a_configuration_is_begun_in_a_file_for_its_owner_alone(tmp_path: Path) -> None:
+def test_config_init_creates_a_file_with_mode_0600(tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
     assert ran("config", "init", str(path))[0] == 0
     assert path.stat().st_mode & 0o777 == 0o600
@@ -160,7 +160,7 @@ def test_a_configuration_is_begun_in_a_file_for_its_owner_alone(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_printed_for_a_shell(shell: str) -> None:
+def test_completion_script_is_printed_for_the_shell(shell: str) -> None:
     code, text = ran("completion", shell)
     assert code == 0
     assert "_AKS_FLEX_NODE_COMPLETE" in text
@@ -184,14 +184,14 @@ def test_completion_is_printed_for_a_shell(shell: str) -> None:
     ],
     ids=str,
 )
-def test_wrong_words_end_with_a_code_and_a_name(
+def test_wrong_arguments_exit_with_a_code_and_an_error_name(
     words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(monkeypatch, *words) == code
     assert said in capsys.readouterr().err
 
 
-def test_a_file_that_is_there_is_not_overwritten(
+def test_config_init_does_not_overwrite_an_existing_file(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = file.read_text()
@@ -212,7 +212,7 @@ def test_a_file_that_is_there_is_not_overwritten(
         (errors.BusyError, 7),
     ],
 )
-def test_every_kind_of_error_has_a_code_of_its_own(kind: type[FlexError], code: int) -> None:
+def test_every_error_class_has_its_exit_code(kind: type[FlexError], code: int) -> None:
     error = kind("some-name", "It happened.", "Do this.")
     assert (error.exit_code, str(error), error.retryable) == (code, "It happened. Do this.", False)
 
@@ -226,7 +226,7 @@ def test_every_kind_of_error_has_a_code_of_its_own(kind: type[FlexError], code: 
     ],
     ids=["our own", "not root", "interrupted"],
 )
-def test_whatever_ends_a_command_is_told_to_a_person(
+def test_command_failure_prints_the_error_and_exits_with_its_code(
     error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = typer.Typer()
@@ -242,7 +242,7 @@ def test_whatever_ends_a_command_is_told_to_a_person(
     assert said in capsys.readouterr().err
 
 
-def test_an_error_is_told_with_all_its_lines_its_hint_and_where_to_read_on(
+def test_printed_error_has_all_lines_hint_and_troubleshooting_link(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     terminal.print_error(errors.ConfigError("config-invalid", "Two problems:\n  one\n  two", "Correct them."))
@@ -262,20 +262,20 @@ def test_an_error_is_told_with_all_its_lines_its_hint_and_where_to_read_on(
         (("A", "B"), [], ["A  B"]),
     ],
 )
-def test_a_table_is_aligned_without_trailing_blanks(
+def test_table_is_aligned_without_trailing_blanks(
     columns: Sequence[str], rows: list[Sequence[str]], expected: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     terminal.print_table(columns, rows)
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_single_settings_are_pairs() -> None:
+def test_set_options_are_parsed_as_key_value_pairs() -> None:
     assert context.parse_settings(["a.b=1", "c=x=y", "d="]) == {"a.b": "1", "c": "x=y", "d": ""}
     with pytest.raises(CommandUsageError, match="has no value"):
         context.parse_settings(["a.b"])
 
 
-def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_is_printed_as_diff_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     host = RecordedHost({"/etc/a": "one\ntwo\n"})
     actions = (
         MakeDirectory("/etc/d"),
@@ -306,17 +306,17 @@ def test_a_plan_is_shown_as_a_diff_and_secrets_are_not(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["bootstrap", "-h"], ["config", "validate", "--help"]])
-def test_pages_of_help_were_written_beforehand(words: list[str]) -> None:
+def test_help_pages_are_prerendered(words: list[str]) -> None:
     text = help_pages.find_page(words)
     assert text is not None
     assert text.startswith("Usage: aks-flex-node")
 
 
-def test_words_that_do_not_ask_for_help_get_no_page() -> None:
+def test_help_page_is_none_without_help_flag_or_known_command() -> None:
     assert help_pages.find_page(["bootstrap"]) is None
     assert help_pages.find_page(["none", "--help"]) is None
 
 
-def test_pages_say_what_the_commands_say() -> None:
+def test_prerendered_help_pages_are_up_to_date() -> None:
     said = json.loads(help_pages.render_pages())
     assert json.loads(help_pages.PAGES.read_text()) == said, "run `python -m aks_flex_node.agent.cli.help_pages`"

@@ -38,13 +38,13 @@ def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(caught.value.code or 0)
 
 
-def test_other_words_are_for_the_other_door() -> None:
+def test_internal_commands_ignore_other_arguments() -> None:
     assert not internal_commands.main([])
     assert not internal_commands.main(["status"])
 
 
 @pytest.mark.parametrize("words", [["daemon"], ["follow"], ["job", "update"]])
-def test_only_root_may_stay_and_work(
+def test_daemon_and_job_commands_require_root(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -53,7 +53,7 @@ def test_only_root_may_stay_and_work(
 
 
 @pytest.mark.parametrize("words", [["job"], ["job", "bake"], ["job", "--help"]])
-def test_a_work_that_nobody_knows_is_refused(
+def test_unknown_job_is_refused(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ended(monkeypatch, *words) == 2
@@ -88,7 +88,7 @@ def in_room(values: Mapping[str, object], room: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_is_kept_loads_to_the_same_without_the_files_it_came_from(way: str, tmp_path: Path) -> None:
+def test_stored_config_loads_without_the_secret_files_it_came_from(way: str, tmp_path: Path) -> None:
     for name, content in (("token", TOKEN), ("secret", CANARY)):
         (tmp_path / name).touch(mode=0o600)
         (tmp_path / name).write_text(f"{content}\n")
@@ -122,7 +122,7 @@ def plain(config: NodeConfig) -> dict[str, Any]:
     return document
 
 
-def test_the_cluster_s_certificate_is_kept_with_its_content(tmp_path: Path) -> None:
+def test_stored_config_contains_the_cluster_ca_content(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text(PEM)
     given = {**JOIN, "node.kubelet.caCertFile": str(tmp_path / "ca.crt")}
     del given["node.kubelet.caCertData"]
@@ -132,7 +132,7 @@ def test_the_cluster_s_certificate_is_kept_with_its_content(tmp_path: Path) -> N
     assert base64.b64decode(found or "").decode().strip() == PEM.strip()
 
 
-def test_maps_lists_and_addresses_with_a_password_are_kept() -> None:
+def test_stored_config_keeps_maps_lists_and_proxy_password() -> None:
     given = {
         **JOIN,
         "node.labels": {"site": "north", "example.com/rack": "7"},
@@ -158,7 +158,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_machine_is_followed_when_it_has_the_unit_and_what_it_was_told(machine: Path) -> None:
+def test_node_is_managed_only_with_daemon_unit_and_stored_config(machine: Path) -> None:
     assert not context.is_managed()
     (machine / "unit").touch()
     assert context.is_managed()
@@ -166,13 +166,13 @@ def test_a_machine_is_followed_when_it_has_the_unit_and_what_it_was_told(machine
     assert not context.is_managed()
 
 
-def test_a_node_that_is_followed_is_what_its_provider_wants_whatever_an_old_file_says(machine: Path) -> None:
+def test_managed_node_uses_the_stored_config_over_the_config_file(machine: Path) -> None:
     assert context.load_config(ConfigSelection()).config.node.max_pods == 22
     (machine / "unit").touch()
     assert context.load_config(ConfigSelection()).config.node.max_pods == 11
 
 
-def test_whoever_names_a_file_means_it(machine: Path) -> None:
+def test_config_file_given_by_option_is_used_on_a_managed_node(machine: Path) -> None:
     (machine / "unit").touch()
     assert context.load_config(ConfigSelection(machine / "file")).config.node.max_pods == 22
 
@@ -188,9 +188,7 @@ def test_whoever_names_a_file_means_it(machine: Path) -> None:
     ],
     ids=str,
 )
-def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
-    values: dict[str, object], name: str
-) -> None:
+def test_management_is_refused_without_cluster_or_azure_identity(values: dict[str, object], name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         workflow.check_management(load_settings({**JOIN, **values}).config, "edge-1")
     assert caught.value.name == name
@@ -199,11 +197,11 @@ def test_what_could_not_be_followed_is_refused_before_anything_is_changed(
 @pytest.mark.parametrize(
     "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
 )
-def test_what_can_be_followed_is_not_refused(identity: dict[str, object]) -> None:
+def test_management_is_accepted_with_cluster_and_azure_identity(identity: dict[str, object]) -> None:
     workflow.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
 
 
-def test_a_file_of_the_agent_s_own_is_read_without_a_warning(machine: Path) -> None:
+def test_stored_config_loads_without_warnings(machine: Path) -> None:
     assert load(machine / "current", {}, {}).warnings == []
 
 
@@ -211,18 +209,18 @@ def followed(**values: object) -> NodeConfig:
     return load_settings({**JOIN, "continuousMonitoring": True, **values}).config
 
 
-def test_whoever_gives_a_followed_node_settings_of_its_own_is_told_that_they_pass() -> None:
+def test_local_settings_on_a_managed_node_give_a_warning() -> None:
     told = workflow.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
     assert "does not use them" in told
     assert workflow.ignored_settings_warning(followed(), followed(), DaemonMode.SERVICE) == ""
 
 
-def test_whoever_ends_that_a_node_is_followed_is_told() -> None:
+def test_disabling_continuous_management_gives_a_warning() -> None:
     told = workflow.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.SERVICE)
     assert "no longer managed" in told
 
 
-def test_what_an_earlier_join_kept_is_nothing_to_stay_with_unless_it_asks_for_that() -> None:
+def test_management_is_supported_only_when_the_config_enables_it() -> None:
     assert workflow.supports_management(followed())
     assert not workflow.supports_management(load_settings(JOIN).config)
     assert not workflow.supports_management(None)

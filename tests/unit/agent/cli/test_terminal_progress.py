@@ -23,7 +23,7 @@ def operate(progress: ProgressReporter) -> None:
     progress.message("Done.")
 
 
-def test_each_step_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_step_is_printed_as_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     operate(TerminalProgress())
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -36,6 +36,6 @@ def test_each_step_is_one_line_on_standard_error(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_the_silent_reporter_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_silent_progress_reporter_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     operate(ProgressReporter())
     assert capsys.readouterr() == ("", "")

@@ -64,14 +64,14 @@ CONTAINERD_ERROR = (
         (QUIET, None),
     ],
 )
-def test_what_the_cluster_refuses_is_told_while_the_kubelet_still_runs(line: str, name: str | None) -> None:
+def test_diagnosis_names_cluster_refusal_while_kubelet_runs(line: str, name: str | None) -> None:
     found = diagnosis.find_fatal_cause(KUBELET, RUNNING, [QUIET, line, QUIET], shows="bootstrapToken")
     assert (found and found.name) == name
 
 
 @pytest.mark.parametrize("words", ["401 Unauthorized", "x509: certificate signed by unknown authority"])
 @pytest.mark.parametrize("shows", ["exec", "certificate", "bootstrapToken", None])
-def test_a_registry_that_is_at_odds_with_a_pod_is_no_fault_of_the_node(words: str, shows: KubeletAuth | None) -> None:
+def test_diagnosis_ignores_registry_errors_of_a_pod(words: str, shows: KubeletAuth | None) -> None:
     pull = f'"Failed to pull image" err="failed to resolve reference: {words}" image="registry.example/x:1"'
     wait = f'"Error syncing pod, skipping" err="failed to \\"StartContainer\\": {words}" pod="default/x" podUID="1"'
     lines = [f"E1115 06:00:01.123456    1234 log.go:32] {each}" for each in (pull, wait)]
@@ -79,11 +79,11 @@ def test_a_registry_that_is_at_odds_with_a_pod_is_no_fault_of_the_node(words: st
 
 
 @pytest.mark.parametrize("line", [UNAUTHORIZED, FORBIDDEN])
-def test_a_node_that_does_not_join_by_token_is_not_told_about_tokens(line: str) -> None:
+def test_diagnosis_ignores_token_errors_when_node_uses_no_token(line: str) -> None:
     assert diagnosis.find_fatal_cause(KUBELET, RUNNING, [line], shows=None) is None
 
 
-def test_words_of_containerd_are_not_taken_for_words_of_the_kubelet() -> None:
+def test_diagnosis_ignores_kubelet_errors_in_the_containerd_log() -> None:
     assert diagnosis.find_fatal_cause("containerd.service", RUNNING, [UNTRUSTED], shows="bootstrapToken") is None
 
 
@@ -98,7 +98,7 @@ def test_words_of_containerd_are_not_taken_for_words_of_the_kubelet() -> None:
         (UnitState(KUBELET, active="activating"), False),
     ],
 )
-def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) -> None:
+def test_diagnosis_reports_a_unit_that_keeps_restarting_as_failed(state: UnitState, fails: bool) -> None:
     found = diagnosis.find_fatal_cause(KUBELET, state, [SWAP, *SYSTEMD], shows="bootstrapToken")
     assert (found is not None) is fails
     if found:
@@ -121,7 +121,7 @@ def test_a_unit_that_does_not_stay_up_has_failed(state: UnitState, fails: bool) 
         ([], "no log output"),
     ],
 )
-def test_the_line_that_says_most_is_found(lines: list[str], expected: str) -> None:
+def test_most_relevant_log_line_is_selected(lines: list[str], expected: str) -> None:
     assert diagnosis.most_telling_line(lines) == expected
 
 
@@ -148,7 +148,7 @@ def node(message: str = "", cidr: str = "", *, ready: bool = False) -> ClusterNo
         ("the kubelet does not answer", node(ready=True), "node-not-registered", "unknown flag"),
     ],
 )
-def test_when_time_is_up_the_likeliest_cause_is_told(
+def test_timeout_diagnosis_names_the_likeliest_cause(
     otherwise: str, seen: ClusterNode | None, name: str, words: str
 ) -> None:
     error = diagnosis.timeout_cause(KUBELET, [BAD_FLAG], otherwise, seen)
@@ -156,7 +156,7 @@ def test_when_time_is_up_the_likeliest_cause_is_told(
     assert words in str(error)
 
 
-def test_the_journal_is_asked_for_the_last_words_of_a_unit() -> None:
+def test_journal_of_a_unit_is_read_without_empty_lines() -> None:
     argv = ("journalctl", "--unit", KUBELET, "--lines", "400", "--output", "cat", "--no-pager")
     host = RecordedHost(answers={argv: CommandResult(0, "one\n\ntwo\n")})
     assert diagnosis.read_journal(host, RUNNING) == ["one", "two"]
@@ -179,7 +179,7 @@ NO_TOKEN = (
         ((f'{REGISTER} err="Unauthorized"',), "azure-identity-rejected", "rejects the token"),
     ],
 )
-def test_why_an_azure_identity_does_not_get_in_is_told(lines: tuple[str, ...], name: str, words: str) -> None:
+def test_diagnosis_explains_refused_azure_identity(lines: tuple[str, ...], name: str, words: str) -> None:
     found = diagnosis.find_fatal_cause(KUBELET, RUNNING, [QUIET, *lines, QUIET], shows="exec")
     assert found
     assert found.name == name
@@ -187,6 +187,6 @@ def test_why_an_azure_identity_does_not_get_in_is_told(lines: tuple[str, ...], n
     assert diagnosis.find_fatal_cause(KUBELET, RUNNING, [QUIET], shows="exec") is None
 
 
-def test_nobody_is_told_to_bind_whoever_has_no_name() -> None:
+def test_diagnosis_suggests_no_role_binding_for_anonymous_user() -> None:
     line = FORBIDDEN.replace(OID, "system:anonymous")
     assert diagnosis.find_fatal_cause(KUBELET, RUNNING, [line], shows="certificate") is None

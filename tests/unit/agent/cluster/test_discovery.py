@@ -40,7 +40,7 @@ class Azure:
         return {"kubeconfigs": [{"name": "clusterAdmin", "value": self.value}]}
 
 
-def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> None:
+def test_discovery_stores_address_and_ca_without_the_credential() -> None:
     host, config = empty_host(), config_of(NAMED, without=LEFT_OUT)
     assert discovery.needs_discovery(config)
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
@@ -55,25 +55,25 @@ def test_the_address_and_the_ca_are_taken_and_the_credential_is_dropped() -> Non
     assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
 
 
-def test_what_the_configuration_says_itself_stays() -> None:
+def test_configured_version_takes_precedence_over_discovered_version() -> None:
     config = config_of({**NAMED, "kubernetes.version": "1.33.13"}, without=LEFT_OUT)
     assert discovery.with_facts(config, discovery.discover(config, Azure())).kubernetes.version == "1.33.13"
 
 
-def test_what_was_found_of_another_cluster_is_not_used() -> None:
+def test_discovered_facts_of_another_cluster_are_not_used() -> None:
     config = config_of(NAMED, without=LEFT_OUT)
     found = discovery.discover(config, Azure())
     other = config_of({**NAMED, "azure.targetCluster.resourceId": f"{CLUSTER_ID}2"}, without=LEFT_OUT)
     assert discovery.with_facts(other, found) == other
 
 
-def test_nobody_is_asked_about_a_cluster_that_is_not_named_or_whose_all_is_known() -> None:
+def test_discovery_is_not_needed_without_cluster_id_or_with_full_config() -> None:
     assert not discovery.needs_discovery(config_of(without=LEFT_OUT))
     assert not discovery.needs_discovery(config_of(NAMED))
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"cluster": 1}', b"\xff"])
-def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
+def test_unreadable_stored_cluster_facts_are_ignored(text: bytes) -> None:
     host = empty_host()
     host.apply(MakeDirectory(CLUSTER_FACTS.rpartition("/")[0]))
     host.apply(WriteFile(CLUSTER_FACTS, text, 0o600))
@@ -81,7 +81,7 @@ def test_what_is_kept_and_cannot_be_read_is_not_used(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("kubeconfig", [{}, [], {"clusters": []}, {"clusters": [{"cluster": {"server": "x"}}]}])
-def test_a_credential_without_an_api_server_is_named(kubeconfig: Any) -> None:
+def test_discovery_reports_a_credential_without_an_api_server(kubeconfig: Any) -> None:
     with pytest.raises(ClusterError, match="does not contain an API server"):
         discovery.discover(config_of(NAMED, without=LEFT_OUT), Azure(kubeconfig))
 
@@ -101,7 +101,7 @@ def asked(config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: 
     return found.node.kubelet.server_url or ""
 
 
-def test_a_machine_that_never_became_a_node_asks_again_about_a_cluster_that_may_be_another() -> None:
+def test_unjoined_machine_repeats_discovery_or_uses_stored_facts() -> None:
     config = config_of(NAMED, without=LEFT_OUT)
     assert asked(config, OLD, joined=False, azure=Azure()) == "https://c.example:443"
     assert asked(config, OLD, joined=False) == "https://old.example:443"  # better than nothing
@@ -109,9 +109,9 @@ def test_a_machine_that_never_became_a_node_asks_again_about_a_cluster_that_may_
         asked(config, None, joined=False)
 
 
-def test_a_node_stays_what_it_became_by_the_first_answer() -> None:
+def test_joined_node_keeps_the_cluster_facts_it_joined_with() -> None:
     assert asked(config_of(NAMED, without=LEFT_OUT), OLD, joined=True, azure=Azure()) == "https://old.example:443"
 
 
-def test_a_configuration_that_says_all_asks_nobody() -> None:
+def test_complete_config_is_used_without_discovery() -> None:
     assert asked(config_of(NAMED), None, joined=False) == config_of(NAMED).node.kubelet.server_url

@@ -49,7 +49,7 @@ def seen(host: RecordedHost, answer: Any = NODE, left: float = 86400.0) -> NodeH
     return check_node_health(host, config_of(), "edge-1", cast("ApiClient", api), now=lambda: END.timestamp() - left)
 
 
-def test_a_node_that_has_all_it_needs_has_lost_nothing() -> None:
+def test_healthy_node_has_no_lost_reason_and_no_failed_services() -> None:
     sight = seen(machine())
     assert (sight.lost_reason, sight.failed_services, sight.certificate_seconds) == ("", (), 86400.0)
     assert sight.node
@@ -69,11 +69,11 @@ def test_a_node_that_has_all_it_needs_has_lost_nothing() -> None:
     ],
     ids=str,
 )
-def test_only_a_plain_word_of_the_cluster_means_that_something_is_lost(answer: Exception, lost: str) -> None:
+def test_node_is_lost_only_on_404_or_401_from_the_cluster(answer: Exception, lost: str) -> None:
     assert seen(machine(), answer).lost_reason == lost
 
 
-def test_why_the_cluster_could_not_be_asked_is_known() -> None:
+def test_node_health_contains_the_api_error() -> None:
     sight = seen(machine(), ClusterError("api-server-unreachable", "It cannot be reached."))
     assert (sight.node, sight.api_error) == (None, "It cannot be reached.")
 
@@ -82,18 +82,18 @@ def test_why_the_cluster_could_not_be_asked_is_known() -> None:
     ("path", "lost"),
     [(CERTIFICATE, "its certificate is missing"), (KUBECONFIG, "the kubelet's kubeconfig is missing")],
 )
-def test_a_file_that_is_gone_is_lost(path: str, lost: str) -> None:
+def test_missing_credential_file_is_a_lost_reason(path: str, lost: str) -> None:
     host = machine()
     host.apply(Remove(path))
     assert seen(host).lost_reason == lost
 
 
-def test_a_certificate_that_has_ended_is_lost_and_nobody_is_asked_with_it() -> None:
+def test_expired_certificate_is_a_lost_reason_without_a_cluster_request() -> None:
     sight = seen(machine(), AssertionError("nobody should be asked"), left=-1.0)
     assert (sight.lost_reason, sight.expired, sight.expiring) == ("its certificate has expired", True, True)
 
 
-def test_a_certificate_that_should_have_been_renewed_is_not_lost_yet() -> None:
+def test_late_certificate_renewal_is_expiring_but_not_lost() -> None:
     life = (END - datetime.datetime(1990, 1, 1, tzinfo=UTC)).total_seconds()
     assert not seen(machine(), left=0.1 * life).expiring
     late = seen(machine(), left=0.07 * life)
@@ -115,11 +115,11 @@ def seen_with(kubelet: UnitState) -> NodeHealth:
     ],
     ids=["it has failed", "it was restarted just now, and not for the first time"],
 )
-def test_a_service_that_does_not_stay_up_is_named_with_its_last_words(unit: UnitState) -> None:
+def test_failing_service_is_reported_with_its_last_log_line(unit: UnitState) -> None:
     assert seen_with(unit).failed_services == (("kubelet.service", "it broke"),)
 
 
-def test_one_that_fell_in_another_life_is_up() -> None:
+def test_service_with_old_restarts_is_not_reported_as_failed() -> None:
     assert seen_with(UnitState("kubelet.service", active="active", restarts=30, started=0.0)).failed_services == ()
 
 
@@ -138,7 +138,7 @@ AZURE: dict[str, object] = {
         (ApiStatusError(401, "Unauthorized", "who are you?"), "the cluster no longer accepts its Azure identity"),
     ],
 )
-def test_a_node_that_shows_tokens_needs_no_certificate(answer: Any, lost: str) -> None:
+def test_node_with_token_auth_needs_no_certificate(answer: Any, lost: str) -> None:
     host = machine()
     host.apply(Remove(CERTIFICATE))
     api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})

@@ -67,24 +67,24 @@ def drained(api: Answers, seconds: float = 1.0) -> list[str]:
     return list(nodes.drain_pods(server, "edge-1", seconds, lambda _: None, clock=clock, sleep=clock.sleep))
 
 
-def test_a_node_is_read_from_what_the_server_says() -> None:
+def test_cluster_node_is_parsed_from_the_api_document() -> None:
     node = ClusterNode.read(DOCUMENT)
     assert (node.name, node.ready, node.message) == ("edge-1", True, "well")
     assert (node.pod_cidr, node.cordoned, node.version) == ("10.244.3.0/24", True, "v1.34.4")
     assert node.conditions == (("MemoryPressure", "False"), ("Ready", "True"))
 
 
-def test_a_node_that_has_just_been_registered_says_little() -> None:
+def test_newly_registered_cluster_node_has_empty_defaults() -> None:
     node = ClusterNode.read({"metadata": {"name": "edge-1"}})
     assert (node.ready, node.pod_cidr, node.cordoned, node.conditions) == (False, "", False, ())
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_a_node_that_is_not_there_is_not_found(status: int) -> None:
+def test_missing_node_is_not_found(status: int) -> None:
     assert nodes.find(cast("ApiClient", api_of(node=ApiStatusError(status, "", ""))), "edge-1") is None
 
 
-def test_another_refusal_is_not_taken_for_a_missing_node() -> None:
+def test_unauthorized_response_is_not_taken_for_a_missing_node() -> None:
     with pytest.raises(ApiStatusError):
         nodes.find(cast("ApiClient", api_of(node=ApiStatusError(401, "Unauthorized", ""))), "edge-1")
 
@@ -100,12 +100,12 @@ def test_another_refusal_is_not_taken_for_a_missing_node() -> None:
     ],
     ids=str,
 )
-def test_pods_of_daemon_sets_and_pods_that_are_files_stay(metadata: dict[str, Any], moves: bool) -> None:
+def test_daemonset_and_static_pods_are_not_evictable(metadata: dict[str, Any], moves: bool) -> None:
     api = api_of(pods=[[pod(**metadata)]])
     assert [nodes.is_evictable(one) for one in nodes.pods(cast("ApiClient", api), "edge-1")] == [moves]
 
 
-def test_a_drain_lets_no_new_pods_come_before_it_moves_the_old() -> None:
+def test_drain_cordons_before_it_evicts() -> None:
     api = api_of(pods=[[pod()], []])
     assert drained(api) == []
     assert api.asked == [("PATCH", NODE), ("GET", PODS), ("POST", EVICTION), ("GET", PODS)]
@@ -113,23 +113,23 @@ def test_a_drain_lets_no_new_pods_come_before_it_moves_the_old() -> None:
     assert api.bodies[2]["kind"] == "Eviction"
 
 
-def test_a_pod_that_its_budget_holds_back_is_asked_again() -> None:
+def test_drain_retries_eviction_blocked_by_a_disruption_budget() -> None:
     api = api_of(pods=[[pod()], [pod()], []], evict=[BUDGET, {}])
     assert drained(api) == []
     assert api.asked.count(("POST", EVICTION)) == 2
 
 
-def test_a_pod_that_is_going_already_is_not_asked_again() -> None:
+def test_drain_does_not_evict_a_terminating_pod_again() -> None:
     api = api_of(pods=[[pod()], [pod(deletionTimestamp="now")], []])
     assert drained(api) == []
     assert api.asked.count(("POST", EVICTION)) == 1
 
 
-def test_a_drain_ends_in_time_and_names_who_stayed() -> None:
+def test_drain_times_out_and_returns_the_remaining_pods() -> None:
     assert drained(api_of(pods=[[pod()]], evict=[BUDGET])) == ["default/web"]
 
 
-def test_who_stays_says_why() -> None:
+def test_drain_returns_the_reason_for_each_remaining_pod() -> None:
     api = api_of(pods=[[pod(), pod("old", deletionTimestamp="now")]], evict=[BUDGET])
     clock = Clock()
     stayed = nodes.drain_pods(cast("ApiClient", api), "edge-1", 1.0, lambda _: None, clock=clock, sleep=clock.sleep)
@@ -137,7 +137,7 @@ def test_who_stays_says_why() -> None:
     assert ("PATCH", NODE) not in api.asked
 
 
-def test_a_cordon_for_an_update_says_in_the_same_breath_that_it_is_ours() -> None:
+def test_cordon_for_update_sets_our_annotation_in_the_same_request() -> None:
     api = api_of()
     nodes.cordon_for_update(cast("ApiClient", api), "edge-1")
     assert api.bodies[0]["spec"] == {"unschedulable": True}
@@ -145,7 +145,7 @@ def test_a_cordon_for_an_update_says_in_the_same_breath_that_it_is_ours() -> Non
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_only_what_we_cordoned_is_uncordoned(ours: bool) -> None:
+def test_uncordon_only_applies_to_nodes_cordoned_by_the_agent(ours: bool) -> None:
     metadata = {"name": "edge-1", "annotations": {CORDONED_ANNOTATION: "now"} if ours else {}}
     api = api_of(node={**DOCUMENT, "metadata": metadata})
     assert nodes.uncordon(cast("ApiClient", api), "edge-1") is ours
@@ -163,7 +163,7 @@ def test_only_what_we_cordoned_is_uncordoned(ours: bool) -> None:
     ],
     ids=str,
 )
-def test_labels_of_others_stay(
+def test_label_sync_keeps_labels_of_others(
     there: dict[str, str], wanted: dict[str, str], earlier: str, changes: dict[str, str | None] | None
 ) -> None:
     api, node = api_of(), ClusterNode.read({"metadata": {"name": "edge-1", "labels": there}})
@@ -175,11 +175,11 @@ def test_labels_of_others_stay(
 @pytest.mark.parametrize(
     ("answer", "why_not"), [({}, ""), (BUDGET, BUDGET.message), (ApiStatusError(404, "NotFound", ""), "")], ids=str
 )
-def test_an_eviction_is_asked_for(answer: Any, why_not: str) -> None:
+def test_eviction_returns_the_reason_when_it_is_blocked(answer: Any, why_not: str) -> None:
     assert nodes.evict(cast("ApiClient", api_of(evict=[answer])), pod()) == why_not
 
 
-def test_an_eviction_that_is_refused_for_good_is_told() -> None:
+def test_forbidden_eviction_raises() -> None:
     with pytest.raises(ApiStatusError):
         nodes.evict(cast("ApiClient", api_of(evict=[ApiStatusError(403, "Forbidden", "")])), pod())
 
@@ -213,7 +213,7 @@ def test_an_eviction_that_is_refused_for_good_is_told() -> None:
     ],
     ids=str,
 )
-def test_a_farewell_says_what_is_left_for_a_person_to_type(
+def test_node_removal_returns_the_commands_left_for_the_operator(
     answers: dict[str, Any], to_type: list[str], notes: list[str]
 ) -> None:
     told: list[str] = []
@@ -221,20 +221,20 @@ def test_a_farewell_says_what_is_left_for_a_person_to_type(
     assert told == notes
 
 
-def test_a_farewell_leaves_nothing_to_type_where_a_provider_takes_the_node_away() -> None:
+def test_node_removal_needs_no_commands_when_the_provider_deletes_the_node() -> None:
     told: list[str] = []
     api = api_of(nodes=[DOCUMENT, ApiStatusError(404, "", "")], delete=ApiStatusError(403, "Forbidden", ""))
     assert NodeRemoval(cast("ApiClient", api), "edge-1", 0.0, delete_seconds=5.0).run(told.append) == []
     assert told == ["the resource provider deleted node edge-1 from the cluster"]
 
 
-def test_a_farewell_names_pods_that_did_not_go() -> None:
+def test_node_removal_names_pods_that_were_not_drained() -> None:
     told: list[str] = []
     NodeRemoval(cast("ApiClient", api_of(pods=[[pod()]])), "edge-1", 0.0).run(told.append)
     assert told[:2] == ["draining 1 pod", "pods not evicted within 0 s: default/web"]
 
 
-def test_the_last_word_is_an_annotation() -> None:
+def test_mark_left_sets_an_annotation() -> None:
     api = api_of()
     nodes.mark_left(cast("ApiClient", api), "edge-1")
     assert list(api.bodies[0]["metadata"]["annotations"]) == [LEFT_ANNOTATION]
@@ -268,7 +268,7 @@ def test_the_last_word_is_an_annotation() -> None:
         ("", "api-server-unreachable", "unknown cause"),
     ],
 )
-def test_an_api_server_that_cannot_be_asked_is_explained(cause: str, name: str, words: str) -> None:
+def test_api_server_connection_error_is_explained(cause: str, name: str, words: str) -> None:
     error = explain_connection_error("https://c", OSError(cause))
     assert error.name == name
     assert words in str(error)

@@ -62,7 +62,7 @@ class Scene:
         self.proof.wait_ready(lambda _: None)
 
 
-def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
+def test_healthy_node_passes_all_readiness_steps_without_waiting() -> None:
     scene = Scene()
     assert scene.proof.wait_registered().name == "edge-1"
     assert scene.said == [
@@ -74,7 +74,7 @@ def test_a_node_that_works_is_proven_step_by_step_and_at_once() -> None:
     assert scene.now == 0.0
 
 
-def test_a_certificate_that_is_refused_for_a_while_is_not_called_an_azure_identity() -> None:
+def test_temporarily_refused_certificate_is_not_an_azure_identity_error() -> None:
     by_identity: dict[str, object] = {"azure.managedIdentity.clientId": "x", "node.kubelet.auth": "certificate"}
     answers = [*[ApiStatusError(401, "Unauthorized", "")] * 20, document()]
     refused = 'E1115 06:00:01.1 1 reflector.go:205] "Failed to watch" err="failed to list *v1.Node: Unauthorized"'
@@ -84,18 +84,18 @@ def test_a_certificate_that_is_refused_for_a_while_is_not_called_an_azure_identi
     assert without.fails().name == "azure-identity-rejected"
 
 
-def test_a_node_is_shown_each_time_that_it_is_looked_at_until_it_is_ready() -> None:
+def test_wait_ready_passes_each_observed_node_until_ready() -> None:
     scene, seen = Scene(document("False"), OFFLINE, ApiStatusError(401, "", ""), document()), list[bool]()
     assert scene.proof.wait_ready(lambda node: seen.append(node.ready)).ready
     assert seen == [False, True]
 
 
-def test_what_a_node_said_in_an_earlier_life_proves_nothing() -> None:
+def test_ready_condition_from_before_the_restart_is_ignored() -> None:
     scene = Scene(document(reported="2001-01-01T00:00:00Z"), document())
     assert scene.proof.wait_ready(lambda _: None).reported.startswith("9999")
 
 
-def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> None:
+def test_kubelet_without_first_certificate_need_not_be_healthy() -> None:
     scene = Scene(certified=False, healthy=False)
     error = scene.fails()
     assert scene.said == ["containerd is running", "the kubelet is healthy"]
@@ -122,26 +122,26 @@ def test_a_kubelet_that_waits_for_its_first_certificate_need_not_answer() -> Non
     ],
     ids=lambda value: "" if isinstance(value, Scene) else str(value),
 )
-def test_waiting_ends_with_the_cause(scene: Scene, name: str, longest: float) -> None:
+def test_readiness_timeout_names_the_cause(scene: Scene, name: str, longest: float) -> None:
     if name == "node-not-ready" and longest == 62:
         scene.api.answers["GET", NODE] = [document("False")]
     assert scene.fails().name == name
     assert scene.now <= longest
 
 
-def test_when_the_server_cannot_be_reached_that_is_the_cause() -> None:
+def test_readiness_names_an_unreachable_api_server_as_the_cause() -> None:
     scene = Scene(OFFLINE)
     scene.api.answers["GET", "/version"] = [OFFLINE]
     assert scene.fails().name == "api-server-unreachable"
 
 
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
-def test_a_server_that_is_not_well_for_a_moment_is_waited_for(status: int) -> None:
+def test_readiness_waits_through_temporary_server_errors(status: int) -> None:
     scene = Scene(ApiStatusError(status, "", "not now"), document())
     assert scene.proof.wait_registered().name == "edge-1"
 
 
-def test_all_of_a_proof_ends_within_the_time_that_it_was_given() -> None:
+def test_readiness_check_ends_within_its_time_limit() -> None:
     scene = Scene(document("False"), seconds=20.0)
     assert scene.fails().name == "node-not-ready"
     assert scene.now <= 22
@@ -158,39 +158,39 @@ def lacking(scene: Scene, *lacks: FlexError | None) -> FlexError:
 OTHER = ClusterError("kubelet-version-mismatch", "It shows another version.")
 
 
-def test_a_proof_waits_for_what_is_lacking() -> None:
+def test_wait_healthy_waits_until_the_additional_check_passes() -> None:
     scene, rest = Scene(seconds=60.0), [OTHER, OTHER, None]
     assert scene.proof.wait_healthy(lambda _: rest.pop(0)).ready
     assert rest == []
 
 
-def test_what_is_lacking_to_the_end_is_the_cause() -> None:
+def test_wait_healthy_fails_with_the_remaining_problem() -> None:
     assert lacking(Scene(seconds=60.0), OTHER) is OTHER
 
 
-def test_a_node_that_is_not_ready_is_the_cause_whatever_else_is_lacking() -> None:
+def test_wait_healthy_reports_node_not_ready_before_other_problems() -> None:
     assert lacking(Scene(document(), document("False"), seconds=60.0), OTHER).name == "node-not-ready"
 
 
-def test_a_server_that_cannot_be_reached_is_the_cause_whatever_else_is_lacking() -> None:
+def test_wait_healthy_reports_unreachable_server_before_other_problems() -> None:
     scene = Scene(OFFLINE, seconds=60.0)
     scene.api.answers["GET", "/version"] = [OFFLINE]
     assert lacking(scene, OTHER).name == "api-server-unreachable"
 
 
-def test_a_kubelet_must_have_been_up_for_a_while() -> None:
+def test_wait_healthy_requires_minimum_kubelet_uptime() -> None:
     scene = Scene(seconds=60.0)
     scene.proof.wait_healthy(lambda _: None)
     assert 5.0 <= scene.now <= 7.0
 
 
-def test_a_kubelet_that_keeps_falling_is_never_believed() -> None:
+def test_wait_healthy_fails_when_the_kubelet_keeps_restarting() -> None:
     falling = UnitState("kubelet.service", active="active", restarts=4, started=1e9)
     scene = Scene(units={"kubelet.service": falling}, words=SWAP, seconds=60.0)
     assert lacking(scene, None).name == "service-failed"
 
 
-def test_a_kubelet_that_fell_before_and_has_stayed_up_since_is_not_blamed_for_that() -> None:
+def test_wait_healthy_ignores_old_restarts_of_a_stable_kubelet() -> None:
     mended = UnitState("kubelet.service", active="active", restarts=4, started=-60.0)
     scene = Scene(units={"kubelet.service": mended}, words=SWAP, seconds=20.0)
     assert lacking(scene, OTHER).name == OTHER.name
@@ -205,7 +205,7 @@ def test_a_kubelet_that_fell_before_and_has_stayed_up_since_is_not_blamed_for_th
     ],
     ids=lambda value: "" if isinstance(value, Scene) else str(value),
 )
-def test_what_is_wrong_here_is_told_whatever_the_cluster_says(scene: Scene, words: str) -> None:
+def test_local_problem_is_reported_without_asking_the_cluster(scene: Scene, words: str) -> None:
     error = scene.proof.local_problem()
     assert (error is None) is (not words)
     assert error is None or words in error.message
@@ -216,7 +216,7 @@ def test_what_is_wrong_here_is_told_whatever_the_cluster_says(scene: Scene, word
     [({}, True), ({"provider.url": "https://rp.example:8443"}, False)],
     ids=str,
 )
-def test_whoever_has_a_provider_need_not_type_taints(values: dict[str, object], told: bool) -> None:
+def test_taint_commands_are_printed_only_without_a_provider(values: dict[str, object], told: bool) -> None:
     scene = Scene(values={**values, "node.taints": ["edge=true:NoSchedule"]})
     scene.proof.sync_labels(scene.proof.wait_registered(), {}, frozenset())
     assert any("kubectl taint nodes edge-1 edge=true:NoSchedule" in line for line in scene.said) is told

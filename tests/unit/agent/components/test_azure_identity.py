@@ -39,13 +39,13 @@ FOLDER = "/var/lib/kubelet"
         ({**PRINCIPAL, "node.kubelet.auth": "certificate"}, TOKEN, "certificate"),
     ],
 )
-def test_a_kubelet_shows_what_the_configuration_has(
+def test_kubelet_auth_is_derived_from_the_config(
     values: dict[str, object], without: tuple[str, ...], auth: str
 ) -> None:
     assert kubelet_auth(config_of(values, without=without)) == auth
 
 
-def test_by_exec_the_kubelet_calls_the_script_at_every_start_and_asks_for_no_certificate() -> None:
+def test_exec_auth_kubelet_uses_token_script_and_no_certificate() -> None:
     config = config_of(PRINCIPAL, without=TOKEN)
     spec = kubelet.desired(config, MACHINE)
     user = json.loads(text_of(spec, f"{FOLDER}/kubeconfig"))["users"][0]["user"]
@@ -57,7 +57,7 @@ def test_by_exec_the_kubelet_calls_the_script_at_every_start_and_asks_for_no_cer
     assert kubelet_credential_file(config) == f"{FOLDER}/kubeconfig"
 
 
-def test_for_a_certificate_the_script_is_called_once() -> None:
+def test_certificate_auth_uses_the_token_script_only_for_bootstrap() -> None:
     config = config_of({**PRINCIPAL, "node.kubelet.auth": "certificate"}, without=TOKEN)
     first = json.loads(text_of(credentials.desired(config, MACHINE), f"{FOLDER}/bootstrap-kubeconfig"))
     assert first["users"][0]["user"]["exec"]["command"] == f"{FOLDER}/token.sh"
@@ -68,7 +68,7 @@ def test_for_a_certificate_the_script_is_called_once() -> None:
     assert kubelet_credential_file(config).endswith("kubelet-client-current.pem")
 
 
-def test_the_secret_is_in_one_file_of_roots_and_neither_in_the_script_nor_in_a_kubeconfig() -> None:
+def test_client_secret_is_only_in_the_root_owned_identity_file() -> None:
     config = config_of(PRINCIPAL, without=TOKEN)
     specs = (credentials.desired(config, MACHINE), kubelet.desired(config, MACHINE))
     holding = [one for spec in specs for one in files_of(spec).values() if b"canary" in one.content]
@@ -77,7 +77,7 @@ def test_the_secret_is_in_one_file_of_roots_and_neither_in_the_script_nor_in_a_k
     assert not script.mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
-def test_the_identity_that_is_kept_loads_to_the_same_identity() -> None:
+def test_stored_identity_loads_as_the_same_identity() -> None:
     values = {
         **PRINCIPAL,
         "azure.cloud": "AzureChinaCloud",
@@ -96,7 +96,7 @@ def test_the_identity_that_is_kept_loads_to_the_same_identity() -> None:
     assert again.node.kubelet.server_url is None
 
 
-def test_what_an_operator_signs_in_with_is_not_the_nodes() -> None:
+def test_identity_file_omits_operator_credentials_for_an_arc_node() -> None:
     config = config_of({**PRINCIPAL, "azure.arc.enabled": True}, without=TOKEN)
     text = text_of(credentials.desired(config, MACHINE), f"{FOLDER}/identity.json")
     assert json.loads(text)["config"]["azure"]["arc"] == {"enabled": True}
@@ -104,7 +104,7 @@ def test_what_an_operator_signs_in_with_is_not_the_nodes() -> None:
     assert "servicePrincipal" not in text
 
 
-def test_a_secret_that_is_in_a_file_stays_there_and_is_noticed_when_it_changes(tmp_path: Path) -> None:
+def test_identity_file_refers_to_the_secret_file_without_its_content(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("canary-of-a-secret")
     file.chmod(0o600)
@@ -115,12 +115,12 @@ def test_a_secret_that_is_in_a_file_stays_there_and_is_noticed_when_it_changes(t
     assert load_text(text, "identity", {}, {}).config.azure.service_principal == config.azure.service_principal
 
 
-def test_a_node_by_token_has_none_of_it() -> None:
+def test_node_with_bootstrap_token_has_no_identity_files() -> None:
     config = config_of(PRINCIPAL)
     assert not [one for one in files_of(credentials.desired(config, MACHINE)) if "identity" in one or "token" in one]
 
 
-def test_another_secret_changes_the_identity_and_restarts_nobody() -> None:
+def test_changed_client_secret_does_not_restart_the_kubelet() -> None:
     specs = [
         kubelet.desired(
             config_of({**PRINCIPAL, "azure.servicePrincipal.clientSecret": secret}, without=TOKEN), MACHINE

@@ -44,7 +44,7 @@ everyone = pytest.mark.parametrize("component", COMPONENTS, ids=[one.name for on
 
 
 @everyone
-def test_the_same_settings_always_give_the_same_spec(component: Component) -> None:
+def test_component_spec_is_deterministic(component: Component) -> None:
     values: dict[str, object] = {
         "node.labels": {"b": "2", "a": "1"},
         "registryMirrors": {"z": ["https://m"], "a": []},
@@ -58,7 +58,7 @@ def test_the_same_settings_always_give_the_same_spec(component: Component) -> No
 
 
 @everyone
-def test_every_place_can_be_chosen(component: Component) -> None:
+def test_every_component_path_is_configurable(component: Component) -> None:
     spec = component.desired(config_of(CUSTOM), replace(MACHINE, pod_cidr="10.244.3.0/24"))
     texts = [one.content.decode() for one in spec.resources if isinstance(one, File)]
     # Where a command without a configuration looks, and where kubelets put sockets wherever the rest of them is.
@@ -69,14 +69,14 @@ def test_every_place_can_be_chosen(component: Component) -> None:
 
 
 @everyone
-def test_a_component_wants_each_path_once(component: Component) -> None:
+def test_component_spec_has_each_path_once(component: Component) -> None:
     spec = component.desired(config_of(), replace(MACHINE, pod_cidr="10.244.3.0/24"))
     paths = [getattr(one, "path", getattr(one, "place", "")) for one in spec.resources]
     named = [path for path in paths if path]
     assert len(named) == len(set(named))
 
 
-def test_no_two_components_want_the_same_file() -> None:
+def test_components_do_not_share_files() -> None:
     specs = [component.desired(config_of(), MACHINE) for component in COMPONENTS]
     files = [path for spec in specs for path in files_of(spec)]
     assert len(files) == len(set(files))
@@ -88,7 +88,9 @@ def units(spec: Spec) -> dict[str, str]:
 
 @pytest.mark.parametrize("values", [{}, CUSTOM, {"proxy.https": "http://u:p%40x@proxy:3128"}], ids=str)
 @everyone
-def test_units_are_what_systemd_can_read(component: Component, values: dict[str, object]) -> None:
+def test_component_units_are_valid_for_systemd_and_contain_no_secrets(
+    component: Component, values: dict[str, object]
+) -> None:
     for path, text in units(component.desired(config_of(values), MACHINE)).items():
         assert text.startswith(f"# {MANAGED_MARK}\n"), path
         for line in text.splitlines():
@@ -102,14 +104,14 @@ def test_units_are_what_systemd_can_read(component: Component, values: dict[str,
 
 
 @everyone
-def test_secrets_are_for_root_alone_and_marked_as_such(component: Component) -> None:
+def test_component_secrets_are_mode_0600_and_marked_secret(component: Component) -> None:
     secrets = ("abcdef.0123456789abcdef", "hidden")
     spec = component.desired(config_of({"proxy.http": "http://me:hidden@proxy:3128"}), MACHINE)
     holders = [file for file in files_of(spec).values() if any(secret.encode() in file.content for secret in secrets)]
     assert all(file.mode == 0o600 and file.secret for file in holders)
 
 
-def test_the_first_design_names_eleven_steps() -> None:
+def test_bootstrap_steps_are_numbered_and_name_known_components() -> None:
     assert [step.number for step in BOOTSTRAP_STEPS] == list(range(1, 12))
     homes = {name for step in BOOTSTRAP_STEPS for name in step.home.split(", ")}
     assert homes - {"arc", "readiness", "every component"} <= set(COMPONENT_NAMES)
@@ -126,14 +128,14 @@ def test_the_first_design_names_eleven_steps() -> None:
         ((), "system", COMPONENT_NAMES[1:]),
     ],
 )
-def test_components_are_chosen_in_the_order_of_the_sequence(
+def test_components_are_selected_in_sequence_order(
     only: tuple[str, ...], start: str, expected: tuple[str, ...]
 ) -> None:
     assert tuple(component.name for component in select_components(only, start)) == expected
 
 
 @pytest.mark.parametrize(("only", "start"), [(("kubelt",), ""), ((), "kubelt"), (("cni", "kubelt"), "")])
-def test_an_unknown_component_is_refused_with_the_known_ones(only: tuple[str, ...], start: str) -> None:
+def test_unknown_component_is_refused_and_the_known_ones_listed(only: tuple[str, ...], start: str) -> None:
     with pytest.raises(CommandUsageError, match="Component 'kubelt' does not exist") as caught:
         select_components(only, start)
     assert caught.value.name == "component-unknown"

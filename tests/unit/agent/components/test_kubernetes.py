@@ -31,7 +31,7 @@ BOOTSTRAP = "/var/lib/kubelet/bootstrap-kubeconfig"
 NETWORK = "/etc/cni/net.d/99-aks-flex-node.conflist"
 
 
-def test_the_kubelet_is_as_the_cis_benchmark_wants_it() -> None:
+def test_kubelet_config_meets_the_cis_benchmark() -> None:
     made = yaml.safe_load(kubelet_configuration(config_of(), MACHINE))
     assert made["authentication"] == {
         "anonymous": {"enabled": False},
@@ -56,7 +56,7 @@ def test_the_kubelet_is_as_the_cis_benchmark_wants_it() -> None:
     )
 
 
-def test_files_of_the_kubelet_are_for_root_alone_and_its_authority_for_all() -> None:
+def test_kubelet_files_are_mode_0600_and_cluster_ca_is_world_readable() -> None:
     modes = {path: file.mode for path, file in files_of(kubelet.desired(config_of(), MACHINE)).items()}
     assert set(modes.values()) == {0o600}
     assert {CONFIG, UNIT, DEFAULTS} <= set(modes)
@@ -84,7 +84,7 @@ def test_files_of_the_kubelet_are_for_root_alone_and_its_authority_for_all() -> 
     ],
     ids=str,
 )
-def test_settings_of_the_kubelet_become_its_configuration(
+def test_kubelet_settings_are_rendered_into_the_kubelet_config(
     values: dict[str, object], key: str, expected: object
 ) -> None:
     values = {name.replace("serverTlsBootstrap", "serverTLSBootstrap"): value for name, value in values.items()}
@@ -92,9 +92,7 @@ def test_settings_of_the_kubelet_become_its_configuration(
 
 
 @pytest.mark.parametrize(("cgroups", "expected"), [(1, False), (2, None)])
-def test_the_first_version_of_control_groups_is_allowed_where_there_is_no_other(
-    cgroups: int, expected: bool | None
-) -> None:
+def test_kubelet_allows_cgroup_v1_only_when_the_machine_has_no_v2(cgroups: int, expected: bool | None) -> None:
     assert kubelet_settings(config_of(), replace(MACHINE, cgroups=cgroups)).get("failCgroupV1") is expected
 
 
@@ -108,7 +106,7 @@ def flags_of(values: dict[str, object], hostname: str = "edge-1", address: str =
     return environment(text_of(kubelet.desired(config_of(values), machine), DEFAULTS))["KUBELET_FLAGS"].split()
 
 
-def test_labels_are_sorted_and_say_that_nobody_manages_the_node() -> None:
+def test_kubelet_labels_are_sorted_and_mark_the_node_as_unmanaged_by_aks() -> None:
     values: dict[str, object] = {
         "node.labels": {"z": "1", "a.example/b": "x_y.z", "kubernetes.azure.com/managed": "true"}
     }
@@ -132,14 +130,14 @@ def test_labels_are_sorted_and_say_that_nobody_manages_the_node() -> None:
         ({"paths.kubernetes.kubeletDir": "/data/kubelet"}, "edge-1", "", "--root-dir=/data/kubelet", True),
     ],
 )
-def test_flags_say_what_has_no_place_in_the_configuration(
+def test_kubelet_flags_are_rendered_from_settings_and_machine(
     values: dict[str, object], hostname: str, address: str, flag: str, there: bool
 ) -> None:
     flags = flags_of(values, hostname, address)
     assert any(given == flag or given.startswith(f"{flag}=") for given in flags) is there
 
 
-def test_the_unit_hands_labels_over_as_one_word_and_flags_as_many() -> None:
+def test_kubelet_unit_passes_labels_as_one_argument_and_flags_split() -> None:
     unit = text_of(kubelet.desired(config_of(), MACHINE), UNIT)
     assert (
         "ExecStart=/usr/local/bin/kubelet --node-labels=${KUBELET_NODE_LABELS} $KUBELET_NODE_TAINTS"
@@ -155,19 +153,19 @@ def test_the_unit_hands_labels_over_as_one_word_and_flags_as_many() -> None:
         ([], ""),
     ],
 )
-def test_taints_are_a_flag_that_is_left_out_when_there_are_none(taints: list[str], flag: str) -> None:
+def test_kubelet_taints_flag_is_empty_without_taints(taints: list[str], flag: str) -> None:
     spec = kubelet.desired(config_of({"node.taints": taints}), MACHINE)
     assert environment(text_of(spec, REGISTRATION))["KUBELET_NODE_TAINTS"] == flag
 
 
-def test_other_labels_and_taints_restart_no_kubelet() -> None:
+def test_label_and_taint_changes_do_not_restart_the_kubelet() -> None:
     plain = service_of(kubelet.desired(config_of(), MACHINE))
     values: dict[str, object] = {"node.labels": {"site": "b"}, "node.taints": ["edge=true:NoSchedule"]}
     assert service_of(kubelet.desired(config_of(values), MACHINE)) == plain
     assert REGISTRATION not in plain.inputs
 
 
-def test_a_node_that_is_followed_has_the_same_unit_with_a_token_and_without() -> None:
+def test_managed_node_kubelet_unit_is_independent_of_the_bootstrap_token() -> None:
     monitored: dict[str, object] = {
         "continuousMonitoring": True,
         "azure.managedIdentity": {},
@@ -179,7 +177,7 @@ def test_a_node_that_is_followed_has_the_same_unit_with_a_token_and_without() ->
 
 
 @pytest.mark.parametrize("with_token", [True, False])
-def test_without_a_token_there_is_nothing_to_bootstrap_with(with_token: bool) -> None:
+def test_bootstrap_kubeconfig_exists_only_with_a_bootstrap_token(with_token: bool) -> None:
     config = config_of(without=() if with_token else ("azure.bootstrapToken.token",))
     assert (BOOTSTRAP in files_of(credentials.desired(config, MACHINE))) is with_token
     dropin = text_of(kubelet.desired(config, MACHINE), f"{UNIT}.d/10-kubeadm.conf")
@@ -187,7 +185,7 @@ def test_without_a_token_there_is_nothing_to_bootstrap_with(with_token: bool) ->
     assert "--kubeconfig=/var/lib/kubelet/kubeconfig --cert-dir=/var/lib/kubelet/pki" in dropin
 
 
-def test_the_bootstrap_file_names_the_cluster_and_is_secret() -> None:
+def test_bootstrap_kubeconfig_names_the_cluster_and_is_secret() -> None:
     spec = credentials.desired(config_of(), MACHINE)
     file = files_of(spec)[BOOTSTRAP]
     made = json.loads(file.content)
@@ -202,7 +200,7 @@ def test_the_bootstrap_file_names_the_cluster_and_is_secret() -> None:
     assert folders_of(spec)["/var/lib/kubelet"].ours
 
 
-def test_proxies_of_the_kubelet_are_in_its_environment_file() -> None:
+def test_kubelet_proxy_settings_are_in_its_secret_environment_file() -> None:
     values: dict[str, object] = {"proxy.https": "http://me:p%40ss@proxy:3128"}
     file = files_of(kubelet.desired(config_of(values), MACHINE))[DEFAULTS]
     assert 'HTTPS_PROXY="http://me:p%40ss@proxy:3128"\n' in file.content.decode()
@@ -229,7 +227,7 @@ RELEASES = [
 
 
 @pytest.mark.parametrize(("template", "urls"), RELEASES, ids=[case[0] for case in RELEASES])
-def test_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list[str]) -> None:
+def test_kubernetes_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list[str]) -> None:
     plain = config_of()
     config = base_model.replace(plain, kubernetes=base_model.replace(plain.kubernetes, url_template=template))
     specs = kubernetes.desired(config, MACHINE), kubernetes.desired_tools(config, MACHINE)
@@ -242,7 +240,7 @@ def test_programs_come_as_single_files_or_in_a_tarball(template: str, urls: list
 
 
 @pytest.mark.parametrize("template", [RELEASES[0][0], RELEASES[-1][0]])
-def test_a_kubelet_does_not_wait_for_what_a_person_needs(template: str) -> None:
+def test_kubelet_component_downloads_only_the_kubelet(template: str) -> None:
     (program,) = kubernetes.desired(config_of({"kubernetes.urlTemplate": template}), MACHINE).programs
     assert [file.path for one in program.artifacts for file in one.files] == ["bin/kubelet"]
     names = [component.name for component in SEQUENCE]
@@ -250,7 +248,7 @@ def test_a_kubelet_does_not_wait_for_what_a_person_needs(template: str) -> None:
 
 
 @pytest.mark.parametrize("desired", [kubernetes.desired, kubernetes.desired_tools])
-def test_single_files_and_a_tarball_stand_in_the_same_places(
+def test_single_files_and_tarball_install_to_the_same_paths(
     desired: Callable[[NodeConfig, Machine], Spec],
 ) -> None:
     """Or a node that changes from one to the other would have links that lead nowhere."""
@@ -261,7 +259,7 @@ def test_single_files_and_a_tarball_stand_in_the_same_places(
     assert (singles.paths, links_of(singles)) == (tarball.paths, links_of(tarball))
 
 
-def test_links_lead_to_the_version_that_is_asked_for() -> None:
+def test_kubelet_link_points_to_the_configured_version() -> None:
     links = links_of(kubernetes.desired(config_of({"kubernetes.version": "v1.33.2"}), MACHINE))
     assert links["/usr/local/bin/kubelet"] == "/opt/aks-flex-node/kubernetes/1.33.2/bin/kubelet"
 
@@ -275,7 +273,7 @@ def test_links_lead_to_the_version_that_is_asked_for() -> None:
         ({"cni.bridge": False}, "10.244.3.0/24", None),
     ],
 )
-def test_the_network_is_made_from_the_addresses_that_the_cluster_gave(
+def test_cni_config_is_built_from_the_assigned_pod_cidr(
     values: dict[str, object], cidr: str, route: str | None
 ) -> None:
     spec = cni.desired(config_of(values), replace(MACHINE, pod_cidr=cidr))
@@ -287,17 +285,17 @@ def test_the_network_is_made_from_the_addresses_that_the_cluster_gave(
         assert [other["type"] for other in others] == ["portmap", "firewall"]
 
 
-def test_network_plugins_are_linked_one_by_one() -> None:
+def test_cni_plugins_are_linked_individually() -> None:
     links = links_of(cni.desired(config_of(), MACHINE))
     assert links["/opt/cni/bin/bridge"] == "/opt/aks-flex-node/cni/1.9.1/bin/bridge"
     assert len(links) == len(cni.PLUGINS)
 
 
-def test_a_detector_that_is_not_wanted_wants_nothing() -> None:
+def test_disabled_npd_has_an_empty_spec() -> None:
     assert npd.desired(config_of({"npd.enabled": False}), MACHINE) == Spec()
 
 
-def test_the_detector_waits_for_the_certificate_of_the_node() -> None:
+def test_npd_service_requires_the_kubelet_kubeconfig() -> None:
     spec = npd.desired(config_of({"node.name": "other"}), MACHINE)
     unit = text_of(spec, "/etc/systemd/system/node-problem-detector.service")
     assert service_of(spec).needs == "/var/lib/kubelet/kubeconfig"
@@ -309,12 +307,12 @@ def test_the_detector_waits_for_the_certificate_of_the_node() -> None:
     assert url.endswith("/v1.34.0/node-problem-detector-v1.34.0-linux_amd64.tar.gz")
 
 
-def test_a_place_that_must_be_quoted_reaches_the_detector_through_its_unit() -> None:
+def test_npd_unit_escapes_special_characters_in_the_kubeconfig_path() -> None:
     spec = npd.desired(config_of({"paths.kubernetes.kubeletDir": "/data/kubelet@1"}), MACHINE)
     assert "auth=/data/kubelet%%401/kubeconfig " in text_of(spec, "/etc/systemd/system/node-problem-detector.service")
 
 
-def test_what_a_token_was_used_for_stays_when_its_file_is_gone() -> None:
+def test_bootstrap_kubeconfig_remains_owned_when_the_token_file_is_missing() -> None:
     gone = config_of({"azure.bootstrapToken.tokenFile": "/nowhere/token"}, without=["azure.bootstrapToken.token"])
     spec = credentials.desired(gone, MACHINE)
     assert BOOTSTRAP not in files_of(spec)

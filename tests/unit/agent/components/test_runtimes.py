@@ -35,7 +35,7 @@ def parsed(values: dict[str, object], machine: Machine = MACHINE) -> dict[str, A
     return toml(text_of(containerd.desired(config_of(values), machine), CONFIG))
 
 
-def test_containerd_1_gets_the_second_syntax() -> None:
+def test_containerd_1_config_uses_version_2_syntax() -> None:
     made = parsed({"containerd.version": "1.7.29"})
     cri = made["plugins"][CRI]
     assert made["version"] == 2
@@ -58,7 +58,7 @@ def test_containerd_1_gets_the_second_syntax() -> None:
         ("2.1.0-rc.1", {"bin_dirs": ["/opt/cni/bin"]}),
     ],
 )
-def test_containerd_2_gets_the_third_syntax(version: str, cni: dict[str, object]) -> None:
+def test_containerd_2_config_uses_version_3_syntax(version: str, cni: dict[str, object]) -> None:
     made = parsed({"containerd.version": version})
     runtime, images = (made["plugins"][f"io.containerd.cri.v1.{name}"] for name in ("runtime", "images"))
     assert made["version"] == 3
@@ -68,7 +68,7 @@ def test_containerd_2_gets_the_third_syntax(version: str, cni: dict[str, object]
     assert runtime["containerd"]["default_runtime_name"] == "runc"
 
 
-def test_containerd_keeps_to_its_own_places() -> None:
+def test_containerd_config_uses_the_configured_directories() -> None:
     made = parsed({"paths.containerdDir": "/data/images", "containerd.metricsAddress": ""})
     assert (made["root"], made["state"], made["metrics"]["address"]) == ("/data/images", "/run/containerd", "")
     assert made["plugins"]["io.containerd.internal.v1.opt"]["path"] == "/data/images/opt"
@@ -76,7 +76,7 @@ def test_containerd_keeps_to_its_own_places() -> None:
 
 @pytest.mark.parametrize("version", ["1.7.29", "2.4.2"])
 @pytest.mark.parametrize("can_raise_limits", [True, False])
-def test_scores_are_restricted_where_nobody_may_lower_them(version: str, can_raise_limits: bool) -> None:
+def test_containerd_restricts_oom_score_when_limits_cannot_be_raised(version: str, can_raise_limits: bool) -> None:
     spec = containerd.desired(
         config_of({"containerd.version": version}), replace(MACHINE, can_raise_limits=can_raise_limits)
     )
@@ -87,7 +87,7 @@ def test_scores_are_restricted_where_nobody_may_lower_them(version: str, can_rai
 @pytest.mark.parametrize("version", ["1.7.29", "2.0.5", "2.4.2"])
 @pytest.mark.parametrize("driver", ["auto", "systemd", "cgroupfs"])
 @pytest.mark.parametrize("systemd", [True, False])
-def test_containerd_and_the_kubelet_agree_who_makes_control_groups(version: str, driver: str, systemd: bool) -> None:
+def test_containerd_and_kubelet_use_the_same_cgroup_driver(version: str, driver: str, systemd: bool) -> None:
     config = config_of({"containerd.version": version, "node.kubelet.cgroupDriver": driver})
     machine = replace(MACHINE, systemd=systemd)
     text = text_of(containerd.desired(config, machine), CONFIG)
@@ -95,7 +95,7 @@ def test_containerd_and_the_kubelet_agree_who_makes_control_groups(version: str,
 
 
 @pytest.mark.parametrize(("version", "count"), [("1.7.29", 5), ("2.4.2", 3)])
-def test_containerd_brings_the_programs_of_its_generation(version: str, count: int) -> None:
+def test_containerd_installs_the_programs_of_its_major_version(version: str, count: int) -> None:
     spec = containerd.desired(config_of({"containerd.version": version}), MACHINE)
     (program,) = spec.programs
     assert program.path == f"/opt/aks-flex-node/containerd/{version}"
@@ -103,7 +103,7 @@ def test_containerd_brings_the_programs_of_its_generation(version: str, count: i
     assert links_of(spec)["/usr/local/bin/containerd"] == f"{program.path}/bin/containerd"
 
 
-def test_mirrors_are_asked_in_turn_and_then_the_registry() -> None:
+def test_containerd_hosts_file_lists_mirrors_in_order() -> None:
     mirrors = {"mcr.microsoft.com": ["https://a.example", "http://b.example:5000"], "_default": ["https://c.example"]}
     spec = containerd.desired(config_of({"registryMirrors": mirrors}), MACHINE)
     made = toml(text_of(spec, "/etc/containerd/certs.d/mcr.microsoft.com/hosts.toml"))
@@ -113,7 +113,7 @@ def test_mirrors_are_asked_in_turn_and_then_the_registry() -> None:
     assert "/etc/containerd/certs.d/_default" in folders_of(spec)
 
 
-def test_a_mirror_is_not_worth_a_restart_of_containerd() -> None:
+def test_mirror_change_does_not_restart_containerd() -> None:
     plain = service_of(containerd.desired(config_of(), MACHINE))
     mirrored = service_of(containerd.desired(config_of({"registryMirrors": {"x.io": ["https://m"]}}), MACHINE))
     assert plain == mirrored
@@ -129,12 +129,12 @@ def test_a_mirror_is_not_worth_a_restart_of_containerd() -> None:
     ],
     ids=str,
 )
-def test_containerd_is_restarted_for_what_it_reads_or_runs(values: dict[str, object]) -> None:
+def test_containerd_restarts_when_its_config_or_programs_change(values: dict[str, object]) -> None:
     before, after = (service_of(containerd.desired(config_of(given), MACHINE)) for given in ({}, values))
     assert before.fingerprint != after.fingerprint
 
 
-def test_proxies_of_containerd_are_in_a_file_for_root_alone() -> None:
+def test_containerd_proxy_settings_are_in_a_secret_mode_0600_file() -> None:
     values: dict[str, object] = {
         "proxy.http": "http://me:a%20$b`c@proxy:3128",
         "proxy.https": "https://proxy:3129",
@@ -152,12 +152,12 @@ def test_proxies_of_containerd_are_in_a_file_for_root_alone() -> None:
     assert "EnvironmentFile" not in text_of(containerd.desired(config_of(), MACHINE), UNIT)
 
 
-def test_exceptions_from_proxies_alone_are_no_proxy() -> None:
+def test_proxy_environment_needs_a_proxy_and_escapes_quotes() -> None:
     assert proxy_environment(Proxy(no_proxy=("a",))) == ""
     assert proxy_environment(Proxy(http='http://x\\y"z')) == 'HTTP_PROXY="http://x\\\\y\\"z"\n'
 
 
-def test_runc_is_one_file_under_its_own_name() -> None:
+def test_runc_is_installed_as_one_linked_file() -> None:
     spec = runc.desired(config_of({"runc.version": "1.4.0"}), replace(MACHINE, arch="arm64"))
     (program,) = spec.programs
     (file,) = program.artifacts
@@ -176,7 +176,7 @@ def test_runc_is_one_file_under_its_own_name() -> None:
         ("https://h/a%20b/%s", ("1",), "https://h/a%20b/1"),
     ],
 )
-def test_templates_are_filled(template: str, words: tuple[str, ...], expected: str) -> None:
+def test_url_template_is_filled(template: str, words: tuple[str, ...], expected: str) -> None:
     assert fill_url(template, *words) == expected
 
 
@@ -191,11 +191,11 @@ def test_templates_are_filled(template: str, words: tuple[str, ...], expected: s
         ("https://h/v1/kubelet?sv=1&sig=x/y", "https://h/v1/kubelet.sha256?sv=1&sig=x/y"),
     ],
 )
-def test_checksums_are_asked_where_each_publisher_has_them(url: str, first: str) -> None:
+def test_checksum_url_matches_the_publishers_layout(url: str, first: str) -> None:
     assert artifact("c", "1", url, (), {}).checksums[0] == first
 
 
-def test_a_pinned_hash_is_found_by_the_name_of_the_file() -> None:
+def test_pinned_digest_is_found_by_file_name() -> None:
     hashes = {"kubelet": "ab" * 32}
     assert artifact("c", "1", "https://h/kubelet?sig=x", (), hashes).digest == "sha256:" + "ab" * 32
     assert artifact("c", "1", "https://h/kubectl", (), hashes).digest == ""

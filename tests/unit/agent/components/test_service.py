@@ -33,19 +33,19 @@ def unit(values: dict[str, object] | None = None, **machine: object) -> list[str
     return text_of(service.COMPONENT.desired(config, replace(MACHINE, **machine)), UNIT_FILE).splitlines()  # type: ignore[arg-type]
 
 
-def test_a_machine_that_nobody_follows_has_no_service() -> None:
+def test_unmanaged_machine_has_no_agent_resources() -> None:
     for component in AGENT_COMPONENTS:
         assert component.desired(config_of({"agent.version": "0.2.0"}), MACHINE).resources == ()
 
 
-def test_it_runs_the_program_that_the_machine_has() -> None:
+def test_agent_unit_runs_the_installed_program() -> None:
     lines = unit(program="/srv/venv/bin/aks-flex-node")
     assert lines[:2] == [f"# {MANAGED_MARK}", "# Program: /srv/venv/bin/aks-flex-node"]
     assert "ExecStart=/srv/venv/bin/aks-flex-node daemon" in lines
     assert not [line for line in lines if line.startswith("ExecStartPre")]
 
 
-def test_it_runs_the_launcher_where_the_configuration_names_a_version() -> None:
+def test_agent_unit_runs_the_launcher_when_a_version_is_configured() -> None:
     lines = unit(RENEWS, program="/srv/venv/bin/aks-flex-node")
     assert "ExecStartPre=-+/opt/aks-flex-node/agent/launch choose" in lines
     assert "ExecStart=/opt/aks-flex-node/agent/launch daemon" in lines
@@ -53,28 +53,28 @@ def test_it_runs_the_launcher_where_the_configuration_names_a_version() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 249, 253])
-def test_an_older_systemd_is_not_told_of_what_it_does_not_know(version: int) -> None:
+def test_agent_unit_omits_restart_steps_for_older_systemd(version: int) -> None:
     lines = unit(systemd_version=version)
     assert "RestartSec=5" in lines
     assert not [line for line in lines if "RestartSteps" in line]
 
 
 @pytest.mark.parametrize("version", [254, 257])
-def test_a_newer_systemd_waits_longer_each_time(version: int) -> None:
+def test_agent_unit_uses_restart_backoff_for_newer_systemd(version: int) -> None:
     assert {"RestartSec=1", "RestartSteps=8", "RestartMaxDelaySec=120"} <= set(unit(systemd_version=version))
 
 
 @pytest.mark.parametrize("can_raise_limits", [False, True])
-def test_its_score_is_lowered_only_where_that_is_allowed(can_raise_limits: bool) -> None:
+def test_agent_unit_lowers_oom_score_only_when_allowed(can_raise_limits: bool) -> None:
     assert ("OOMScoreAdjust=-500" in unit(can_raise_limits=can_raise_limits)) is can_raise_limits
 
 
-def test_it_may_write_to_its_own_directories_and_to_that_of_its_measures() -> None:
+def test_agent_unit_may_write_to_its_directories_and_the_metrics_directory() -> None:
     (line,) = [line for line in unit({"agent.metricsFile": "/srv/metrics/flex.prom"}) if "ReadWritePaths" in line]
     assert line == "ReadWritePaths=-/srv/metrics -/var/lib/aks-flex-node -/var/log/aks-flex-node"
 
 
-def test_every_place_of_it_can_be_chosen() -> None:
+def test_agent_unit_and_launcher_paths_are_configurable() -> None:
     config = config_of({**RENEWS, **CUSTOM})
     launch = text_of(release.COMPONENT.desired(config, MACHINE), "/data/programs/agent/launch")
     texts = ["\n".join(unit({**RENEWS, **CUSTOM})).replace("-/var/lib/aks-flex-node", ""), launch]
@@ -82,12 +82,12 @@ def test_every_place_of_it_can_be_chosen() -> None:
 
 
 @pytest.mark.parametrize("line", unit(RENEWS))
-def test_its_unit_says_nothing_that_systemd_would_take_for_something_else(line: str) -> None:
+def test_agent_unit_has_no_systemd_specifiers_or_variables(line: str) -> None:
     assert "$" not in line
     assert "%" not in line
 
 
-def test_a_version_is_a_program_like_any_other() -> None:
+def test_agent_version_is_installed_as_a_program_tree() -> None:
     spec = release.COMPONENT.desired(
         config_of({**RENEWS, "agent.sha256": {"aks-flex-node-0.2.0-linux-amd64.tar.gz": "a" * 64}}), MACHINE
     )
@@ -98,21 +98,21 @@ def test_a_version_is_a_program_like_any_other() -> None:
     assert artifact.digest == f"sha256:{'a' * 64}"
 
 
-def test_it_is_restarted_for_another_version_and_for_nothing_else() -> None:
+def test_agent_service_restarts_only_for_another_version() -> None:
     prints = [service_of(service.COMPONENT.desired(config_of(one), MACHINE)).fingerprint for one in (FOLLOWS, RENEWS)]
     labelled = config_of({**FOLLOWS, "node.labels": {"a": "b"}})
     assert prints[0] != prints[1]
     assert service_of(service.COMPONENT.desired(labelled, MACHINE)).fingerprint == prints[0]
 
 
-def test_it_is_enabled_before_systemd_reads_units_again_and_started_last() -> None:
+def test_agent_service_is_enabled_before_reload_and_started_last() -> None:
     host = empty_host()
     done = engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
     assert [type(action) for action in done] == [WriteFile, EnableUnit, ReloadUnits, StartUnit]
     assert engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT) == ()
 
 
-def test_it_goes_when_nobody_wants_it_any_more() -> None:
+def test_agent_service_is_removed_when_management_is_disabled() -> None:
     host = empty_host()
     engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
     done = engine_on(host).apply(service.COMPONENT)
@@ -121,7 +121,7 @@ def test_it_goes_when_nobody_wants_it_any_more() -> None:
     assert host.stat(UNIT_FILE) is None
 
 
-def test_going_back_to_the_machines_own_program_takes_the_versions_away() -> None:
+def test_removing_agent_version_restarts_service_then_deletes_versions() -> None:
     host = empty_host()
     for values in (RENEWS, FOLLOWS):
         engine = engine_on(host, config_of(values))

@@ -31,11 +31,11 @@ LINES = [
 
 
 @pytest.mark.parametrize(("line", "swaps"), LINES)
-def test_a_line_that_swaps_is_taken_out_of_effect_and_no_other(line: str, swaps: bool) -> None:
+def test_only_swap_lines_of_fstab_are_commented_out(line: str, swaps: bool) -> None:
     assert without_swap(line.encode()).decode() == (f"{OFF}{line}" if swaps else line)
 
 
-def test_a_table_comes_back_as_it_was_and_is_edited_once() -> None:
+def test_fstab_edit_is_idempotent_and_reversible() -> None:
     table = "\n".join(line for line, _ in LINES if not line.startswith(OFF)).encode() + b"\nswap last swap x\n"
     edited = without_swap(table)
     assert edited.count(OFF.encode()) == 7
@@ -43,16 +43,16 @@ def test_a_table_comes_back_as_it_was_and_is_edited_once() -> None:
     assert with_swap(edited) == table
 
 
-def test_words_of_ours_inside_a_line_of_somebody_else_stay() -> None:
+def test_fstab_restore_keeps_our_marker_inside_foreign_comments() -> None:
     assert with_swap(b"# see #aks-flex-node# for more\n") == b"# see #aks-flex-node# for more\n"
 
 
-def test_a_field_on_the_next_line_does_not_make_a_line_that_swaps() -> None:
+def test_fstab_fields_are_not_read_across_lines() -> None:
     table = b"/dev/sda1 /\nswap x ext4 defaults 0 0\n"
     assert without_swap(table) == table
 
 
-def test_the_table_is_edited_with_its_own_mode_and_given_back() -> None:
+def test_fstab_edit_keeps_its_mode_and_is_reverted_on_removal() -> None:
     host = RecordedHost({"/etc/fstab": ""})
     host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n", 0o600))
     spec = Spec()
@@ -64,13 +64,13 @@ def test_the_table_is_edited_with_its_own_mode_and_given_back() -> None:
     assert back == EditFile("/etc/fstab", b"/swap none swap sw 0 0\n", 0o600)
 
 
-def test_a_machine_without_a_table_gets_none() -> None:
+def test_missing_fstab_is_not_created() -> None:
     host = RecordedHost()
     assert list(system.plan(Spec(), system.observe(host, Spec(), OwnedResources()))) == []
     assert list(system.removal(system.observe(host, Spec(), OwnedResources()))) == []
 
 
-def test_settings_hold_now_and_after_a_boot() -> None:
+def test_sysctls_and_modules_are_set_now_and_at_boot() -> None:
     spec = system.desired(config_of(), MACHINE)
     at_boot = text_of(spec, "/etc/sysctl.d/99-zz-aks-flex-node.conf").splitlines()[1:]
     assert at_boot == [f"{key} = {value}" for key, value in SYSCTLS.items()]
@@ -78,7 +78,7 @@ def test_settings_hold_now_and_after_a_boot() -> None:
     assert text_of(spec, "/etc/modules-load.d/aks-flex-node.conf").splitlines()[1:] == ["overlay", "br_netfilter"]
 
 
-def test_the_module_comes_before_the_settings_that_it_brings() -> None:
+def test_kernel_module_is_loaded_before_its_sysctls() -> None:
     resources = system.desired(config_of(), MACHINE).resources
     assert resources.index(KernelModule("br_netfilter")) < resources.index(
         Sysctl("net.bridge.bridge-nf-call-iptables", "1")
@@ -86,7 +86,7 @@ def test_the_module_comes_before_the_settings_that_it_brings() -> None:
     assert resources[-1] == NoSwap()
 
 
-def test_a_kubelet_that_protects_the_kernel_finds_what_it_asks_for() -> None:
+def test_sysctls_satisfy_kubelet_protect_kernel_defaults() -> None:
     asked = {"vm.overcommit_memory": "1", "vm.panic_on_oom": "0", "kernel.panic": "10", "kernel.panic_on_oops": "1",
              "kernel.keys.root_maxkeys": "1000000", "kernel.keys.root_maxbytes": "25000000"}  # fmt: skip
     assert asked.items() <= SYSCTLS.items()

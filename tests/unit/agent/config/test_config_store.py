@@ -40,7 +40,7 @@ def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_a_crash_leaves_all_of_the_old_or_leads_to_all_of_the_new(at: int) -> None:
+def test_interrupted_config_switch_ends_with_all_old_or_all_new_files(at: int) -> None:
     host = Mortal(at)
     with pytest.raises(KeyboardInterrupt):
         settle(host)
@@ -51,14 +51,14 @@ def test_a_crash_leaves_all_of_the_old_or_leads_to_all_of_the_new(at: int) -> No
     assert host.stat(config_store.JOURNAL_FILE) is None
 
 
-def test_a_newer_configuration_that_came_meanwhile_stays() -> None:
+def test_newer_pending_config_survives_a_config_switch() -> None:
     host = Mortal(-1)
     host.apply(WriteFile(NEXT_CONFIG, b"newer", 0o600))
     settle(host)
     assert kept(host) == (NEW, b"2\n", True)
 
 
-def test_what_waited_is_older_than_what_a_new_url_brings() -> None:
+def test_pending_config_is_dropped_when_a_new_config_is_fetched() -> None:
     host = Mortal(-1)
     config_store.save_fetched(
         host, ConfigBundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a")
@@ -66,7 +66,7 @@ def test_what_waited_is_older_than_what_a_new_url_brings() -> None:
     assert kept(host) == (NEW, b"2\n", False)
 
 
-def test_everything_with_secrets_in_it_is_for_root_alone() -> None:
+def test_config_files_are_mode_0600_and_marked_secret() -> None:
     host = Mortal(-1)
     settle(host)
     written = [one for one in host.done if isinstance(one, WriteFile)]
@@ -74,7 +74,7 @@ def test_everything_with_secrets_in_it_is_for_root_alone() -> None:
     assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, config_store.JOURNAL_FILE})
 
 
-def test_a_second_finish_changes_nothing() -> None:
+def test_finish_interrupted_is_idempotent() -> None:
     host = Mortal(-1)
     settle(host)
     host.done.clear()
@@ -82,7 +82,7 @@ def test_a_second_finish_changes_nothing() -> None:
     assert host.done == []
 
 
-def test_what_was_applied_is_kept_without_its_secrets() -> None:
+def test_applied_config_is_stored_without_secrets() -> None:
     config = config_of({"proxy.https": "http://me:secret@proxy:3128", "node.maxPods": 5})
     text = config_store.applied_config_text(config)
     assert TOKEN not in text

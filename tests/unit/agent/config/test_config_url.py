@@ -25,7 +25,7 @@ def address(
     return found.address if found else None
 
 
-def test_it_may_be_a_word_or_in_a_file_or_on_standard_input_or_in_the_environment(tmp_path: Path) -> None:
+def test_config_url_is_read_from_argument_file_stdin_or_environment(tmp_path: Path) -> None:
     file = tmp_path / "url"
     file.write_text(f"{URL}\n")
     assert address(URL) == URL
@@ -34,12 +34,12 @@ def test_it_may_be_a_word_or_in_a_file_or_on_standard_input_or_in_the_environmen
     assert address(env={URL_VARIABLE: URL}) == URL
 
 
-def test_without_any_a_file_is_meant() -> None:
+def test_config_url_is_none_when_not_given() -> None:
     assert address() is None
     assert address(env={URL_VARIABLE: ""}) is None
 
 
-def test_what_the_command_says_is_stronger_than_the_environment() -> None:
+def test_config_url_options_override_the_environment() -> None:
     assert address(config=Path("config.json"), env={URL_VARIABLE: URL}) is None
     assert address(URL, env={URL_VARIABLE: "https://other.example/configs/x", CONFIG_VARIABLE: "c"}) == URL
 
@@ -52,7 +52,7 @@ def test_what_the_command_says_is_stronger_than_the_environment() -> None:
         ({"env": {URL_VARIABLE: URL, CONFIG_VARIABLE: "c"}}, (URL_VARIABLE, CONFIG_VARIABLE)),
     ],
 )
-def test_two_ways_at_once_are_refused_by_their_names(given: dict[str, object], names: tuple[str, str]) -> None:
+def test_conflicting_config_sources_are_refused_by_name(given: dict[str, object], names: tuple[str, str]) -> None:
     with pytest.raises(CommandUsageError) as caught:
         address(**given)  # type: ignore[arg-type]
     assert caught.value.name == "config-source-conflict"
@@ -60,7 +60,7 @@ def test_two_ways_at_once_are_refused_by_their_names(given: dict[str, object], n
     assert "canary" not in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_config_url_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     for file in (tmp_path / "nothing", tmp_path, tmp_path / "bytes"):
         with pytest.raises(CommandUsageError) as caught:
@@ -68,6 +68,6 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         assert caught.value.name == "config-url-unreadable"
 
 
-def test_the_variable_is_no_setting_and_no_mistake() -> None:
+def test_config_url_variable_is_not_treated_as_a_setting() -> None:
     source = from_environment({URL_VARIABLE: URL})
     assert (source.settings, source.problems) == ({}, [])

@@ -104,7 +104,7 @@ REFERENCE = {
 }
 
 
-def test_the_bundle_of_the_resource_provider_is_accepted() -> None:
+def test_provider_config_bundle_from_the_design_is_accepted() -> None:
     config = load_text(json.dumps(BUNDLE), "bundle", {}, {}).config
 
     assert config.continuous_monitoring
@@ -114,7 +114,7 @@ def test_the_bundle_of_the_resource_provider_is_accepted() -> None:
     assert target_cluster(config) == ("sub-1", "group-1", "cluster-1")
 
 
-def test_the_file_of_the_first_release_is_accepted() -> None:
+def test_config_file_of_the_first_release_is_accepted() -> None:
     loaded = load_text(FILE, "config.yaml", {}, {})
 
     assert loaded.warnings == []
@@ -125,7 +125,7 @@ def test_the_file_of_the_first_release_is_accepted() -> None:
     assert log_file(loaded.config) == "/var/log/aks-flex-node/agent.log"
 
 
-def test_every_setting_of_the_reference_is_accepted() -> None:
+def test_every_setting_of_the_reference_design_is_accepted() -> None:
     config = load_text(json.dumps(REFERENCE), "config.json", {}, {}).config
 
     assert config.azure.arc.tags == {"site": "one"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_flags_are_stronger_than_the_environment_and_that_than_the_file() -> None:
+def test_flags_override_environment_and_environment_overrides_file() -> None:
     text = '{"node": {"maxPods": 10, "name": "from-file", "ip": "10.0.0.1"}}'
     env = {"AKS_FLEX_NODE_NODE__MAX_PODS": "20", "AKS_FLEX_NODE_NODE__NAME": "from-environment", "HOME": "/root"}
 
@@ -32,7 +32,7 @@ def test_flags_are_stronger_than_the_environment_and_that_than_the_file() -> Non
     assert "kubernetes.version" not in loaded.origins
 
 
-def test_maps_and_lists_come_from_the_environment_as_json() -> None:
+def test_environment_values_for_maps_and_lists_are_json() -> None:
     env = {
         "AKS_FLEX_NODE_NODE__LABELS": '{"site": "one"}',
         "AKS_FLEX_NODE_PROXY__NO_PROXY": '[".example.com"]',
@@ -48,7 +48,7 @@ def test_maps_and_lists_come_from_the_environment_as_json() -> None:
     assert config.node.name is None
 
 
-def test_one_entry_of_a_map_can_be_set_beside_the_others() -> None:
+def test_single_map_entry_can_be_set_without_replacing_the_others() -> None:
     flags = {"node.labels.example.com/site": "two", "node.kubelet.evictionHard.memory.available": "1Gi"}
 
     config = load_settings({"node.labels": {"a": "b"}}, flags).config
@@ -58,7 +58,7 @@ def test_one_entry_of_a_map_can_be_set_beside_the_others() -> None:
     assert config.node.kubelet.eviction_hard["nodefs.available"] == "10%"
 
 
-def test_entries_of_free_maps_are_json_when_they_can_be() -> None:
+def test_free_map_entries_are_parsed_as_json_when_possible() -> None:
     flags = {
         "node.kubelet.extraConfig.registryPullQPS": "7",
         "registryMirrors.docker.io": '["https://mirror.example"]',
@@ -70,14 +70,14 @@ def test_entries_of_free_maps_are_json_when_they_can_be() -> None:
     assert config.registry_mirrors == {"docker.io": ("https://mirror.example",)}
 
 
-def test_a_bundle_is_taken_out_of_its_wrapping() -> None:
+def test_loader_unwraps_a_config_bundle() -> None:
     loaded = load_text('{"configVersion": "1",\n "config": {"node":\n {"maxPods": 50}}}', "bundle", {}, {})
 
     assert loaded.config.node.max_pods == 50
     assert loaded.origins["node.maxPods"] == "bundle:3"
 
 
-def test_yaml_keeps_as_text_what_is_text() -> None:
+def test_yaml_text_values_are_kept_as_text() -> None:
     text = """\
 kubernetes: {version: v1.30.0}
 node:
@@ -95,7 +95,7 @@ agent:
     assert config.npd.enabled is False
 
 
-def test_a_yaml_version_is_never_read_as_a_number() -> None:
+def test_yaml_version_is_not_read_as_a_number() -> None:
     (problem,) = problems_of("kubernetes:\n  version: 1.30\n")
 
     assert problem.value == '"1.30"'
@@ -103,7 +103,7 @@ def test_a_yaml_version_is_never_read_as_a_number() -> None:
     assert problem.origin == "test:2"
 
 
-def test_older_names_are_accepted() -> None:
+def test_deprecated_setting_names_are_accepted() -> None:
     config = load_settings(
         {
             "azure.arc.autoRegister": True,
@@ -136,21 +136,21 @@ def test_older_names_are_accepted() -> None:
         },
     ],
 )
-def test_the_cluster_can_be_named_in_each_shape(azure: object) -> None:
+def test_target_cluster_is_accepted_in_each_form(azure: object) -> None:
     assert target_cluster(load_settings({"azure": azure}).config) == ("sub-1", "group-1", "cluster-1")
 
 
-def test_a_cluster_that_is_named_in_part_is_not_guessed() -> None:
+def test_incomplete_target_cluster_is_none() -> None:
     assert target_cluster(load_settings({"azure.arc.targetCluster.name": "c"}).config) is None
     assert target_cluster(NodeConfig()) is None
 
 
 @pytest.mark.parametrize("certificate", [CA, PEM, "\n".join(CA[at : at + 64] for at in range(0, len(CA), 64))])
-def test_the_certificate_is_pem_or_base64_of_it(certificate: str) -> None:
+def test_ca_certificate_is_accepted_as_pem_or_base64(certificate: str) -> None:
     assert ca_certificate(load_settings({"node.kubelet.caCertData": certificate}).config) == PEM.encode()
 
 
-def test_a_partial_configuration_loads_and_lists_what_a_join_lacks() -> None:
+def test_partial_config_loads_and_lists_settings_missing_for_a_join() -> None:
     config = load_settings({"node.maxPods": 20}).config
 
     assert [problem.path for problem in missing_for_join(config)] == [
@@ -161,7 +161,7 @@ def test_a_partial_configuration_loads_and_lists_what_a_join_lacks() -> None:
     ]
 
 
-def test_a_complete_configuration_lacks_nothing() -> None:
+def test_complete_config_has_nothing_missing_for_a_join() -> None:
     config = load_settings(
         {
             "node.kubelet.serverURL": "https://api.example:443",
@@ -178,7 +178,7 @@ def test_a_complete_configuration_lacks_nothing() -> None:
     assert log_file(config) == "/var/log/aks-flex-node/agent.log"
 
 
-def test_the_file_is_the_named_one_then_the_variable_then_the_usual_place(tmp_path: Path) -> None:
+def test_config_file_precedence_is_argument_variable_default_path(tmp_path: Path) -> None:
     for name, pods in (("named.json", 1), ("variable.json", 2), ("config.json", 3)):
         (tmp_path / name).write_text(f'{{"node": {{"maxPods": {pods}}}}}')
     env = {"AKS_FLEX_NODE_CONFIG": str(tmp_path / "variable.json")}
@@ -188,18 +188,18 @@ def test_the_file_is_the_named_one_then_the_variable_then_the_usual_place(tmp_pa
     assert load(None, {}, {}, tmp_path).config.node.max_pods == 3
 
 
-def test_no_file_is_needed_when_something_else_says_the_settings(tmp_path: Path) -> None:
+def test_config_file_is_optional_when_flags_give_settings(tmp_path: Path) -> None:
     assert load(None, {}, {"node.maxPods": "9"}, tmp_path).config.node.max_pods == 9
 
 
-def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
+def test_loading_without_any_config_source_fails(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="config init") as caught:
         load(None, {}, {}, tmp_path)
 
     assert caught.value.name == "config-not-found"
 
 
-def test_two_files_in_the_usual_place_are_an_error(tmp_path: Path) -> None:
+def test_two_config_files_in_the_default_directory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "config.yml").write_text("")
 
@@ -209,7 +209,7 @@ def test_two_files_in_the_usual_place_are_an_error(tmp_path: Path) -> None:
     assert caught.value.name == "config-ambiguous"
 
 
-def test_a_json_file_does_not_import_yaml() -> None:
+def test_loading_a_json_file_does_not_import_yaml() -> None:
     had = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] in ("yaml", "_yaml")}
     try:
         load_text("{}", "a.json", {}, {})
@@ -218,7 +218,7 @@ def test_a_json_file_does_not_import_yaml() -> None:
         sys.modules.update(had)
 
 
-def test_what_was_given_for_one_run_can_be_left_out_of_what_is_kept(tmp_path: Path) -> None:
+def test_one_time_flags_can_be_omitted_from_the_stored_config(tmp_path: Path) -> None:
     client = "azure.servicePrincipal.clientId"
     file = tmp_path / "config.json"
     file.write_text('{"azure": {"arc": {"enabled": true}}}')

@@ -36,28 +36,28 @@ def bundle(version: object = "1708123456", **more: object) -> ConfigBundle:
     return parse_bundle(json.dumps(data).encode(), "https://rp.example")
 
 
-def test_the_loader_reads_a_bundle_and_what_a_later_service_adds_is_left_out() -> None:
+def test_loader_reads_a_bundle_and_ignores_unknown_fields() -> None:
     found = bundle(somethingNew={"a": 1})
     assert load_text(found.text, "https://rp.example", {}, {}).config.node.name == "edge-1"
     assert found.version == "1708123456"
 
 
 @pytest.mark.parametrize(("given", "version"), [(None, ""), (1708123456, "1708123456"), ("", "")])
-def test_a_version_may_be_missing_or_a_number(given: object, version: str) -> None:
+def test_config_version_may_be_missing_or_a_number(given: object, version: str) -> None:
     assert bundle(given).version == version
 
 
 @pytest.mark.parametrize("given", ["../../etc", "1\n2", "\u0661", ["1"]])
-def test_a_version_that_is_no_number_is_refused(given: object) -> None:
+def test_invalid_config_version_is_refused(given: object) -> None:
     with pytest.raises(ConfigError, match="configVersion"):
         bundle(given)
 
 
-def test_a_bundle_does_not_show_what_is_in_it() -> None:
+def test_config_bundle_repr_shows_no_secrets() -> None:
     assert TOKEN not in repr(bundle())
 
 
-def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> None:
+def test_fetched_config_is_stored_with_mode_0600(host: RecordedHost) -> None:
     config_store.save_fetched(host, bundle(), FIRST)
     modes = {
         path: entry.mode
@@ -69,7 +69,7 @@ def test_what_was_fetched_is_kept_from_everybody_else(host: RecordedHost) -> Non
     assert TOKEN.encode() in (host.read(CURRENT_CONFIG) or b"")
 
 
-def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
+def test_config_url_is_recognized_by_its_stored_digest(host: RecordedHost) -> None:
     assert not config_store.is_fetched_from(host, FIRST)
     config_store.save_fetched(host, bundle(), FIRST)
     assert config_store.is_fetched_from(host, FIRST)
@@ -77,18 +77,18 @@ def test_a_url_is_known_again_by_its_hash_alone(host: RecordedHost) -> None:
     assert not any(b"canary" in (host.read(f"{STATE_DIR}/{name}") or b"") for name in host.list_dir(STATE_DIR))
 
 
-def test_a_bundle_without_a_version_leaves_no_older_version_behind(host: RecordedHost) -> None:
+def test_bundle_without_version_removes_the_stored_version(host: RecordedHost) -> None:
     config_store.save_fetched(host, bundle(), FIRST)
     config_store.save_fetched(host, bundle(None), SECOND)
     assert host.stat(CONFIG_VERSION_FILE) is None
 
 
-def test_how_to_fetch_is_known_before_the_rest_from_environment_and_flags() -> None:
+def test_fetch_settings_are_loaded_from_environment_and_flags() -> None:
     env = {"AKS_FLEX_NODE_PROXY__HTTPS": "http://proxy.example:3128"}
     found = load_fetch_settings(env, {"artifacts.attempts": "2", "azure.arc.targetCluster.name": "half of a setting"})
     assert (found.proxy.https, found.artifacts.attempts) == ("http://proxy.example:3128", 2)
 
 
-def test_a_misspelt_flag_is_told_before_anything_is_fetched() -> None:
+def test_misspelled_flag_is_reported_before_fetching() -> None:
     with pytest.raises(ConfigError, match="prxy"):
         load_fetch_settings({}, {"prxy.https": "x"})

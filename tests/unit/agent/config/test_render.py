@@ -31,19 +31,19 @@ def filled(tmp_path: Path) -> str:
     )
 
 
-def test_the_starter_is_complete_once_it_is_filled_in(tmp_path: Path) -> None:
+def test_filled_in_config_template_is_complete_for_a_join(tmp_path: Path) -> None:
     loaded = load_text(filled(tmp_path), "config.yaml", {}, {})
 
     assert missing_for_join(loaded.config) == []
     assert {path for path in loaded.origins if path in PLACEHOLDERS} == set(PLACEHOLDERS)
 
 
-def test_the_starter_says_what_must_be_filled_in() -> None:
+def test_config_template_requires_its_placeholders_to_be_filled_in() -> None:
     told = {problem.path for problem in problems_of(config_template())}
     assert told | {"azure.bootstrapToken.tokenFile"} == set(PLACEHOLDERS)  # whether the file is needed, a join tells
 
 
-def test_every_line_of_the_starter_can_be_uncommented(tmp_path: Path) -> None:
+def test_every_line_of_the_config_template_can_be_uncommented(tmp_path: Path) -> None:
     text = re.sub(r"^#( *\w+:)", r"\1", filled(tmp_path), flags=re.MULTILINE)
 
     loaded = load_text(text, "config.yaml", {}, {})
@@ -53,7 +53,7 @@ def test_every_line_of_the_starter_can_be_uncommented(tmp_path: Path) -> None:
     assert "containerd.url" in loaded.origins
 
 
-def test_the_starter_knows_every_setting() -> None:
+def test_config_template_contains_every_setting() -> None:
     text = config_template()
 
     for key in keys():
@@ -61,13 +61,13 @@ def test_the_starter_knows_every_setting() -> None:
         assert key.description in text
 
 
-def test_the_reference_in_the_tree_is_what_the_models_say() -> None:
+def test_configuration_reference_page_is_up_to_date() -> None:
     said = (ROOT / "docs/reference/configuration.md").read_text()
 
     assert said == reference(), "Run `python -m aks_flex_node.agent.config.reference`."
 
 
-def test_the_example_of_the_reference_is_right(tmp_path: Path) -> None:
+def test_example_in_the_configuration_reference_is_valid(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", reference(), re.DOTALL)
     (tmp_path / "bootstrap-token").write_text(TOKEN)
     (tmp_path / "ca.crt").write_text(CA)
@@ -77,7 +77,7 @@ def test_the_example_of_the_reference_is_right(tmp_path: Path) -> None:
     assert [problem.path for problem in missing_for_join(loaded.config)] == []
 
 
-def test_the_schema_knows_every_section_and_forbids_the_rest() -> None:
+def test_json_schema_has_every_section_and_forbids_unknown_keys() -> None:
     made = json_schema()
 
     assert set(made["properties"]) == {*key_tree().members, "$schema"}
@@ -88,7 +88,7 @@ def test_the_schema_knows_every_section_and_forbids_the_rest() -> None:
     assert json.dumps(made)
 
 
-def test_every_setting_has_a_row_with_its_value_and_where_it_came_from() -> None:
+def test_every_setting_is_listed_with_value_and_origin() -> None:
     loaded = load_settings({"node.maxPods": 5, "node.labels": {"a": "b"}}, {"node.labels.c": "d"})
 
     shown = {row.key: row for row in setting_rows(loaded)}
@@ -101,7 +101,7 @@ def test_every_setting_has_a_row_with_its_value_and_where_it_came_from() -> None
     assert [row.key for row in setting_rows(loaded, given_only=True)] == ["node.labels", "node.maxPods"]
 
 
-def test_every_setting_has_a_meaning_and_a_variable_of_its_own() -> None:
+def test_every_setting_has_a_description_and_a_unique_variable() -> None:
     variables = [key.variable for key in keys()]
 
     assert len(set(variables)) == len(variables)
@@ -113,5 +113,5 @@ def test_every_setting_has_a_meaning_and_a_variable_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("path", [*TEXT_RULES, *MAP_RULES])
-def test_every_rule_is_for_a_setting_that_exists(path: str) -> None:
+def test_every_validation_rule_refers_to_an_existing_setting(path: str) -> None:
     assert path in {key.path for key in keys()}

@@ -58,7 +58,7 @@ def everything_said(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("values", WRONG, ids=[json.dumps(values).replace(CANARY, "S") for values in WRONG])
-def test_a_secret_in_a_wrong_configuration_is_not_told(values: dict[str, object]) -> None:
+def test_secret_in_an_invalid_config_is_not_printed(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(settings(values), "test.json", {}, {})
 
@@ -78,7 +78,7 @@ def test_a_secret_in_a_wrong_configuration_is_not_told(values: dict[str, object]
         f'"{CANARY}"',
     ],
 )
-def test_a_secret_in_a_file_with_a_mistake_is_not_told(text: str) -> None:
+def test_secret_in_a_malformed_file_is_not_printed(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(text, "test.json" if text.startswith("{") else "test", {}, {})
 
@@ -100,7 +100,9 @@ def test_a_secret_in_a_file_with_a_mistake_is_not_told(text: str) -> None:
         ({}, {"azure.bootstrapToken.token": [CANARY]}),
     ],
 )
-def test_a_secret_from_the_environment_or_a_flag_is_not_told(env: dict[str, str], flags: dict[str, object]) -> None:
+def test_secret_from_environment_or_flag_is_not_printed_in_errors(
+    env: dict[str, str], flags: dict[str, object]
+) -> None:
     with pytest.raises(ConfigError) as caught:
         load_text("{}", "test.json", env, flags)
 
@@ -120,7 +122,7 @@ def loaded_with_secrets() -> LoadedConfig:
     )
 
 
-def test_a_loaded_secret_is_not_shown() -> None:
+def test_config_show_masks_loaded_secrets() -> None:
     shown = json.dumps([vars(row) for row in setting_rows(loaded_with_secrets())])
 
     assert CANARY not in shown
@@ -129,7 +131,7 @@ def test_a_loaded_secret_is_not_shown() -> None:
     assert "http://***@proxy:3128" in shown
 
 
-def test_a_loaded_secret_is_in_no_dump_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_loaded_secret_is_in_no_dump_and_no_log(caplog: pytest.LogCaptureFixture) -> None:
     loaded = load_settings(
         {
             "azure.bootstrapToken.token": TOKEN,
@@ -155,14 +157,14 @@ def test_a_loaded_secret_is_in_no_dump_and_no_log(caplog: pytest.LogCaptureFixtu
     assert config.proxy.https == f"http://me:{CANARY}@proxy:3128"
 
 
-def test_a_conversion_error_does_not_quote_what_was_given() -> None:
+def test_conversion_error_does_not_quote_the_value() -> None:
     with pytest.raises(ConfigError, match="non-empty") as caught:
         node_config({"azure": {"bootstrapToken": {"token": [CANARY]}}})
 
     assert CANARY not in str(caught.value)
 
 
-def test_a_mask_is_not_taken_for_a_secret() -> None:
+def test_masked_value_is_refused_as_a_secret() -> None:
     (problem,) = problems_of(settings({"azure.servicePrincipal": {"clientId": "a", "clientSecret": "***"}}))
 
     assert "Set the secret itself" in problem.reason
@@ -174,7 +176,7 @@ def write(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
+def test_secrets_and_certificates_are_read_from_files(tmp_path: Path) -> None:
     files = {
         "azure.bootstrapToken.tokenFile": str(write(tmp_path / "token", f"{TOKEN}\n")),
         "azure.servicePrincipal": {"clientId": "a", "clientSecretFile": str(write(tmp_path / "secret", CANARY))},
@@ -192,7 +194,7 @@ def test_secrets_and_certificates_come_from_files(tmp_path: Path) -> None:
     assert loaded.origins["azure.bootstrapToken.token"] == f"{tmp_path}/token, set by test.json:1"
 
 
-def test_a_principals_certificate_and_key_come_from_a_file_with_their_line_breaks(tmp_path: Path) -> None:
+def test_service_principal_certificate_file_keeps_its_line_breaks(tmp_path: Path) -> None:
     both = f"{PEM}-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n"
     file = write(tmp_path / "principal.pem", both)
 
@@ -204,7 +206,7 @@ def test_a_principals_certificate_and_key_come_from_a_file_with_their_line_break
     assert CANARY not in repr(loaded.config)
 
 
-def test_a_secret_of_a_stronger_place_replaces_the_file_of_a_weaker_one() -> None:
+def test_secret_flag_overrides_the_secret_file_setting() -> None:
     config = load_settings(
         {"azure.bootstrapToken.tokenFile": "/nowhere"}, {"azure.bootstrapToken.token": TOKEN}
     ).config
@@ -214,14 +216,14 @@ def test_a_secret_of_a_stronger_place_replaces_the_file_of_a_weaker_one() -> Non
     assert config.azure.bootstrap_token.token_file is None
 
 
-def test_a_secret_and_its_file_in_one_place_are_a_problem() -> None:
+def test_secret_and_secret_file_together_are_refused() -> None:
     found = problems_of(settings({"azure.bootstrapToken": {"token": TOKEN, "tokenFile": "/nowhere"}}))
 
     assert "Set only one of them" in found[0].reason
 
 
 @pytest.mark.parametrize(("content", "said"), [(b"", "empty"), (b" \n", "empty"), (b"\xff\xfe", "not UTF-8")])
-def test_a_secret_file_that_is_no_use_is_a_problem(tmp_path: Path, content: bytes, said: str) -> None:
+def test_empty_or_undecodable_secret_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "token"
     file.write_bytes(content)
 
@@ -231,7 +233,7 @@ def test_a_secret_file_that_is_no_use_is_a_problem(tmp_path: Path, content: byte
     assert str(file) in problem.reason
 
 
-def test_a_token_file_that_is_gone_is_a_warning_until_somebody_joins(tmp_path: Path) -> None:
+def test_missing_token_file_is_a_warning_until_a_join(tmp_path: Path) -> None:
     file = tmp_path / "token"
 
     loaded = load_settings({"azure.bootstrapToken.tokenFile": str(file)})
@@ -244,7 +246,7 @@ def test_a_token_file_that_is_gone_is_a_warning_until_somebody_joins(tmp_path: P
     assert problem.reason == f"is {file}, which does not exist. A join needs it."
 
 
-def test_any_other_secret_file_that_is_gone_is_a_problem(tmp_path: Path) -> None:
+def test_missing_client_secret_file_is_refused(tmp_path: Path) -> None:
     principal = {"clientId": "a", "clientSecretFile": str(tmp_path / "secret")}
 
     (problem,) = problems_of(settings({"azure.servicePrincipal": principal}))
@@ -257,7 +259,7 @@ def test_any_other_secret_file_that_is_gone_is_a_problem(tmp_path: Path) -> None
     [{"azure.bootstrapToken.token": TOKEN}, {"azure.bootstrapToken": json.dumps({"token": TOKEN})}],
     ids=["setting", "section"],
 )
-def test_a_secret_on_the_command_line_is_a_warning(flags: dict[str, object]) -> None:
+def test_secret_on_the_command_line_gives_a_warning(flags: dict[str, object]) -> None:
     (warning,) = load_settings({}, flags).warnings
 
     assert warning == (
@@ -266,7 +268,7 @@ def test_a_secret_on_the_command_line_is_a_warning(flags: dict[str, object]) -> 
     )
 
 
-def test_a_directory_or_a_flood_is_no_secret_file(tmp_path: Path) -> None:
+def test_directory_or_oversized_secret_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"x" * (1 << 20) + b"y")
 
     (first,) = problems_of(settings({"azure.bootstrapToken.tokenFile": str(tmp_path)}))
@@ -276,7 +278,7 @@ def test_a_directory_or_a_flood_is_no_secret_file(tmp_path: Path) -> None:
     assert "larger than 1 MiB" in second.reason
 
 
-def test_the_content_of_a_wrong_secret_file_is_not_told(tmp_path: Path) -> None:
+def test_content_of_an_invalid_secret_file_is_not_printed(tmp_path: Path) -> None:
     file = write(tmp_path / "token", CANARY)
 
     with pytest.raises(ConfigError) as caught:
@@ -286,7 +288,7 @@ def test_the_content_of_a_wrong_secret_file_is_not_told(tmp_path: Path) -> None:
     assert "is not a bootstrap token" in caught.value.message
 
 
-def test_a_secret_file_that_others_can_read_is_a_warning_with_the_command(tmp_path: Path) -> None:
+def test_secret_file_readable_by_others_gives_a_chmod_warning(tmp_path: Path) -> None:
     file = write(tmp_path / "token", TOKEN, 0o640)
 
     assert load_settings({"azure.bootstrapToken.tokenFile": str(file)}).warnings == [
@@ -298,7 +300,7 @@ def test_a_secret_file_that_others_can_read_is_a_warning_with_the_command(tmp_pa
     ("mode", "secret", "warned"),
     [(0o600, True, False), (0o640, True, True), (0o644, True, True), (0o640, False, False), (0o644, False, True)],
 )
-def test_a_configuration_that_others_can_read_is_a_warning(
+def test_config_with_secrets_readable_by_others_gives_a_warning(
     tmp_path: Path, mode: int, secret: bool, warned: bool
 ) -> None:
     values: dict[str, object] = {"azure.bootstrapToken.token": TOKEN} if secret else {"node.maxPods": 5}
@@ -310,7 +312,7 @@ def test_a_configuration_that_others_can_read_is_a_warning(
     assert all(f"chmod 600 {file}" in warning for warning in warnings)
 
 
-def test_a_configuration_that_everybody_can_write_is_refused(tmp_path: Path) -> None:
+def test_world_writable_config_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path / "config.json", "{}", 0o602)
 
     with pytest.raises(ConfigError, match="is world-writable"):
@@ -318,7 +320,9 @@ def test_a_configuration_that_everybody_can_write_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("content", "name"), [(None, "config-not-found"), (b"\xff\xfe\x00", "config-unreadable")])
-def test_a_configuration_that_cannot_be_read_has_a_name(tmp_path: Path, content: bytes | None, name: str) -> None:
+def test_missing_or_undecodable_config_has_its_own_error_name(
+    tmp_path: Path, content: bytes | None, name: str
+) -> None:
     file = tmp_path / "config.json"
     if content is not None:
         file.write_bytes(content)
@@ -329,7 +333,7 @@ def test_a_configuration_that_cannot_be_read_has_a_name(tmp_path: Path, content:
     assert caught.value.name == name
 
 
-def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
+def test_directory_as_config_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, {}, {})
 

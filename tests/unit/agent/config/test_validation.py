@@ -142,7 +142,7 @@ CASES: list[tuple[str, object, str]] = [
 
 
 @pytest.mark.parametrize(("path", "value", "said"), CASES, ids=[f"{path}-{said}" for path, _, said in CASES])
-def test_what_is_wrong_is_said(path: str, value: object, said: str) -> None:
+def test_invalid_value_is_reported_with_its_reason(path: str, value: object, said: str) -> None:
     found = problems_of(settings({path: value}))
 
     assert len(found) == 1, [str(problem) for problem in found]
@@ -178,11 +178,11 @@ RIGHT: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), RIGHT)
-def test_what_is_right_is_accepted(path: str, value: object) -> None:
+def test_valid_value_is_accepted(path: str, value: object) -> None:
     assert load_settings({path: value}).warnings is not None
 
 
-def test_all_problems_are_told_at_once_with_their_lines() -> None:
+def test_all_config_problems_are_reported_at_once_with_their_origin() -> None:
     text = """\
 node:
   maxPods: many
@@ -214,13 +214,13 @@ paths: {dataDir: /etc}
     }
 
 
-def test_the_default_of_a_wrong_setting_is_not_held_against_its_neighbours() -> None:
+def test_invalid_setting_causes_no_further_problem_in_related_settings() -> None:
     (problem,) = problems_of(settings({"node.kubelet": {"imageGCHighThreshold": "x", "imageGCLowThreshold": 90}}))
 
     assert problem.path == "node.kubelet.imageGCHighThreshold"
 
 
-def test_the_message_lists_every_problem_on_a_line_of_its_own() -> None:
+def test_config_error_message_lists_one_problem_per_line() -> None:
     with pytest.raises(ConfigError) as caught:
         load_text(settings({"node.maxPods": 0, "node.ip": "x"}), "test", {}, {})
 
@@ -244,7 +244,7 @@ def test_the_message_lists_every_problem_on_a_line_of_its_own() -> None:
         ("a: !!python/object:os.system x\n", "a.yaml", "not YAML"),
     ],
 )
-def test_a_file_that_cannot_be_parsed_says_where(text: str, name: str, said: str) -> None:
+def test_syntax_error_names_its_position(text: str, name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         load_text(text, name, {}, {})
 
@@ -254,29 +254,29 @@ def test_a_file_that_cannot_be_parsed_says_where(text: str, name: str, said: str
 @pytest.mark.parametrize(
     "text", ['{"node": {"ip": "10.0.0.1", "ip": "10.0.0.2"}}', "node:\n  ip: 10.0.0.1\n  ip: 10.0.0.2\n"]
 )
-def test_a_key_that_is_there_twice_is_a_problem(text: str) -> None:
+def test_duplicate_key_is_refused(text: str) -> None:
     (problem,) = problems_of(text)
 
     assert str(problem).startswith("node.ip: occurs twice in the file.")
 
 
-def test_two_names_of_one_key_in_one_place_are_a_problem() -> None:
+def test_two_names_of_one_setting_in_one_source_are_refused() -> None:
     (problem,) = problems_of(json.dumps({"node": {"maxPods": 1, "max_pods": 2}}))
 
     assert "two of its names" in str(problem)
 
 
-def test_maps_from_the_environment_must_be_json() -> None:
+def test_environment_map_that_is_not_json_is_refused() -> None:
     (problem,) = problems_of("{}", {"AKS_FLEX_NODE_NODE__LABELS": "a=b"})
 
     assert str(problem).startswith('node.labels: must be JSON here, for example {"name": "value"}.')
 
 
-def test_an_empty_file_is_an_empty_configuration() -> None:
+def test_empty_file_is_an_empty_config() -> None:
     assert load_text("", "a.yaml", {}, {}).config.node.max_pods == 110
 
 
-def test_a_section_without_content_is_left_out_with_a_warning() -> None:
+def test_empty_section_is_ignored_with_a_warning() -> None:
     loaded = load_text("azure:\n  managedIdentity:\n", "a.yaml", {}, {})
 
     assert loaded.config.azure.managed_identity is None

@@ -31,7 +31,7 @@ def told(situation: ReportInput) -> dict[str, tuple[str, str, str]]:
     }
 
 
-def test_a_node_that_is_well_says_so() -> None:
+def test_healthy_node_reports_ready_and_applied_conditions() -> None:
     assert told(QUIET) == {
         "Ready": ("True", "KubeletReady", "well"),
         "ConfigApplied": ("True", "Applied", "Configuration 7 is in effect."),
@@ -41,7 +41,7 @@ def test_a_node_that_is_well_says_so() -> None:
     }
 
 
-def test_what_is_not_a_condition_is_told_beside_them() -> None:
+def test_status_report_contains_versions_and_drift_counters() -> None:
     notes = DaemonState(last_applied="2026-01-02T03:04:05Z", drift_count=3, last_drift="2026-01-02T03:00:00Z")
     found = build_report(replace(QUIET, state=notes))
     found.pop("conditions")
@@ -55,7 +55,7 @@ def test_what_is_not_a_condition_is_told_beside_them() -> None:
     }
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_status_report_omits_unknown_fields() -> None:
     found = build_report(ReportInput(DaemonState(), NodeHealth(certificate_seconds=1.0)))
     assert set(found) == {"conditions", "agentVersion", "driftCount"}
 
@@ -78,14 +78,14 @@ FALLEN = (("kubelet.service", "no space left"), ("containerd.service", "exit 1")
     ],
     ids=str,
 )
-def test_why_a_node_is_not_ready_is_told(changes: dict[str, Any], expected: str) -> None:
+def test_ready_condition_gives_the_reason_why_a_node_is_not_ready(changes: dict[str, Any], expected: str) -> None:
     status, reason, message = told(replace(QUIET, health=replace(WELL, **changes)))["Ready"]
     assert reason == expected
     assert status == ("Unknown" if expected == "ApiServerUnreachable" else "False")
     assert message
 
 
-def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
+def test_ready_condition_names_failed_services_with_their_last_log_line() -> None:
     _, _, message = told(replace(QUIET, health=replace(WELL, failed_services=FALLEN)))["Ready"]
     assert message == "kubelet is not running: no space left; containerd is not running: exit 1"
 
@@ -140,11 +140,13 @@ def test_services_that_do_not_run_are_named_with_their_last_words() -> None:
     ],
     ids=str,
 )
-def test_what_became_of_the_configuration_is_told(changes: dict[str, Any], expected: tuple[str, str, str]) -> None:
+def test_config_applied_condition_reflects_the_last_update(
+    changes: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
     assert told(replace(QUIET, **changes))["ConfigApplied"] == expected
 
 
-def test_a_version_that_did_not_work_is_told_with_its_cause() -> None:
+def test_upgrade_failed_condition_gives_the_cause_of_the_rollback() -> None:
     failed = JobResult(
         JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "kubelet does not stay up: boom", version="8"
     )
@@ -152,7 +154,7 @@ def test_a_version_that_did_not_work_is_told_with_its_cause() -> None:
     assert found["UpgradeFailed"] == ("True", "ServiceFailed", "kubelet does not stay up: boom")
 
 
-def test_drift_is_told_and_what_is_fought_over_first() -> None:
+def test_drifted_condition_lists_drift_and_reports_conflicts_first() -> None:
     drifted = replace(QUIET, state=DaemonState(drift=("a is missing", "b has different content")))
     assert told(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has different content")
     status, reason, message = told(replace(drifted, conflicts=("/etc/a",)))["Drifted"]
@@ -170,11 +172,13 @@ def test_drift_is_told_and_what_is_fought_over_first() -> None:
     ],
     ids=str,
 )
-def test_a_certificate_that_should_have_been_renewed_is_told(sight: NodeHealth, expected: tuple[str, str]) -> None:
+def test_certificate_expiring_condition_reflects_the_certificate(
+    sight: NodeHealth, expected: tuple[str, str]
+) -> None:
     assert told(replace(QUIET, health=sight))["CertificateExpiring"][:2] == expected
 
 
-def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None:
+def test_failure_conditions_are_reported_for_credentials_agent_and_vpn() -> None:
     notes = DaemonState(credentials_problem="The new credentials do not work yet.")
     tunnel = JobResult(
         JobKind.RENEW_VPN, JobStatus.FAILED, "arm-request-rejected", "Azure refused.", "Give it a role."
@@ -201,11 +205,11 @@ def test_credentials_and_an_agent_that_did_not_work_are_told_only_then() -> None
         ("there is no secret here, and no password", "there is no secret here, and no password"),
     ],
 )
-def test_what_looks_like_a_secret_is_taken_out(text: str, expected: str) -> None:
+def test_redact_tokens_removes_secrets(text: str, expected: str) -> None:
     assert redact_tokens(text) == expected
 
 
-def test_every_message_is_without_secrets_and_of_bounded_length() -> None:
+def test_condition_messages_are_redacted_and_bounded_in_length() -> None:
     words = f"Bearer canary {TOKEN} password=canary " + "x" * 5000
     outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "it-broke", words, words, "8")
     everything = ReportInput(
@@ -222,7 +226,7 @@ def test_every_message_is_without_secrets_and_of_bounded_length() -> None:
         assert len(one.get("message", "")) <= MAX_TEXT_LENGTH
 
 
-def test_the_same_situation_makes_the_same_report() -> None:
+def test_status_report_is_equal_for_an_unchanged_node() -> None:
     assert build_report(QUIET) == build_report(
         replace(QUIET, health=replace(WELL, certificate_seconds=WELL.certificate_seconds - 30))
     )

@@ -62,7 +62,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_news_wait_in_a_file_for_root_alone_with_the_secret_that_the_machine_has(scene: Scene) -> None:
+def test_new_config_is_stored_mode_0600_with_the_current_secret(scene: Scene) -> None:
     verdict = scene.accepting.handle(news("2", settings(node=settings()["node"] | {"maxPods": 7})))
     waiting = kept(scene.host)
     assert waiting
@@ -73,20 +73,20 @@ def test_news_wait_in_a_file_for_root_alone_with_the_secret_that_the_machine_has
     assert entry.mode == 0o600
 
 
-def test_nothing_new_changes_nothing_and_credentials_are_compared_once(scene: Scene) -> None:
+def test_unchanged_poll_writes_nothing_and_compares_credentials_once(scene: Scene) -> None:
     for _ in range(3):
         assert scene.accepting.handle(CONNECTED) == CONNECTED
     assert kept(scene.host) is None
     assert [action for action, _ in scene.provider.acts] == ["listCredentials"]
 
 
-def test_a_new_secret_that_works_comes_with_the_news(scene: Scene) -> None:
+def test_working_new_secret_is_stored_with_the_new_config(scene: Scene) -> None:
     scene.provider.has(NEW).tokens.good.add(NEW)
     scene.accepting.handle(news("2", settings()))
     assert (scene.secret(), scene.refused, scene.provider.tokens.tried) == (NEW, "", [NEW])
 
 
-def test_a_new_secret_that_does_not_work_leaves_the_old_one_in_use_and_is_told(scene: Scene) -> None:
+def test_new_secret_that_fails_is_reported_and_the_old_one_is_kept(scene: Scene) -> None:
     scene.provider.has(NEW)
     scene.accepting.handle(news("2", settings()))
     assert scene.secret() == OLD
@@ -95,7 +95,7 @@ def test_a_new_secret_that_does_not_work_leaves_the_old_one_in_use_and_is_told(s
     assert scene.standing() is ProviderState.CONNECTED
 
 
-def test_a_new_secret_that_works_later_is_taken_later(scene: Scene) -> None:
+def test_pending_secret_is_adopted_once_it_works(scene: Scene) -> None:
     scene.provider.has(NEW)
     scene.accepting.handle(news("2", settings()))
     assert not scene.accepting.handle(CONNECTED).changed
@@ -106,21 +106,21 @@ def test_a_new_secret_that_works_later_is_taken_later(scene: Scene) -> None:
     assert not scene.accepting.handle(CONNECTED).changed
 
 
-def test_a_secret_that_changed_while_nobody_looked_is_found_at_the_first_answer(scene: Scene) -> None:
+def test_changed_secret_is_found_at_the_first_poll_result(scene: Scene) -> None:
     scene.provider.has(NEW).tokens.good.add(NEW)
     verdict = scene.accepting.handle(CONNECTED)
     assert (verdict.changed, verdict.version, scene.secret()) == (True, "1", NEW)
 
 
 @pytest.mark.parametrize("standing", [ProviderState.FORBIDDEN, ProviderState.FAILING, ProviderState.THROTTLED])
-def test_news_whose_credentials_are_refused_are_asked_for_again(scene: Scene, standing: ProviderState) -> None:
+def test_new_config_is_retried_when_its_credentials_request_fails(scene: Scene, standing: ProviderState) -> None:
     scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(standing, "No.", retry_after=7.0))
     verdict = scene.accepting.handle(news("2", settings()))
     assert (verdict.state, verdict.retry_after, scene.standing()) == (standing, 7.0, standing)
     assert (kept(scene.host), scene.accepting.newest_version) == (None, "1")
 
 
-def test_credentials_that_cannot_be_compared_now_are_compared_with_the_next_answer(scene: Scene) -> None:
+def test_failed_credentials_comparison_is_retried_at_the_next_poll(scene: Scene) -> None:
     scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(ProviderState.FAILING))
     assert scene.accepting.handle(CONNECTED) == CONNECTED
     scene.provider.has(NEW).tokens.good.add(NEW)
@@ -137,7 +137,7 @@ WRONG: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("config", WRONG, ids=str)
-def test_what_is_no_configuration_is_told_and_the_polls_stay_patient(scene: Scene, config: dict[str, Any]) -> None:
+def test_invalid_config_is_reported_and_polling_continues(scene: Scene, config: dict[str, Any]) -> None:
     verdict = scene.accepting.handle(news("2", config))
     assert verdict == CONNECTED
     assert scene.standing() is ProviderState.BAD_CONFIGURATION
@@ -152,7 +152,7 @@ def test_what_is_no_configuration_is_told_and_the_polls_stay_patient(scene: Scen
     assert scene.standing() is ProviderState.CONNECTED
 
 
-def test_a_good_secret_that_came_with_a_bad_configuration_is_used_all_the_same(scene: Scene) -> None:
+def test_working_secret_is_adopted_even_with_an_invalid_config(scene: Scene) -> None:
     scene.provider.has(NEW).tokens.good.add(NEW)
     scene.accepting.handle(news("2", settings(node={"maxPods": 0})))
     waiting = kept(scene.host)
@@ -161,13 +161,13 @@ def test_a_good_secret_that_came_with_a_bad_configuration_is_used_all_the_same(s
     assert waiting["config"]["node"] == settings()["node"]
 
 
-def test_another_principal_is_taken_when_its_secret_works(scene: Scene) -> None:
+def test_new_service_principal_is_adopted_when_its_secret_works(scene: Scene) -> None:
     scene.provider.has(NEW, OTHER).tokens.good.add(NEW)
     scene.accepting.handle(news("2", settings(OTHER)))
     assert scene.secret() == NEW
 
 
-def test_another_principal_without_a_secret_that_works_waits_for_it(scene: Scene) -> None:
+def test_new_service_principal_is_deferred_until_its_secret_works(scene: Scene) -> None:
     """A node without credentials could never ask for better ones."""
     scene.provider.has(NEW, OTHER)
     assert scene.accepting.handle(news("2", settings(OTHER))) == CONNECTED
@@ -178,26 +178,26 @@ def test_another_principal_without_a_secret_that_works_waits_for_it(scene: Scene
     assert (scene.secret(), scene.refused) == (NEW, "")
 
 
-def test_another_principal_of_which_the_provider_has_no_secret_is_not_taken(scene: Scene) -> None:
+def test_new_service_principal_without_a_secret_is_refused(scene: Scene) -> None:
     scene.provider.has("", OTHER)
     scene.accepting.handle(news("2", settings(OTHER)))
     assert scene.standing() is ProviderState.BAD_CONFIGURATION
     assert kept(scene.host) is None
 
 
-def test_the_secret_of_another_principal_is_never_put_to_the_one_in_effect(scene: Scene) -> None:
+def test_secret_of_another_principal_is_not_stored_for_the_current_one(scene: Scene) -> None:
     scene.provider.has(NEW, OTHER).tokens.good.add(NEW)
     scene.accepting.handle(news("2", settings(OTHER, node={"maxPods": 0})))
     assert kept(scene.host) is None
 
 
-def test_a_node_that_is_no_longer_followed_needs_no_identity(scene: Scene) -> None:
+def test_config_that_disables_management_needs_no_identity(scene: Scene) -> None:
     azure = {"targetCluster": settings()["azure"]["targetCluster"]}
     assert scene.accepting.handle(news("2", settings(azure=azure, continuousMonitoring=False))).changed
 
 
 @pytest.mark.parametrize("told", ["text", ["list"], {"clientSecret": None}, None], ids=str)
-def test_credentials_of_an_odd_shape_are_none(scene: Scene, told: object) -> None:
+def test_malformed_credentials_are_ignored(scene: Scene, told: object) -> None:
     scene.provider.answers["listCredentials"] = {"servicePrincipal": told}
     assert scene.accepting.handle(news("2", settings())).changed
     assert scene.secret() == OLD
@@ -208,14 +208,14 @@ class FullHost(FakeHost):
         raise MachineError("disk-full", "The disk is full.")
 
 
-def test_what_could_not_be_written_is_asked_for_again() -> None:
+def test_config_that_cannot_be_written_is_requested_again() -> None:
     scene = Scene(FullHost())
     with pytest.raises(MachineError):
         scene.accepting.handle(news("2", settings()))
     assert scene.accepting.newest_version == "1"
 
 
-def test_what_was_under_way_when_another_took_over_is_not_written(scene: Scene) -> None:
+def test_closed_config_receiver_writes_nothing(scene: Scene) -> None:
     put(scene.host, NEXT_CONFIG, bundle("3", settings(secret=OLD)))
     scene.accepting.close()
     scene.accepting.handle(news("2", settings()))
@@ -224,7 +224,7 @@ def test_what_was_under_way_when_another_took_over_is_not_written(scene: Scene) 
     assert waiting["configVersion"] == "3"
 
 
-def test_no_secret_is_shown(scene: Scene) -> None:
+def test_config_receiver_shows_no_secrets(scene: Scene) -> None:
     scene.provider.has(NEW)
     scene.accepting.handle(news("2", settings()))
     assert scene.accepting.has_pending_credentials
@@ -233,7 +233,7 @@ def test_no_secret_is_shown(scene: Scene) -> None:
     assert OLD not in shown
 
 
-def test_the_current_configuration_is_never_touched(scene: Scene) -> None:
+def test_config_receiver_never_changes_the_current_config(scene: Scene) -> None:
     before = scene.host.read(CURRENT_CONFIG)
     scene.provider.has(NEW, CLIENT).tokens.good.add(NEW)
     for version, config in enumerate([settings(), settings(OTHER), *WRONG], 2):
@@ -246,7 +246,7 @@ def elsewhere(version: str) -> PollResult:
     return replace(found, config={**found.config, "provider": {"url": "https://elsewhere.example"}})
 
 
-def test_another_way_to_the_provider_is_gone_before_it_becomes_the_only_one(scene: Scene) -> None:
+def test_new_provider_url_is_accepted_when_it_is_reachable(scene: Scene) -> None:
     scene.accepting.handle(elsewhere("2"))
 
     waiting = kept(scene.host)
@@ -254,7 +254,7 @@ def test_another_way_to_the_provider_is_gone_before_it_becomes_the_only_one(scen
     assert waiting["config"]["provider"] == {"url": "https://elsewhere.example"}
 
 
-def test_one_that_leads_nowhere_is_not_taken_and_tried_again(scene: Scene) -> None:
+def test_unreachable_new_provider_url_is_refused_and_retried(scene: Scene) -> None:
     scene.way = PollResult(ProviderState.UNREACHABLE, "No answer.")
 
     paced = scene.accepting.handle(elsewhere("2"))

@@ -19,41 +19,41 @@ def repaired_at(*moments: float) -> Conflicts:
     return fights
 
 
-def test_what_is_repaired_twice_an_hour_is_repaired_on() -> None:
+def test_two_repairs_per_hour_are_not_a_conflict() -> None:
     fights = repaired_at(0.0, 1800.0, 3700.0, 5600.0, 7500.0)
     assert fights.ignored_subjects(7500.0) == frozenset()
 
 
-def test_what_is_repaired_a_third_time_within_the_hour_is_left_alone_for_an_hour() -> None:
+def test_third_repair_within_an_hour_suspends_repair_for_an_hour() -> None:
     fights = repaired_at(0.0, 1000.0, 2000.0)
     assert fights.ignored_subjects(2000.0) == {PATH}
     assert fights.ignored_subjects(2000.0 + HOUR - 1) == {PATH}
     assert fights.ignored_subjects(2000.0 + HOUR) == frozenset()
 
 
-def test_after_the_hour_the_counting_begins_anew() -> None:
+def test_repair_count_restarts_after_the_suspension() -> None:
     fights = repaired_at(0.0, 1.0, 2.0, 4000.0, 4001.0)
     assert fights.ignored_subjects(4001.0) == frozenset()
     assert fights.with_repairs([PATH], 4002.0).ignored_subjects(4002.0) == {PATH}
 
 
-def test_one_who_insists_does_not_spoil_it_for_others() -> None:
+def test_conflict_suspends_repair_only_for_its_own_path() -> None:
     fights = repaired_at(0.0, 1.0).with_repairs([PATH, "/etc/other"], 2.0)
     assert fights.ignored_subjects(3.0) == {PATH}
 
 
-def test_another_configuration_is_reason_to_try_again() -> None:
+def test_new_config_clears_conflicts() -> None:
     fights = repaired_at(0.0, 1.0, 2.0)
     assert fights.for_configuration("7").ignored_subjects(3.0) == {PATH}
     assert fights.for_configuration("8").ignored_subjects(3.0) == frozenset()
     assert fights.for_configuration("8").configuration == "8"
 
 
-def test_a_clock_that_was_set_back_holds_nothing_up() -> None:
+def test_clock_set_to_an_earlier_time_suspends_no_repairs() -> None:
     assert repaired_at(10 * HOUR, 10 * HOUR + 1, 10 * HOUR + 2).ignored_subjects(0.0) == frozenset()
 
 
-def test_it_is_the_same_after_a_restart() -> None:
+def test_conflicts_round_trip_through_json() -> None:
     fights = repaired_at(0.0, 1.0, 2.0).with_repairs(["/etc/other"], 3.0)
     assert parse_conflicts(json.loads(json.dumps(fights.as_document()))) == fights
 
@@ -61,10 +61,10 @@ def test_it_is_the_same_after_a_restart() -> None:
 @pytest.mark.parametrize(
     "document", [None, [], "x", {}, {"repaired": []}, {"configuration": "7", "repaired": {"a": 1}, "givenUp": {}}]
 )
-def test_a_document_that_makes_no_sense_is_like_none(document: object) -> None:
+def test_malformed_conflicts_document_is_ignored(document: object) -> None:
     assert parse_conflicts(document) == Conflicts()
 
 
-def test_what_is_long_over_is_forgotten() -> None:
+def test_old_conflicts_are_discarded() -> None:
     fights = repaired_at(0.0, 1.0, 2.0).with_repairs(["/etc/other"], 9 * HOUR)
     assert (fights.given_up, list(fights.repaired)) == ({}, ["/etc/other"])

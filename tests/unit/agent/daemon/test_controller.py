@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
 
 
-def test_a_node_that_is_as_it_should_be_is_left_alone(life: Life) -> None:
+def test_controller_starts_no_job_on_a_healthy_node(life: Life) -> None:
     for _ in range(20):
         life.hears(GOOD, HEALTH_SECONDS)
     assert life.host.works == []
 
 
-def test_what_waits_is_taken(life: Life) -> None:
+def test_controller_starts_update_for_a_pending_config(life: Life) -> None:
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     eventually(lambda: life.host.works == ["update"])
     assert life.events("seen") == ["Received configuration 2."]
 
 
-def test_two_answers_an_interval_apart_that_say_gone_make_the_node_leave(life: Life) -> None:
+def test_two_deleted_results_one_interval_apart_start_unbootstrap(life: Life) -> None:
     life.hears(GONE)
     assert not life.working
     life.hears(GONE, interval(life))
     eventually(lambda: life.host.works == ["leave"])
 
 
-def test_whoever_follows_a_machine_that_is_no_node_any_more_ends_and_writes_nothing(life: Life) -> None:
+def test_controller_exits_without_writing_after_the_node_is_removed(life: Life) -> None:
     for path in (CURRENT_CONFIG, DAEMON_STATE):
         life.host.apply(Remove(path))
     life.controller.events.put(JobResult(JobKind.UNBOOTSTRAP, JobStatus.FAILED))
@@ -59,7 +59,7 @@ def test_whoever_follows_a_machine_that_is_no_node_any_more_ends_and_writes_noth
     assert life.host.stat(DAEMON_STATE) is None
 
 
-def test_two_answers_in_quick_succession_do_not(life: Life) -> None:
+def test_two_deleted_results_in_quick_succession_do_not_unbootstrap(life: Life) -> None:
     life.hears(GONE)
     life.hears(GONE, interval(life) - 1)
     assert not life.working
@@ -70,7 +70,7 @@ def test_two_answers_in_quick_succession_do_not(life: Life) -> None:
     [GOOD, NEWS, PORTAL, *(PollResult(each) for each in ProviderState if each is not ProviderState.DELETED)],
     ids=lambda verdict: str(verdict.state),
 )
-def test_any_other_answer_between_them_begins_the_count_anew(life: Life, between: PollResult) -> None:
+def test_other_poll_result_between_resets_the_deleted_count(life: Life, between: PollResult) -> None:
     life.hears(GONE)
     life.hears(between, interval(life))
     life.hears(GONE, interval(life))
@@ -82,14 +82,14 @@ def test_any_other_answer_between_them_begins_the_count_anew(life: Life, between
     [PollResult(each) for each in ProviderState if each is not ProviderState.DELETED],
     ids=lambda one: str(one.state),
 )
-def test_nothing_else_makes_it_leave_or_change_however_often_it_is_said(life: Life, verdict: PollResult) -> None:
+def test_no_other_provider_state_starts_a_job_or_changes_the_config(life: Life, verdict: PollResult) -> None:
     for _ in range(50):
         life.hears(verdict, interval(life))
     assert life.host.works == []
     assert life.host.read(CURRENT_CONFIG) == bundle("1", settings(secret=OLD))
 
 
-def test_whoever_holds_it_off_keeps_a_node_that_then_does_nothing_else() -> None:
+def test_deleted_node_with_unbootstrap_disabled_starts_no_jobs() -> None:
     life = begun(Life(FakeHost(settings(secret=OLD, agent={"unbootstrapOnDelete": False}))))
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.controller.history.record(JobResult(JobKind.UPDATE, JobStatus.FAILED, version="2", retryable=True), life.now)
@@ -102,7 +102,7 @@ def test_whoever_holds_it_off_keeps_a_node_that_then_does_nothing_else() -> None
     life.controller.shut_down()
 
 
-def test_a_node_that_was_stopped_while_it_left_goes_on_leaving() -> None:
+def test_interrupted_unbootstrap_resumes_after_a_daemon_restart() -> None:
     life = Life()
     node_state.write(life.host, f"{DATA}/state.json", NodeState().with_phase(Phase.RESETTING))
     begun(life)
@@ -110,7 +110,7 @@ def test_a_node_that_was_stopped_while_it_left_goes_on_leaving() -> None:
     life.controller.shut_down()
 
 
-def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
+def test_each_provider_state_change_is_logged_once(life: Life) -> None:
     for verdict in (GOOD, GOOD, PORTAL, PORTAL, PORTAL, GOOD):
         life.hears(verdict, 30)
     assert life.events("standing") == [
@@ -120,7 +120,7 @@ def test_each_standing_is_said_once_when_it_comes(life: Life) -> None:
     ]
 
 
-def test_what_was_done_is_reported(life: Life) -> None:
+def test_failed_job_is_reported_in_config_applied_condition(life: Life) -> None:
     life.host.outcomes = [
         JobResult(JobKind.UPDATE, JobStatus.FAILED, "mirror-away", "The mirror is away.", version="2", retryable=True)
     ]
@@ -135,7 +135,7 @@ def test_what_was_done_is_reported(life: Life) -> None:
     )
 
 
-def test_a_report_is_sent_without_anybody_asking(life: Life) -> None:
+def test_status_report_is_sent_without_a_request(life: Life) -> None:
     eventually(lambda: life.reports)
     assert life.reports[-1]["appliedConfigVersion"] == "1"
 
@@ -149,7 +149,7 @@ class FullHost(FakeHost):
         super().apply(action)
 
 
-def test_a_full_disk_keeps_nobody_from_following_and_is_said_once() -> None:
+def test_full_disk_does_not_stop_the_daemon_and_is_logged_once() -> None:
     life = begun(Life(FullHost(settings(secret=OLD, agent={"metricsFile": "/var/lib/metrics/flex.prom"}))))
     for _ in range(3):
         life.hears(GOOD, HEALTH_SECONDS)
@@ -159,7 +159,7 @@ def test_a_full_disk_keeps_nobody_from_following_and_is_said_once() -> None:
     life.controller.shut_down()
 
 
-def test_a_thread_that_asks_no_more_is_replaced(life: Life) -> None:
+def test_stuck_poller_is_replaced(life: Life) -> None:
     poller = life.session.poller
     eventually(lambda: poller.is_stuck or life.provider.polls)
     life.waits(WATCHDOG_SECONDS * 10)
@@ -171,7 +171,7 @@ def test_a_thread_that_asks_no_more_is_replaced(life: Life) -> None:
 
 
 @pytest.mark.parametrize("jump", [86400.0, -86400.0, 1e9, -1e9])
-def test_the_time_of_day_may_be_set_while_it_follows(life: Life, jump: float) -> None:
+def test_wall_clock_jump_does_not_affect_the_controller(life: Life, jump: float) -> None:
     """Only what is shown to people, and windows, go by it."""
     before, life.jump = life.looks, jump
     for _ in range(4):
@@ -183,7 +183,7 @@ def test_the_time_of_day_may_be_set_while_it_follows(life: Life, jump: float) ->
     "content",
     [b"", b"[]", b"null", b"{", b'{"drifts": "many", "drift": 5}', b'{"drift": [1], "fights": [], "standing": {}}'],
 )
-def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) -> None:
+def test_damaged_daemon_state_file_does_not_stop_the_daemon(content: bytes) -> None:
     life = Life()
     put(life.host, DAEMON_STATE, content)
     life.host.apply(StartUnit(JOB_UNIT))
@@ -195,7 +195,7 @@ def test_a_damaged_file_of_its_own_is_no_reason_not_to_follow(content: bytes) ->
     life.controller.shut_down()
 
 
-def test_it_ends_when_told() -> None:
+def test_controller_stops_on_request() -> None:
     life = Life()
     life.controller.events.put(StopRequest())
     life.controller.run()

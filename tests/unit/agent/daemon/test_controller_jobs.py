@@ -13,7 +13,7 @@ from tests.unit.agent.daemon.fakes import OLD, WELL, FakeHost, bundle, eventuall
 from tests.unit.agent.daemon.harness import CHANGED, GOOD, LOST, NEWS, PORTAL, Life, begun
 
 
-def test_somebody_at_work_by_hand_is_not_disturbed(life: Life) -> None:
+def test_controller_starts_no_job_while_a_manual_command_runs(life: Life) -> None:
     life.busy = True
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
@@ -23,7 +23,7 @@ def test_somebody_at_work_by_hand_is_not_disturbed(life: Life) -> None:
     eventually(lambda: life.host.works == ["update"])
 
 
-def test_a_work_that_ends_without_a_word_is_told_and_tried_again_later(life: Life) -> None:
+def test_job_without_a_result_is_logged_and_retried_later(life: Life) -> None:
     life.host.outcomes = [None, None]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
@@ -35,7 +35,7 @@ def test_a_work_that_ends_without_a_word_is_told_and_tried_again_later(life: Lif
     eventually(lambda: life.host.works == ["update", "update"])
 
 
-def test_while_a_work_is_under_way_no_other_begins_and_nobody_looks_for_drift(life: Life) -> None:
+def test_running_job_blocks_other_jobs_and_drift_checks(life: Life) -> None:
     life.host.goes_on.clear()
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
@@ -46,7 +46,7 @@ def test_while_a_work_is_under_way_no_other_begins_and_nobody_looks_for_drift(li
     assert (life.host.works, life.drift_looks) == (["update"], before)
 
 
-def test_while_a_work_is_under_way_the_agent_rests() -> None:
+def test_controller_does_not_busy_loop_while_a_job_runs() -> None:
     """One that waits for something which is overdue all the time would keep a processor busy for hours."""
     life = begun(Life())
     life.host.goes_on.clear()
@@ -59,7 +59,7 @@ def test_while_a_work_is_under_way_the_agent_rests() -> None:
     life.controller.shut_down()
 
 
-def test_how_the_node_is_is_looked_at_also_while_a_work_is_under_way(life: Life) -> None:
+def test_node_health_is_checked_while_a_job_runs(life: Life) -> None:
     life.host.goes_on.clear()
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
@@ -68,7 +68,7 @@ def test_how_the_node_is_is_looked_at_also_while_a_work_is_under_way(life: Life)
     assert life.looks == before + 1
 
 
-def test_what_a_work_takes_away_for_a_while_is_not_lost(life: Life) -> None:
+def test_loss_seen_during_a_job_needs_confirmation_before_recover(life: Life) -> None:
     life.host.goes_on.clear()
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
@@ -84,7 +84,7 @@ def test_what_a_work_takes_away_for_a_while_is_not_lost(life: Life) -> None:
     eventually(lambda: life.host.works == ["update", "recover"])
 
 
-def test_a_work_that_has_just_ended_is_not_begun_again_before_its_outcome_was_heard(life: Life) -> None:
+def test_ended_job_is_not_started_again_before_its_result_is_read(life: Life) -> None:
     life.host.outcomes = [
         JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", version="2", retryable=True, at="x")
     ]
@@ -99,7 +99,7 @@ def test_a_work_that_has_just_ended_is_not_begun_again_before_its_outcome_was_he
     assert (life.host.works, life.working) == (["update"], None)
 
 
-def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
+def test_restarted_daemon_waits_for_the_running_job() -> None:
     life = Life()
     life.host.apply(StartUnit(JOB_UNIT))
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
@@ -118,7 +118,7 @@ def test_a_restart_while_a_work_is_under_way_waits_for_that_work() -> None:
     life.controller.shut_down()
 
 
-def test_a_restart_while_a_work_is_under_way_does_not_call_the_node_lost() -> None:
+def test_daemon_restart_during_a_job_reports_the_node_ready() -> None:
     life = Life()
     life.host.apply(StartUnit(JOB_UNIT))
     begun(life)
@@ -128,7 +128,7 @@ def test_a_restart_while_a_work_is_under_way_does_not_call_the_node_lost() -> No
     life.controller.shut_down()
 
 
-def test_what_became_of_a_work_while_nobody_waited_is_known_after_a_restart() -> None:
+def test_restarted_daemon_reads_the_result_of_a_finished_job() -> None:
     life = Life()
     write_result(
         life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2026-01-02T03:04:05Z")
@@ -138,7 +138,7 @@ def test_what_became_of_a_work_while_nobody_waited_is_known_after_a_restart() ->
     life.controller.shut_down()
 
 
-def test_what_failed_in_an_earlier_life_is_not_tried_at_once() -> None:
+def test_failed_update_is_not_retried_immediately_after_a_restart() -> None:
     life = Life()
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     write_result(
@@ -151,7 +151,7 @@ def test_what_failed_in_an_earlier_life_is_not_tried_at_once() -> None:
     life.controller.shut_down()
 
 
-def test_an_update_that_a_crash_interrupted_goes_on_by_itself() -> None:
+def test_interrupted_update_resumes_after_a_daemon_restart() -> None:
     life = Life()
     put(life.host, UPDATE_JOURNAL, b"{}")
     begun(life)
@@ -159,7 +159,7 @@ def test_an_update_that_a_crash_interrupted_goes_on_by_itself() -> None:
     life.controller.shut_down()
 
 
-def test_an_update_that_leaves_something_unfinished_is_not_repeated_at_once() -> None:
+def test_unfinished_update_is_retried_with_backoff() -> None:
     life = Life()
     put(life.host, UPDATE_JOURNAL, b"{}")
     begun(life)
@@ -172,7 +172,7 @@ def test_an_update_that_leaves_something_unfinished_is_not_repeated_at_once() ->
     life.controller.shut_down()
 
 
-def test_one_that_stays_in_the_foreground_is_not_brought_another_version() -> None:
+def test_foreground_daemon_does_not_self_update() -> None:
     agent = {"version": "9.9.9", "url": "https://example.com/agent.tar.gz"}
     life = begun(Life(FakeHost(settings(secret=OLD, agent=agent))))
     life.hears(GOOD)
@@ -180,7 +180,7 @@ def test_one_that_stays_in_the_foreground_is_not_brought_another_version() -> No
     life.controller.shut_down()
 
 
-def test_drift_is_told_with_its_diff_counted_and_repaired(life: Life) -> None:
+def test_drift_is_logged_with_diff_counted_and_repaired(life: Life) -> None:
     life.drift = (CHANGED,)
     life.waits(DRIFT_MIN_SECONDS)
     life.now += 1
@@ -191,7 +191,7 @@ def test_drift_is_told_with_its_diff_counted_and_repaired(life: Life) -> None:
     assert (life.state.drift_count, life.state.drift) == (1, (CHANGED.description,))
 
 
-def test_drift_that_stays_is_told_once() -> None:
+def test_persistent_drift_is_logged_once() -> None:
     life = begun(Life(FakeHost(settings(secret=OLD, driftPolicy="log"))))
     life.drift = (CHANGED,)
     for _ in range(10):
@@ -201,14 +201,14 @@ def test_drift_that_stays_is_told_once() -> None:
     life.controller.shut_down()
 
 
-def test_a_file_that_is_touched_all_the_time_is_compared_now_and_then(life: Life) -> None:
+def test_drift_check_is_rate_limited_for_a_busy_file(life: Life) -> None:
     before = life.drift_looks
     for _ in range(100):
         life.waits(0.1)
     assert 1 <= life.drift_looks - before <= 10 / DRIFT_MIN_SECONDS + 1
 
 
-def test_a_node_is_recovered_when_it_was_seen_twice_to_have_lost_something(life: Life) -> None:
+def test_node_is_recovered_after_two_lost_health_checks(life: Life) -> None:
     life.sight = LOST
     life.waits(HEALTH_SECONDS)
     assert not life.working
@@ -216,7 +216,7 @@ def test_a_node_is_recovered_when_it_was_seen_twice_to_have_lost_something(life:
     eventually(lambda: life.host.works == ["recover"])
 
 
-def test_and_not_when_it_was_there_at_the_second_look(life: Life) -> None:
+def test_node_is_not_recovered_when_the_second_health_check_passes(life: Life) -> None:
     life.sight = LOST
     life.waits(HEALTH_SECONDS)
     life.sight = WELL
@@ -226,7 +226,7 @@ def test_and_not_when_it_was_there_at_the_second_look(life: Life) -> None:
     assert not life.working
 
 
-def test_how_it_stands_is_kept_for_status_and_over_a_restart(life: Life) -> None:
+def test_provider_state_is_stored_and_read_after_a_restart(life: Life) -> None:
     life.hears(GOOD)
     life.hears(PORTAL)
     known = kept(life.host, DAEMON_STATE)
@@ -238,7 +238,7 @@ def test_how_it_stands_is_kept_for_status_and_over_a_restart(life: Life) -> None
     again.controller.shut_down()
 
 
-def test_a_tunnel_that_is_worn_is_seen_to_and_the_agent_lives_on() -> None:
+def test_due_vpn_renewal_starts_the_reconnect_job() -> None:
     life = begun(Life())
     life.session.drift.vpn_due = True
     life.waits(0)

@@ -20,7 +20,7 @@ FULL = DaemonState(
 )
 
 
-def test_what_is_written_is_read_again_and_is_for_root_alone() -> None:
+def test_daemon_state_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
     daemon_state.write(host, FILE, FULL)
     assert daemon_state.read(host, FILE) == FULL
@@ -46,7 +46,7 @@ def test_keys_of_the_file_are_those_of_earlier_releases() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"drift": 5}', '"text"'])
-def test_a_damaged_file_says_nothing(text: str) -> None:
+def test_damaged_daemon_state_reads_as_empty(text: str) -> None:
     assert daemon_state.read(RecordedHost({FILE: text}), FILE) == DaemonState()
 
 
@@ -63,14 +63,14 @@ def test_a_damaged_file_says_nothing(text: str) -> None:
     ],
     ids=str,
 )
-def test_of_a_file_with_odd_values_the_rest_is_good(wrong: dict[str, object]) -> None:
+def test_daemon_state_ignores_only_the_malformed_fields(wrong: dict[str, object]) -> None:
     document = {"seen": "7", "drift": ["a"], **wrong}
     assert daemon_state.read(RecordedHost({FILE: json.dumps(document)}), FILE) == DaemonState(
         newest_version="7", drift=("a",)
     )
 
 
-def test_the_moment_is_of_the_last_change_of_standing() -> None:
+def test_provider_state_timestamp_changes_only_with_the_state() -> None:
     before = replace(DaemonState(), provider_state=ProviderState.CONNECTED, since="2020-01-01T00:00:00Z")
     assert before.with_provider_state(ProviderState.CONNECTED, "again").since == "2020-01-01T00:00:00Z"
     changed = before.with_provider_state(ProviderState.THROTTLED, "slow down")

@@ -46,12 +46,12 @@ def known_of(drift: DriftMonitor) -> SchedulerInput:
     return scheduler_input(drift.node, drift, deleted=False, credentials_lost=False)
 
 
-def test_what_is_not_as_the_configuration_wants_it_is_drift() -> None:
+def test_changed_file_is_reported_as_drift() -> None:
     assert TOML in [one.subject for one in changed(Scene()).check()]
 
 
 @pytest.mark.parametrize("stage", [UpdateStage.APPLYING, UpdateStage.ROLLING_BACK])
-def test_what_an_update_has_changed_and_not_proven_yet_is_none(stage: UpdateStage) -> None:
+def test_changes_of_an_unverified_update_are_not_drift(stage: UpdateStage) -> None:
     scene = Scene()
     update_journal.write_journal(scene.host, UpdateJournal("2 x", "2", stage))
     drift = changed(scene)
@@ -59,7 +59,7 @@ def test_what_an_update_has_changed_and_not_proven_yet_is_none(stage: UpdateStag
     assert not known_of(drift).drifted, "or a repair would undo it"
 
 
-def test_an_update_that_has_touched_nothing_yet_hides_no_drift() -> None:
+def test_update_in_preparing_stage_does_not_hide_drift() -> None:
     scene = Scene()
     update_journal.write_journal(scene.host, UpdateJournal("2 x", "2", UpdateStage.PREPARING))
     assert TOML in [one.subject for one in changed(scene).check()]
@@ -68,7 +68,7 @@ def test_an_update_that_has_touched_nothing_yet_hides_no_drift() -> None:
 BEHIND_VPN: dict[str, object] = {"azure.vpn.enabled": True, "azure.targetCluster.resourceId": CLUSTER_ID}
 
 
-def test_a_tunnel_that_the_configuration_means_and_nobody_made_is_to_be_made() -> None:
+def test_configured_vpn_that_does_not_exist_is_due() -> None:
     scene = Scene(BEHIND_VPN)
     drift = changed(scene)
     drift.check()
@@ -82,7 +82,7 @@ def record_of(settings: str) -> bytes:
     return json.dumps({"settings": settings}).encode()
 
 
-def test_a_tunnel_of_which_the_configuration_knows_nothing_is_told_and_not_taken_down_by_a_repair() -> None:
+def test_vpn_missing_from_the_config_is_drift_but_not_repaired() -> None:
     """It came by words of the join that the provider never heard of, and may be the only way to the cluster."""
     scene = Scene(BEHIND_VPN)
     without = config_of({"kubernetes.version": "1.33.13"})
@@ -95,7 +95,7 @@ def test_a_tunnel_of_which_the_configuration_knows_nothing_is_told_and_not_taken
     assert vpn.COMPONENT in components_to_repair(scene.engine(scene.config))
 
 
-def test_a_repair_keeps_the_address_by_which_the_node_is_known_from_then_on() -> None:
+def test_store_address_records_the_machine_address_in_the_node_state() -> None:
     scene = Scene()
     engine, path = scene.engine(scene.config), f"{DATA}/state.json"
     engine.machine = replace(engine.machine, address="192.168.100.7")
@@ -122,7 +122,7 @@ def test_drift_that_went_away_and_came_back_is_new_again() -> None:
     assert TOML in [one.subject for one in drift.check()]
 
 
-def test_what_somebody_else_owns_is_reported_and_not_repaired() -> None:
+def test_drift_of_unowned_files_is_reported_and_not_repaired() -> None:
     drift = changed(Scene())
     drift.check()
     drift.found = tuple(replace(one, foreign=one.subject == TOML) for one in drift.found)

@@ -22,7 +22,7 @@ def values(notes: DaemonState = NOTES, current: str = "1770000123") -> dict[str,
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
 
-def test_large_numbers_are_written_in_full() -> None:
+def test_metrics_write_large_numbers_in_full() -> None:
     found = values()
     assert found["aks_flex_node_applied_config_version"] == "1770000123"
     assert found["aks_flex_node_certificate_expiry_seconds"] == "31535999"
@@ -30,7 +30,7 @@ def test_large_numbers_are_written_in_full() -> None:
     assert found["aks_flex_node_drift"] == "2"
 
 
-def test_of_all_standings_one_holds() -> None:
+def test_metrics_report_exactly_one_provider_state() -> None:
     found = {name: value for name, value in values().items() if name.startswith("aks_flex_node_provider_state")}
     assert len(found) == len(ProviderState)
     assert [name for name, value in found.items() if value == "1"] == [
@@ -38,13 +38,13 @@ def test_of_all_standings_one_holds() -> None:
     ]
 
 
-def test_conditions_are_there_by_their_names() -> None:
+def test_metrics_contain_conditions_by_type() -> None:
     found = values()
     assert found['aks_flex_node_condition{type="Ready"}'] == "1"
     assert found['aks_flex_node_condition{type="UpgradeFailed"}'] == "0"
 
 
-def test_every_value_is_explained_once() -> None:
+def test_every_metric_has_help_and_type_once() -> None:
     lines = render_metrics(NOTES, WELL, build_report(ReportInput(NOTES, WELL))).decode().splitlines()
     helped = [line.split()[2] for line in lines if line.startswith("# HELP")]
     typed = [line.split()[2] for line in lines if line.startswith("# TYPE")]
@@ -53,5 +53,5 @@ def test_every_value_is_explained_once() -> None:
 
 
 @pytest.mark.parametrize("version", ["", "from-a-file"])
-def test_a_version_that_is_no_number_is_left_out(version: str) -> None:
+def test_non_numeric_config_version_is_omitted_from_metrics(version: str) -> None:
     assert "aks_flex_node_applied_config_version" not in values(current=version)

@@ -55,7 +55,7 @@ class Scene:
         )
 
 
-def test_the_first_answer_is_not_held_and_the_others_may_be() -> None:
+def test_first_poll_is_short_and_later_polls_are_long() -> None:
     scene = Scene()
     poller = scene.poller()
     poller.poll_once()
@@ -64,7 +64,7 @@ def test_the_first_answer_is_not_held_and_the_others_may_be() -> None:
     assert scene.asked == [("1", 0), ("2", 50)]
 
 
-def test_after_a_trouble_the_first_answer_is_not_held_either() -> None:
+def test_first_poll_after_a_failure_is_short() -> None:
     scene = Scene()
     poller = scene.poller()
     poller.poll_once()
@@ -76,7 +76,7 @@ def test_after_a_trouble_the_first_answer_is_not_held_either() -> None:
     assert [wait for _, wait in scene.asked] == [0, 50, 0, 50]
 
 
-def test_a_held_answer_is_followed_by_the_next_question_at_once() -> None:
+def test_held_poll_is_repeated_without_delay() -> None:
     scene = Scene()
     poller = scene.poller()
     assert poller.poll_once() == 0.0  # it was not to be held, and the next is
@@ -94,7 +94,7 @@ def test_a_held_answer_is_followed_by_the_next_question_at_once() -> None:
     ],
     ids=str,
 )
-def test_an_answer_that_cannot_be_dealt_with_is_told_and_the_next_is_asked_for(error: Exception, said: str) -> None:
+def test_poll_result_handler_error_is_reported_and_polling_continues(error: Exception, said: str) -> None:
     scene = Scene()
 
     def fail(_: PollResult) -> PollResult:
@@ -107,7 +107,7 @@ def test_an_answer_that_cannot_be_dealt_with_is_told_and_the_next_is_asked_for(e
     assert {(each.state, each.message) for each in scene.failed} == {(ProviderState.AGENT_FAILING, said)}
 
 
-def test_so_is_a_question_that_cannot_be_asked() -> None:
+def test_poll_request_error_is_reported_without_secrets() -> None:
     scene = Scene()
 
     def fail() -> PollResult:
@@ -118,7 +118,7 @@ def test_so_is_a_question_that_cannot_be_asked() -> None:
     assert "canary" not in str(scene.failed)
 
 
-def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
+def test_poll_result_after_stop_is_dropped() -> None:
     scene = Scene(answer=lambda: NEWS)
     poller = scene.poller()
     poller.stop()
@@ -126,7 +126,7 @@ def test_an_answer_that_comes_after_the_end_is_dropped() -> None:
     assert scene.taken == []
 
 
-def test_the_thread_asks_on_and_ends_when_told() -> None:
+def test_poller_thread_polls_repeatedly_and_ends_on_stop() -> None:
     scene = Scene(answer=lambda: NEWS)
     poller = scene.poller(interval=0.001)
     before = threading.active_count()
@@ -136,7 +136,7 @@ def test_the_thread_asks_on_and_ends_when_told() -> None:
     eventually(lambda: threading.active_count() == before)
 
 
-def test_one_that_hangs_is_late_and_one_that_was_told_to_be_patient_is_not() -> None:
+def test_poller_is_stuck_only_after_its_delay_and_the_watchdog_time() -> None:
     scene = Scene(answer=lambda: PollResult(ProviderState.THROTTLED, retry_after=3600.0))
     poller = scene.poller()
     assert not poller.is_stuck
@@ -147,7 +147,7 @@ def test_one_that_hangs_is_late_and_one_that_was_told_to_be_patient_is_not() -> 
     assert poller.is_stuck
 
 
-def test_one_that_never_comes_back_from_its_question_is_late() -> None:
+def test_poller_with_a_hanging_request_is_stuck() -> None:
     scene, going = Scene(), threading.Event()
 
     def hang() -> PollResult:

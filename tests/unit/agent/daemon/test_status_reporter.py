@@ -42,7 +42,7 @@ def due(teller: StatusReporter, heard: Heard, seconds: float) -> bool:
     return teller.is_due
 
 
-def test_the_first_word_is_due_at_once_and_none_before_there_is_one() -> None:
+def test_first_status_report_is_due_immediately() -> None:
     heard = Heard()
     teller = heard.teller()
     assert not teller.is_due
@@ -50,7 +50,7 @@ def test_the_first_word_is_due_at_once_and_none_before_there_is_one() -> None:
     assert teller.is_due
 
 
-def test_what_was_told_is_told_again_as_a_sign_of_life() -> None:
+def test_unchanged_status_report_is_repeated_as_a_heartbeat() -> None:
     heard = Heard()
     teller = heard.teller()
     teller.update({"a": 1})
@@ -60,7 +60,7 @@ def test_what_was_told_is_told_again_as_a_sign_of_life() -> None:
     assert due(teller, heard, 1)
 
 
-def test_a_change_is_told_at_once() -> None:
+def test_changed_status_report_is_due_immediately() -> None:
     heard = Heard()
     teller = heard.teller()
     teller.update({"a": 1})
@@ -70,7 +70,7 @@ def test_a_change_is_told_at_once() -> None:
     assert teller.is_due
 
 
-def test_many_changes_are_no_storm() -> None:
+def test_many_status_changes_are_sent_as_one_report() -> None:
     heard = Heard()
     teller = heard.teller()
     for number in range(100):
@@ -81,7 +81,7 @@ def test_many_changes_are_no_storm() -> None:
     assert due(teller, heard, MIN_INTERVAL)
 
 
-def test_what_came_while_the_last_was_on_its_way_is_told_after_it() -> None:
+def test_status_change_during_a_send_is_due_afterwards() -> None:
     heard = Heard()
     teller = heard.teller()
     teller.update({"a": 2})
@@ -89,7 +89,7 @@ def test_what_came_while_the_last_was_on_its_way_is_told_after_it() -> None:
     assert due(teller, heard, MIN_INTERVAL)
 
 
-def test_what_does_not_arrive_is_told_less_and_less_often_and_news_do_not_hurry_it() -> None:
+def test_failed_status_report_is_retried_with_backoff_despite_changes() -> None:
     heard = Heard(refuses=PollResult(ProviderState.UNREACHABLE))
     teller = heard.teller()
     teller.update({"a": 0})
@@ -106,7 +106,7 @@ def test_what_does_not_arrive_is_told_less_and_less_often_and_news_do_not_hurry_
 
 
 @pytest.mark.parametrize(("after", "delay"), [(120.0, 120.0), (1e9, 3600.0), (0.0, RETRY_SECONDS[0])])
-def test_whoever_asks_for_patience_gets_it(after: float, delay: float) -> None:
+def test_status_reporter_honors_retry_after(after: float, delay: float) -> None:
     heard = Heard(refuses=PollResult(ProviderState.THROTTLED, retry_after=after))
     teller = heard.teller()
     teller.update({"a": 1})
@@ -115,7 +115,7 @@ def test_whoever_asks_for_patience_gets_it(after: float, delay: float) -> None:
     assert due(teller, heard, 1)
 
 
-def test_the_thread_tells_the_latest_word_alone_and_ends_when_told() -> None:
+def test_status_reporter_thread_sends_only_the_latest_report() -> None:
     heard = Heard()
     teller = heard.teller()
     for number in range(5):
@@ -128,7 +128,7 @@ def test_the_thread_tells_the_latest_word_alone_and_ends_when_told() -> None:
     assert heard.reports == [{"a": 4}]
 
 
-def test_a_thread_that_has_nothing_to_tell_yet_ends_when_told() -> None:
+def test_status_reporter_thread_without_a_report_ends_on_stop() -> None:
     teller = Heard().teller()
     before = threading.active_count()
     teller.start()
@@ -142,7 +142,7 @@ class Broken(Heard):
         raise ValueError("Invalid header value")
 
 
-def test_whatever_becomes_of_a_report_there_is_a_next() -> None:
+def test_status_reporter_retries_after_an_unexpected_error() -> None:
     heard = Broken()
     teller = heard.teller()
     teller.update({"a": 1})

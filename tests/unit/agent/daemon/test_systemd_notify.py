@@ -23,7 +23,7 @@ def heard(tmp_path: Path) -> Iterator[socket.socket]:
         yield channel
 
 
-def test_systemd_hears_that_it_is_ready_alive_and_stopping(heard: socket.socket) -> None:
+def test_systemd_is_notified_of_ready_watchdog_and_stopping(heard: socket.socket) -> None:
     notifier = SystemdNotifier(str(heard.getsockname()))
     notifier.ready()
     notifier.alive("Connected, update under way")
@@ -35,7 +35,7 @@ def test_systemd_hears_that_it_is_ready_alive_and_stopping(heard: socket.socket)
     ]
 
 
-def test_an_address_without_a_file_is_understood() -> None:
+def test_abstract_notify_socket_address_is_supported() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(f"\0flex-{os.getpid()}")
         channel.settimeout(5)
@@ -43,12 +43,12 @@ def test_an_address_without_a_file_is_understood() -> None:
         assert channel.recv(100) == b"READY=1"
 
 
-def test_where_nobody_listens_nothing_is_said(tmp_path: Path) -> None:
+def test_missing_notify_socket_is_ignored(tmp_path: Path) -> None:
     SystemdNotifier("").ready()
     SystemdNotifier(str(tmp_path / "nobody")).alive("Connected")
 
 
-def test_children_do_not_inherit_the_address(heard: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notify_socket_is_removed_from_the_environment(heard: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(heard.getsockname()))
     SystemdNotifier().ready()
     assert heard.recv(100) == b"READY=1"

@@ -56,7 +56,7 @@ def file_at(engine: Engine, path: str) -> bytes:
     return engine.host.read(path) or b""
 
 
-def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
+def test_unchanged_machine_has_no_drift_and_repair_does_nothing() -> None:
     engine = settled()
     assert detect_drift(engine) == ()
     outcome = repair_drift(engine, compared_components)
@@ -94,7 +94,7 @@ def test_a_machine_that_is_as_it_should_be_has_no_drift() -> None:
     ],
     ids=str,
 )
-def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action, component: str, said: str) -> None:
+def test_foreign_change_is_described_as_drift_and_repaired(action: Action, component: str, said: str) -> None:
     engine = settled()
     engine.host.apply(action)
 
@@ -105,7 +105,7 @@ def test_a_change_by_somebody_else_is_told_in_words_and_repaired(action: Action,
     assert detect_drift(engine) == ()
 
 
-def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
+def test_repair_restarts_only_the_service_whose_file_was_repaired() -> None:
     engine = settled()
     engine.host.apply(WriteFile(TOML, b"mine\n"))
     repair_drift(engine, compared_components)
@@ -114,7 +114,7 @@ def test_a_service_whose_file_was_repaired_is_restarted_and_no_other() -> None:
     ]
 
 
-def test_how_a_file_differs_is_shown() -> None:
+def test_drift_contains_a_diff_of_the_file() -> None:
     engine = settled()
     engine.host.apply(WriteFile(TOML, file_at(engine, TOML) + b"mine = true\n"))
     (drift,) = detect_drift(engine)
@@ -122,7 +122,7 @@ def test_how_a_file_differs_is_shown() -> None:
     assert drift.diff.startswith("--- desired\n+++ observed\n")
 
 
-def test_how_a_large_file_differs_is_shown_in_part() -> None:
+def test_diff_of_a_large_file_is_truncated() -> None:
     engine = settled()
     engine.host.apply(WriteFile(TOML, b"mine = true\n" * 500 + b"x" * 1000))
     (drift,) = detect_drift(engine)
@@ -135,14 +135,14 @@ def test_how_a_large_file_differs_is_shown_in_part() -> None:
 
 
 @pytest.mark.parametrize("content", [b"token: stolen\n", b"\xff\xfe"])
-def test_nothing_is_shown_of_a_secret_file(content: bytes) -> None:
+def test_drift_of_a_secret_file_has_no_diff(content: bytes) -> None:
     engine = settled()
     engine.host.apply(WriteFile(KUBECONFIG, content, 0o600))
     (drift,) = detect_drift(engine)
     assert (drift.subject, drift.diff) == (KUBECONFIG, "")
 
 
-def test_a_file_that_is_no_text_is_not_shown() -> None:
+def test_drift_of_a_binary_file_has_no_diff() -> None:
     engine = settled()
     engine.host.apply(WriteFile(TOML, b"\xff\xfe"))
     (drift,) = detect_drift(engine)
@@ -150,7 +150,7 @@ def test_a_file_that_is_no_text_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("place", ["/etc/systemd/system", "/run/systemd/system", "/etc/systemd/system.control"])
-def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
+def test_foreign_drop_in_is_reported_as_drift_and_kept(place: str) -> None:
     engine = settled()
     path = f"{place}/kubelet.service.d/50-mine.conf"
     engine.host.apply(MakeDirectory(f"{place}/kubelet.service.d"))
@@ -165,7 +165,7 @@ def test_a_drop_in_of_somebody_else_is_told_and_stays(place: str) -> None:
     assert engine.host.stat(path) is not None
 
 
-def test_what_is_to_be_left_alone_is_neither_drift_nor_repaired() -> None:
+def test_ignored_path_is_neither_drift_nor_repaired() -> None:
     engine = settled()
     engine.host.apply(WriteFile(TOML, b"mine\n"))
     engine = replace(engine, ignored_paths=frozenset({TOML}))
@@ -174,7 +174,7 @@ def test_what_is_to_be_left_alone_is_neither_drift_nor_repaired() -> None:
     assert file_at(engine, TOML) == b"mine\n"
 
 
-def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
+def test_repair_reports_why_a_missing_program_cannot_be_downloaded() -> None:
     engine = settled()
 
     class Away(Ready):
@@ -192,7 +192,7 @@ def test_a_repair_that_cannot_fetch_what_is_gone_says_why() -> None:
     )
 
 
-def test_a_version_of_the_agent_that_cannot_be_had_keeps_no_repair_from_its_end() -> None:
+def test_repair_completes_when_the_agent_version_cannot_be_downloaded() -> None:
     class WithoutAgent(Ready):
         def finish(self, program: ProgramTree, seconds: float) -> None:
             if program.component == "agent":
@@ -207,7 +207,7 @@ def test_a_version_of_the_agent_that_cannot_be_had_keeps_no_repair_from_its_end(
     assert file_at(engine, TOML) != b"mine\n"
 
 
-def test_what_is_wanted_is_watched() -> None:
+def test_watch_paths_cover_desired_files_and_exclude_the_state_directory() -> None:
     found = watch_paths(settled())
     assert {
         TOML,
@@ -222,11 +222,11 @@ def test_what_is_wanted_is_watched() -> None:
     assert not [path for path in found if path.startswith("/var/lib/aks-flex-node")], "which it writes to itself"
 
 
-def test_the_agent_is_the_last_to_be_applied() -> None:
+def test_agent_components_are_applied_last() -> None:
     assert [component.name for component in ALL[-3:]] == ["tools", "release", "service"]
 
 
-def test_what_systemd_says_of_several_units_is_read() -> None:
+def test_systemctl_output_of_several_units_is_parsed() -> None:
     text = "Id=a.service\nLoadState=loaded\nActiveState=active\n\nId=b.service\nLoadState=not-found\n"
     found = parse_units(text)
     assert {name: (unit.exists, unit.running) for name, unit in found.items()} == {

@@ -57,24 +57,26 @@ TOUCHES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("touch", TOUCHES)
-def test_a_file_that_is_touched_is_named(sentinel: PathWatcher, etc: Path, touch: str) -> None:
+def test_changed_watched_file_is_reported(sentinel: PathWatcher, etc: Path, touch: str) -> None:
     TOUCHES[touch](etc / "ours.conf")
     assert sentinel.wait(PATIENCE) == {f"{etc}/ours.conf"}
 
 
 @pytest.mark.parametrize("touch", TOUCHES)
-def test_a_file_of_somebody_else_beside_it_is_not(sentinel: PathWatcher, etc: Path, touch: str) -> None:
+def test_changed_unwatched_file_in_the_same_directory_is_not_reported(
+    sentinel: PathWatcher, etc: Path, touch: str
+) -> None:
     TOUCHES[touch](etc / "theirs.conf")
     assert sentinel.wait(NOT_AT_ALL) == frozenset()
 
 
-def test_a_file_that_is_only_read_is_not_touched(sentinel: PathWatcher, etc: Path) -> None:
+def test_reading_a_watched_file_is_not_reported(sentinel: PathWatcher, etc: Path) -> None:
     (etc / "ours.conf").read_text()
     assert sentinel.wait(NOT_AT_ALL) == frozenset()
 
 
 @pytest.mark.parametrize("folder", ["deep", "deep/er"])
-def test_what_is_in_a_directory_goes_with_it_and_is_watched_again_when_it_is_back(
+def test_file_in_a_removed_directory_is_reported_and_watched_again(
     sentinel: PathWatcher, etc: Path, folder: str
 ) -> None:
     shutil.rmtree(etc / folder)
@@ -90,9 +92,7 @@ def test_what_is_in_a_directory_goes_with_it_and_is_watched_again_when_it_is_bac
 
 
 @pytest.mark.parametrize("folder", ["deep", "deep/er"])
-def test_a_directory_that_another_takes_the_place_of_is_watched_instead(
-    sentinel: PathWatcher, etc: Path, folder: str
-) -> None:
+def test_replaced_directory_is_watched_in_place_of_the_old_one(sentinel: PathWatcher, etc: Path, folder: str) -> None:
     shutil.copytree(etc / folder, etc / "copy")
     (etc / folder).rename(etc / "old")
     (etc / "copy").rename(etc / folder)
@@ -105,14 +105,14 @@ def test_a_directory_that_another_takes_the_place_of_is_watched_instead(
     assert sentinel.wait(PATIENCE) == {f"{etc}/deep/er/ours.conf"}
 
 
-def test_a_directory_that_comes_later_is_watched_from_then_on(sentinel: PathWatcher, etc: Path) -> None:
+def test_watched_directory_created_later_is_watched(sentinel: PathWatcher, etc: Path) -> None:
     (etc / "all.d").mkdir()
     sentinel.wait(PATIENCE)
     (etc / "all.d" / "anything.conf").write_text("by anybody")
     assert sentinel.wait(PATIENCE) == {f"{etc}/all.d/anything.conf"}
 
 
-def test_a_directory_that_is_reached_by_two_paths_is_watched_for_both(etc: Path) -> None:
+def test_directory_reached_through_two_paths_is_watched_for_both(etc: Path) -> None:
     (etc / "way").symlink_to("deep")
     with PathWatcher([f"{etc}/deep/one", f"{etc}/way/two"]) as sentinel:
         (etc / "deep" / "one").touch()
@@ -123,7 +123,7 @@ def test_a_directory_that_is_reached_by_two_paths_is_watched_for_both(etc: Path)
         assert sentinel.wait(NOT_AT_ALL) == frozenset()
 
 
-def test_notices_that_were_lost_stand_for_everything(sentinel: PathWatcher, etc: Path) -> None:
+def test_inotify_overflow_reports_every_watched_path(sentinel: PathWatcher, etc: Path) -> None:
     lost = file_watcher.InotifyEvent(-1, file_watcher.OVERFLOW, "")
     assert sentinel._paths_of(lost) == {f"{etc}/ours.conf", f"{etc}/deep/er/ours.conf", f"{etc}/all.d/"}
     sentinel.wait(NOT_AT_ALL)
@@ -131,7 +131,7 @@ def test_notices_that_were_lost_stand_for_everything(sentinel: PathWatcher, etc:
     assert sentinel.wait(PATIENCE) == {f"{etc}/ours.conf"}
 
 
-def test_another_thread_can_end_a_wait_and_every_later_one(sentinel: PathWatcher) -> None:
+def test_close_from_another_thread_ends_current_and_later_waits(sentinel: PathWatcher) -> None:
     timer = threading.Timer(NOT_AT_ALL, sentinel.close)
     timer.start()
     assert sentinel.wait(PATIENCE * 100) == frozenset()
@@ -143,14 +143,14 @@ def open_now() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_nothing_stays_open_when_it_ends(etc: Path) -> None:
+def test_path_watcher_closes_its_file_descriptors(etc: Path) -> None:
     before = open_now()
     with PathWatcher([f"{etc}/ours.conf"]):
         pass
     assert open_now() == before
 
 
-def test_a_block_of_notices_is_read_to_its_end() -> None:
+def test_block_of_inotify_events_is_parsed_to_its_end() -> None:
     block = file_watcher.HEADER.pack(1, file_watcher.CREATE, 0, 16) + b"kubelet\0".ljust(16, b"\0")
     block += file_watcher.HEADER.pack(2, file_watcher.IGNORED, 0, 0)
     assert list(file_watcher.parse_events(block)) == [

@@ -76,20 +76,20 @@ tls_error.reason = "WRONG_VERSION_NUMBER"
 
 
 @pytest.mark.parametrize("words", CASES)
-def test_the_cause_is_told_in_plain_words(words: str) -> None:
+def test_http_failure_is_explained_with_its_cause(words: str) -> None:
     error, retryable = CASES[words]
     told = explain_failure(error, "https://publisher.example/kubelet", None, 30.0)
     assert words in told.cause
     assert told.retryable is retryable
 
 
-def test_a_name_that_cannot_be_looked_up_is_told_without_its_port() -> None:
+def test_dns_failure_names_the_host_without_its_port() -> None:
     error = NameResolutionError("publisher.example", HERE, socket.gaierror(-2, "x"))
     told = explain_failure(error, "https://publisher.example:8443/kubelet", None, 30.0)
     assert told.cause == "the DNS name publisher.example cannot be resolved"
 
 
-def test_a_proxy_is_named_in_its_own_words() -> None:
+def test_proxy_failure_names_the_proxy_without_credentials() -> None:
     refused = OSError("Tunnel connection failed: 407 Proxy Authentication Required")
     told = explain_failure(
         ProxyError("Unable to connect to proxy", refused),
@@ -101,7 +101,7 @@ def test_a_proxy_is_named_in_its_own_words() -> None:
     assert not told.retryable
 
 
-def test_what_nobody_foresaw_is_named_by_its_kind() -> None:
+def test_unexpected_http_failure_is_named_by_its_class() -> None:
     told = explain_failure(HTTPError("joe:pw"), "https://publisher.example/kubelet", None, 30.0)
     assert told.cause == "the connection to publisher.example failed (HTTPError)"
 

@@ -20,7 +20,7 @@ URL = "https://dl.k8s.io/v1/kubelet"
         ("https://mirror.example/files/", "https://mirror.example/files/dl.k8s.io/v1/kubelet"),
     ],
 )
-def test_a_mirror_stands_in_the_publishers_place(base: str | None, asked: str) -> None:
+def test_mirror_replaces_the_publisher_in_the_download_url(base: str | None, asked: str) -> None:
     assert DownloadOptions(base_url=base).resolve(URL) == DownloadUrl(asked, URL)
 
 
@@ -46,25 +46,25 @@ def test_a_mirror_stands_in_the_publishers_place(base: str | None, asked: str) -
         ("not a network/99", "10.0.0.1", False),
     ],
 )
-def test_no_proxy_knows_names_domains_and_networks(entry: str, host: str, direct: bool) -> None:
+def test_no_proxy_matches_names_domains_and_networks(entry: str, host: str, direct: bool) -> None:
     sources = DownloadOptions(https_proxy="http://proxy:3128", no_proxy=("unrelated.example", entry))
     assert sources.proxy_for(f"https://{host}/file") == (None if direct else "http://proxy:3128")
 
 
-def test_each_scheme_has_its_proxy() -> None:
+def test_each_url_scheme_uses_its_own_proxy() -> None:
     sources = DownloadOptions(http_proxy="plain:3128", https_proxy="https://tls:3129")
     assert sources.proxy_for("http://a/b") == "http://plain:3128"
     assert sources.proxy_for("https://a/b") == "https://tls:3129"
     assert DownloadOptions(http_proxy="plain:3128").proxy_for("https://a/b") is None
 
 
-def test_nothing_secret_of_a_url_is_shown() -> None:
+def test_redacted_url_contains_no_secrets() -> None:
     url = "https://joe:s3cret@blob.example:8443/kubelet?sig=s3cret#s3cret"
     assert redact_url(url) == "https://blob.example:8443/kubelet"
     assert "s3cret" not in str(DownloadUrl(url, url)) + url_identity(url)
 
 
-def test_urls_that_differ_in_what_is_secret_stay_different() -> None:
+def test_url_identity_distinguishes_urls_with_different_queries() -> None:
     assert url_identity(URL) == URL
     assert url_identity(f"{URL}?a") != url_identity(f"{URL}?b")
 
@@ -80,11 +80,11 @@ def test_urls_that_differ_in_what_is_secret_stay_different() -> None:
         ("https://h/.partial", "partial"),
     ],
 )
-def test_an_artifacts_name_is_safe_as_a_file_name(url: str, name: str) -> None:
+def test_artifact_name_is_safe_as_a_file_name(url: str, name: str) -> None:
     assert Artifact("a", "1", url, ()).name == name
 
 
-def test_a_redirect_never_leaves_tls() -> None:
+def test_redirect_from_https_to_another_scheme_is_refused() -> None:
     place = DownloadUrl(URL, URL)
     assert check_redirect(URL, "https://other/file", place) == "https://other/file"
     for target in ("http://other/file", "ftp://other/file", "file:///etc/shadow"):
@@ -96,7 +96,7 @@ def test_a_redirect_never_leaves_tls() -> None:
 @pytest.mark.parametrize(
     "url", ["", "kubelet", "ftp://host/kubelet", "file:///kubelet", "https://", "https://[::1/k"]
 )
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_invalid_artifact_url_is_refused(url: str) -> None:
     for sources, asked in ((DownloadOptions(), url), (DownloadOptions(base_url=url), URL)):
         with pytest.raises(ArtifactError) as caught:
             sources.resolve(asked)

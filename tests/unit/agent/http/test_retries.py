@@ -34,32 +34,32 @@ class Work:
         return "done"
 
 
-def test_it_is_tried_until_it_works() -> None:
+def test_retry_repeats_until_success() -> None:
     work = Work(failures=2)
     assert persistence().run(work) == "done"
     assert work.tried == 3
 
 
-def test_it_is_given_up_after_so_many_attempts() -> None:
+def test_retry_gives_up_after_the_maximum_attempts() -> None:
     work = Work(failures=9)
     with pytest.raises(AttemptFailed):
         persistence().run(work)
     assert work.tried == 3
 
 
-def test_what_gets_further_each_time_is_never_given_up() -> None:
+def test_retry_never_gives_up_while_there_is_progress() -> None:
     work = Work(failures=20, step=1)
     assert persistence().run(work, lambda: work.reached) == "done"
 
 
-def test_what_cannot_get_better_is_tried_once() -> None:
+def test_permanent_failure_is_not_retried() -> None:
     work = Work(failures=9, retryable=False)
     with pytest.raises(AttemptFailed):
         persistence().run(work)
     assert work.tried == 1
 
 
-def test_nothing_is_tried_after_a_stop() -> None:
+def test_retry_attempts_nothing_after_a_stop() -> None:
     stopped = persistence()
     stopped.stopped.set()
     with pytest.raises(ArtifactError) as caught:
@@ -67,7 +67,7 @@ def test_nothing_is_tried_after_a_stop() -> None:
     assert caught.value.name == "download-cancelled"
 
 
-def test_the_waits_grow_up_to_a_limit_and_are_never_the_same() -> None:
+def test_backoff_delays_grow_to_a_limit_with_jitter() -> None:
     pace = RetryBackoff(first_delay=1.0, factor=2.0, max_delay=10.0)
     for failures, limit in ((1, 1.0), (2, 2.0), (4, 8.0), (9, 10.0), (500, 10.0)):
         delays = {pace.delay(failures) for _ in range(20)}
@@ -75,20 +75,20 @@ def test_the_waits_grow_up_to_a_limit_and_are_never_the_same() -> None:
         assert len(delays) > 1
 
 
-def test_a_server_may_ask_for_a_wait_but_not_for_a_day() -> None:
+def test_backoff_caps_retry_after() -> None:
     pace = RetryBackoff(first_delay=0.0, max_retry_after=60.0)
     assert pace.delay(1, after=7.0) == 7.0
     assert pace.delay(1, after=86_400.0) == 60.0
 
 
-def test_a_retry_after_is_a_number_or_a_date() -> None:
+def test_retry_after_is_parsed_as_seconds_or_date() -> None:
     assert parse_retry_after("7") == 7.0
     assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
     assert parse_retry_after("") is None
     assert parse_retry_after("soon") is None
 
 
-def test_reads_grow_on_a_quick_line_and_shrink_on_a_slow_one() -> None:
+def test_read_size_grows_on_fast_and_shrinks_on_slow_connections() -> None:
     assert next_read_size(MIN_READ_BYTES, 0.001) == 2 * MIN_READ_BYTES
     assert next_read_size(MAX_READ_BYTES, 0.001) == MAX_READ_BYTES
     assert next_read_size(MAX_READ_BYTES, 0.5) == MAX_READ_BYTES
@@ -96,7 +96,7 @@ def test_reads_grow_on_a_quick_line_and_shrink_on_a_slow_one() -> None:
     assert next_read_size(MIN_READ_BYTES, 5.0) == MIN_READ_BYTES
 
 
-def test_an_answers_span_is_read_from_its_headers() -> None:
+def test_content_range_is_parsed_from_the_response_headers() -> None:
     assert content_range(200, {"Content-Length": "10"}) == (0, 10)
     assert content_range(200, {}) == (0, None)
     assert content_range(206, {"Content-Range": "bytes 4-9/10"}) == (4, 10)

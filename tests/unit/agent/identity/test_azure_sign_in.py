@@ -37,7 +37,7 @@ def config(**azure: Any) -> NodeConfig:
         ({"arc": {"enabled": True}, "servicePrincipal": PRINCIPAL}, "arc"),
     ],
 )
-def test_a_node_has_one_identity_of_its_own(azure: dict[str, Any], kind: str | None) -> None:
+def test_identity_kind_is_selected_from_the_config(azure: dict[str, Any], kind: str | None) -> None:
     assert azure_sign_in.identity_kind(config(**azure)) == kind
 
 
@@ -54,24 +54,24 @@ def test_a_node_has_one_identity_of_its_own(azure: dict[str, Any], kind: str | N
         ),
     ],
 )
-def test_what_is_missing_for_a_sign_in_is_told(azure: dict[str, Any], name: str, words: str) -> None:
+def test_sign_in_names_missing_identity_settings(azure: dict[str, Any], name: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         azure_sign_in.require_identity(config(**azure))
     assert caught.value.name == name
 
 
-def test_the_tenant_may_be_that_of_all_of_azure() -> None:
+def test_service_principal_uses_the_tenant_of_the_azure_section() -> None:
     azure_sign_in.require_identity(config(tenantId="t", servicePrincipal={"clientId": "a", "clientSecret": "s"}))
 
 
 @pytest.mark.parametrize(
     ("azure", "kind"), [({"arc": {"enabled": True}}, ArcCredential), ({"managedIdentity": {}}, ImdsCredential)]
 )
-def test_identities_of_the_machine_need_nothing_else(azure: dict[str, Any], kind: type) -> None:
+def test_machine_identities_need_no_further_settings(azure: dict[str, Any], kind: type) -> None:
     assert isinstance(azure_sign_in.node_credential(config(**azure), None), kind)
 
 
-def test_a_federated_token_that_is_not_there_is_told() -> None:
+def test_missing_federated_token_file_is_reported() -> None:
     with pytest.raises(AzureCallError, match=r"federated token file .*/token cannot be read") as caught:
         azure_sign_in.node_credential(config(workloadIdentity=FEDERATED), None)
     assert caught.value.name == "federated-token-unreadable"
@@ -94,14 +94,14 @@ def first_of(*candidates: Somebody) -> FirstWorkingCredential:
     return FirstWorkingCredential(cast("list[TokenCredential]", candidates))
 
 
-def test_the_first_who_signs_in_stays_who_we_are() -> None:
+def test_first_credential_that_works_is_used_from_then_on() -> None:
     person, machine, last = Somebody("person", "azure-cli-not-found"), Somebody("machine"), Somebody("last")
     either = first_of(person, machine, last)
     assert {str(either.get_token(each)) for each in "xy"} == {"machine"}
     assert (person.asked, machine.asked, last.asked) == (1, 2, 0)
 
 
-def test_where_nobody_signs_in_the_reasons_of_all_are_told() -> None:
+def test_sign_in_failure_lists_the_reasons_of_all_credentials() -> None:
     with pytest.raises(AzureCallError) as caught:
         first_of(Somebody("person", "azure-cli-not-found"), Somebody("machine", "arc-agent-unavailable")).get_token(
             "x"
@@ -128,14 +128,14 @@ def test_where_nobody_signs_in_the_reasons_of_all_are_told() -> None:
         ),
     ],
 )
-def test_clouds_are_where_they_are_known_to_be_or_where_the_configuration_says(
+def test_cloud_endpoints_come_from_the_cloud_name_or_the_config(
     azure: dict[str, Any], manager: str, login: str
 ) -> None:
     of = config(**azure)
     assert (cloud_endpoints.resource_manager(of), cloud_endpoints.authority_host(of)) == (manager, login)
 
 
-def test_a_cloud_that_nobody_knows_needs_its_address() -> None:
+def test_unknown_cloud_requires_a_resource_manager_url() -> None:
     with pytest.raises(ConfigError) as caught:
         cloud_endpoints.check_cloud(config(cloud="Ours"))
     assert caught.value.name == "cloud-unknown"

@@ -41,7 +41,7 @@ def identity(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_token_is_used_again_until_shortly_before_its_end(identity: Path) -> None:
+def test_token_is_cached_until_shortly_before_it_expires(identity: Path) -> None:
     entra = Entra()
     assert [entra.hand(identity), entra.hand(identity)] == ["token-1", "token-1"]
     entra.now += HOUR - 301
@@ -50,7 +50,7 @@ def test_a_token_is_used_again_until_shortly_before_its_end(identity: Path) -> N
     assert entra.hand(identity) == "token-2"
 
 
-def test_a_token_of_a_short_life_is_replaced_after_half_of_it(identity: Path) -> None:
+def test_short_lived_token_is_replaced_after_half_its_lifetime(identity: Path) -> None:
     entra = Entra(life=60)
     entra.hand(identity)
     entra.now += 29
@@ -59,14 +59,14 @@ def test_a_token_of_a_short_life_is_replaced_after_half_of_it(identity: Path) ->
     assert entra.hand(identity) == "token-2"
 
 
-def test_another_identity_gets_another_token(identity: Path) -> None:
+def test_changed_identity_gets_a_new_token(identity: Path) -> None:
     entra = Entra()
     entra.hand(identity)
     identity.write_text('{"config": {"azure": {}}}')
     assert entra.hand(identity) == "token-2"
 
 
-def test_whoever_cannot_sign_in_uses_the_old_token_as_long_as_it_lasts(identity: Path) -> None:
+def test_cached_token_is_used_until_expiry_when_sign_in_fails(identity: Path) -> None:
     entra = Entra()
     entra.hand(identity)
     entra.now, entra.refuses = entra.now + HOUR - 10, True
@@ -76,14 +76,14 @@ def test_whoever_cannot_sign_in_uses_the_old_token_as_long_as_it_lasts(identity:
         entra.hand(identity)
 
 
-def test_a_clock_that_was_set_back_does_not_make_a_token_last_longer(identity: Path) -> None:
+def test_clock_set_to_an_earlier_time_invalidates_the_cached_token(identity: Path) -> None:
     entra = Entra()
     entra.hand(identity)
     entra.now -= 500
     assert entra.hand(identity) == "token-2"
 
 
-def test_what_is_kept_is_for_root_alone_and_nothing_else_is_left(identity: Path) -> None:
+def test_token_cache_is_mode_0600_and_no_temporary_file_remains(identity: Path) -> None:
     Entra().hand(identity)
     kept = identity.with_name(TOKEN_CACHE_FILE)
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -93,19 +93,19 @@ def test_what_is_kept_is_for_root_alone_and_nothing_else_is_left(identity: Path)
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"token": "x"}', '{"token": "x", "begun": "y", "ends": 1}', "\x00"]
 )
-def test_what_cannot_be_read_is_got_anew(identity: Path, text: str) -> None:
+def test_unreadable_token_cache_is_replaced(identity: Path, text: str) -> None:
     identity.with_name(TOKEN_CACHE_FILE).write_text(text)
     assert read_cache(identity.with_name(TOKEN_CACHE_FILE)) is None
     assert Entra().hand(identity) == "token-1"
 
 
-def test_a_directory_that_takes_no_file_keeps_nobody_from_a_token(identity: Path) -> None:
+def test_unwritable_token_cache_does_not_prevent_a_token(identity: Path) -> None:
     identity.with_name(TOKEN_CACHE_FILE).mkdir()
     assert Entra().hand(identity) == "token-1"
     assert [path.name for path in identity.parent.iterdir() if path.is_file()] == ["identity.json"]
 
 
-def test_a_kubelet_is_told_the_token_and_its_end() -> None:
+def test_exec_credential_contains_token_and_expiry() -> None:
     told = CachedToken("secret-token", 0.0, 1770000000.0).exec_credential()
     assert told["apiVersion"] == "client.authentication.k8s.io/v1"
     assert told["status"] == {"token": "secret-token", "expirationTimestamp": "2026-02-02T02:40:00Z"}

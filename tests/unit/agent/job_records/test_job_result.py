@@ -15,7 +15,7 @@ FILE = "/var/lib/aks-flex-node/work.json"
 GOOD: dict[str, Any] = {"kind": "update", "result": "failed"}
 
 
-def test_an_outcome_is_read_as_it_was_written_and_is_for_root_alone() -> None:
+def test_job_result_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
     outcome = JobResult(JobKind.UPDATE, JobStatus.FAILED, "disk-full", "It is full.", "Tidy.", "7", retryable=True)
     job_result.write_result(host, FILE, outcome)
@@ -33,12 +33,12 @@ def test_whether_a_retry_helps_is_stored_as_again() -> None:
     assert job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "again": "yes"})}), FILE) is None
 
 
-def test_each_outcome_has_its_moment() -> None:
+def test_job_result_has_a_timestamp() -> None:
     assert JobResult(JobKind.UPDATE, JobStatus.DONE).at.endswith("Z")
 
 
 @pytest.mark.parametrize("result", list(JobStatus))
-def test_every_result_is_known(result: JobStatus) -> None:
+def test_every_job_status_is_parsed(result: JobStatus) -> None:
     found = job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "result": result.value})}), FILE)
     assert found
     assert found.result is result
@@ -51,15 +51,15 @@ def test_every_result_is_known(result: JobStatus) -> None:
         *('{"kind": "x", "result": "odd"}', '{"kind": "x", "result": []}', '{"kind": "x", "result": null}'),
     ],
 )
-def test_what_is_no_outcome_is_none(text: str) -> None:
+def test_malformed_job_result_reads_as_none(text: str) -> None:
     assert job_result.read_result(RecordedHost({FILE: text}), FILE) is None
 
 
-def test_words_of_a_later_release_are_passed_over() -> None:
+def test_unknown_fields_of_a_job_result_are_ignored() -> None:
     found = job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "later": 1})}), FILE)
     assert found
     assert found.kind == JobKind.UPDATE
 
 
-def test_a_file_that_is_not_there_is_none() -> None:
+def test_missing_job_result_file_reads_as_none() -> None:
     assert job_result.read_result(RecordedHost(), FILE) is None

@@ -59,13 +59,13 @@ class Scene:
         return CredentialRecovery(engine, self.provider.real, cast("NodeReadiness", self.proof), lambda: self.sight)
 
 
-def test_a_node_that_came_back_meanwhile_is_left_alone() -> None:
+def test_recovery_changes_nothing_on_a_healthy_node() -> None:
     scene = Scene(WELL)
     assert scene.recovery().run().result == JobStatus.DONE
     assert (scene.provider.acts, scene.host.done) == ([], [])
 
 
-def test_a_deleted_node_registers_anew_with_the_certificate_that_it_has() -> None:
+def test_deleted_node_is_registered_again_with_its_certificate() -> None:
     scene = Scene(replace(WELL, node=None, node_missing=True))
     outcome = scene.recovery().run()
     assert (outcome.result, outcome.reason) == (JobStatus.DONE, "Recovered")
@@ -75,7 +75,7 @@ def test_a_deleted_node_registers_anew_with_the_certificate_that_it_has() -> Non
 
 
 @pytest.mark.parametrize("standing", [ProviderState.UNREACHABLE, ProviderState.SIGN_IN_FAILED, ProviderState.DELETED])
-def test_without_a_new_token_nothing_is_touched_and_it_is_tried_again(standing: ProviderState) -> None:
+def test_recovery_without_a_new_token_changes_nothing_and_is_retried(standing: ProviderState) -> None:
     scene = Scene(replace(WELL, has_certificate=False))
     scene.provider.answers["regenerateToken"] = ProviderRequestError(PollResult(standing, "Not now."))
     before = scene.host.read(CURRENT_CONFIG)
@@ -86,14 +86,14 @@ def test_without_a_new_token_nothing_is_touched_and_it_is_tried_again(standing: 
 
 
 @pytest.mark.parametrize("url", ["", "http://provider.example/x", "nonsense"])
-def test_an_answer_without_a_good_url_touches_nothing(url: str) -> None:
+def test_recovery_with_an_invalid_config_url_changes_nothing(url: str) -> None:
     scene = Scene(replace(WELL, has_kubeconfig=False))
     scene.provider.answers["regenerateToken"] = {"configUrl": url}
     outcome = scene.recovery().run()
     assert (outcome.result, outcome.retryable, scene.host.done) == (JobStatus.FAILED, True, [])
 
 
-def test_a_kubelet_that_does_not_come_back_is_told_with_its_cause() -> None:
+def test_recovery_failure_reports_the_cause() -> None:
     scene = Scene(replace(WELL, node_missing=True), proof=FakeProof(ClusterError("node-not-registered", "It hangs.")))
     outcome = scene.recovery().run()
     assert (outcome.result, outcome.reason, outcome.message) == (JobStatus.FAILED, "node-not-registered", "It hangs.")
@@ -109,7 +109,7 @@ class WithToken(CredentialRecovery):
 WORN = replace(WELL, certificate_seconds=WELL.certificate_lifetime * 0.05)
 
 
-def test_a_certificate_that_is_about_to_end_is_replaced_before_it_does() -> None:
+def test_expiring_certificate_is_kept_when_no_new_token_is_available() -> None:
     assert WORN.recovery_reason == "its certificate expires soon and was not renewed"
     assert WORN.lost_reason == ""  # it still works
     scene = Scene(WORN)
@@ -120,7 +120,7 @@ def test_a_certificate_that_is_about_to_end_is_replaced_before_it_does() -> None
     assert scene.host.done == []  # and nothing is given up without a new token
 
 
-def test_it_is_put_back_when_no_new_one_comes() -> None:
+def test_recovery_restores_the_old_certificate_when_none_is_issued() -> None:
     scene = Scene(WORN, proof=FakeProof(ClusterError("certificate-not-issued", "Nobody approved it.")))
     current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
     scene.host.apply(MakeLink(current, "/var/lib/kubelet/pki/kubelet-client-1.pem"))
@@ -145,7 +145,7 @@ def by_azure(auth: str) -> FakeHost:
 
 
 @pytest.mark.parametrize("auth", ["exec", "certificate"])
-def test_a_node_that_comes_by_its_azure_identity_needs_no_token_of_the_provider(auth: str) -> None:
+def test_recovery_with_azure_identity_needs_no_bootstrap_token(auth: str) -> None:
     lost = replace(WELL, node=None, credentials_rejected=True, uses_tokens=auth == "exec")
     scene = Scene(lost, host=by_azure(auth))
     outcome = scene.recovery().run()

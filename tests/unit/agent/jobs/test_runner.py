@@ -23,14 +23,14 @@ def works_on(host: FakeHost) -> tuple[JobRunner, queue.Queue[JobResult]]:
     return JobRunner(host, PROGRAM, heard.put, sleep=lambda _: None, now=lambda: 1.7e9), heard
 
 
-def test_a_work_is_a_unit_of_its_own_that_leaves_nothing_behind() -> None:
+def test_job_runs_in_a_transient_unit() -> None:
     words = job_command(PROGRAM, JobKind.REPAIR, ("--leave-alone=/etc/a",))
     assert words[0] == "systemd-run"
     assert {f"--unit={JOB_UNIT}", "--collect", "--wait"} <= set(words)
     assert words[-4:] == (PROGRAM, "job", "repair", "--leave-alone=/etc/a")
 
 
-def test_its_outcome_is_what_it_wrote_down() -> None:
+def test_job_runner_returns_the_result_the_job_wrote() -> None:
     host = FakeHost()
     host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "boom", version="2")]
     works, heard = works_on(host)
@@ -38,7 +38,7 @@ def test_its_outcome_is_what_it_wrote_down() -> None:
     assert heard.get(timeout=10).reason == "service-failed"
 
 
-def test_a_second_one_waits_until_the_outcome_of_the_first_was_heard() -> None:
+def test_second_job_is_refused_until_the_first_result_is_cleared() -> None:
     works, heard = works_on(FakeHost())
     assert works.start(JobKind.UPDATE)
     assert not works.start(JobKind.REPAIR)
@@ -49,7 +49,7 @@ def test_a_second_one_waits_until_the_outcome_of_the_first_was_heard() -> None:
     heard.get(timeout=10)
 
 
-def test_an_old_outcome_is_not_taken_for_a_new_one() -> None:
+def test_old_job_result_is_not_taken_for_a_new_one() -> None:
     host = FakeHost()
     write_result(host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1"))
     host.outcomes = [None]
@@ -69,7 +69,7 @@ class Refusing(FakeHost):
         return CommandResult(1, err="Failed to start transient service unit: Unit was already loaded.\n")
 
 
-def test_what_systemd_says_is_told_when_the_work_itself_could_not() -> None:
+def test_job_failure_contains_the_systemd_error() -> None:
     works, heard = works_on(Refusing())
     works.start(JobKind.UPDATE)
     message = heard.get(timeout=10).message
@@ -84,7 +84,7 @@ class Exhausted(FakeHost):
         raise OSError(12, "Cannot allocate memory")
 
 
-def test_a_machine_without_memory_is_an_outcome_too() -> None:
+def test_out_of_memory_gives_a_retryable_failed_result() -> None:
     works, heard = works_on(Exhausted())
     works.start(JobKind.UPDATE)
     outcome = heard.get(timeout=10)
@@ -105,7 +105,7 @@ class Ending(FakeHost):
         return super().unit(name)
 
 
-def test_an_earlier_work_is_waited_for() -> None:
+def test_running_job_of_an_earlier_daemon_is_adopted() -> None:
     host = Ending()
     host.apply(StartUnit(JOB_UNIT))
     host.looks = 0
@@ -115,7 +115,7 @@ def test_an_earlier_work_is_waited_for() -> None:
     assert (heard.get(timeout=10).version, host.works) == ("2", [])
 
 
-def test_where_none_is_under_way_nobody_waits() -> None:
+def test_no_job_is_adopted_when_none_is_running() -> None:
     works, _ = works_on(FakeHost())
     assert not works.adopt_running()
     assert works.running is None

@@ -37,14 +37,14 @@ UNTRUSTED = ProbeFailed(ProbeFailure.UNTRUSTED, "unable to get local issuer cert
 MIRROR = "https://mirror.example/flex"
 
 
-def test_a_name_that_nobody_knows_is_an_error() -> None:
+def test_preflight_reports_an_unresolvable_name() -> None:
     situation = fit(network=RecordedNetworkProbe({"github.com": ("192.0.2.1",)}, ANSWERS))
 
     assert severities(situation, "dns") == ["error", "error"]
     assert "The name api.example cannot be resolved" in told(situation, "dns")
 
 
-def test_names_behind_a_proxy_are_the_proxys_matter() -> None:
+def test_preflight_resolves_only_the_proxy_name_for_proxied_hosts() -> None:
     settings = config({"proxy": {"https": "http://user:secret@proxy.example:3128", "noProxy": ["api.example"]}})
     network = RecordedNetworkProbe({"api.example": ("192.0.2.1",)}, ANSWERS)
 
@@ -53,7 +53,7 @@ def test_names_behind_a_proxy_are_the_proxys_matter() -> None:
     assert "secret" not in repr(found)
 
 
-def test_an_address_needs_no_name_server() -> None:
+def test_preflight_needs_no_dns_for_ip_addresses() -> None:
     settings = config(
         {"node": {"kubelet": {"serverURL": "https://192.0.2.9:443"}}, "artifacts": {"bundle": "/b.tar"}}
     )
@@ -80,20 +80,18 @@ def test_an_address_needs_no_name_server() -> None:
         (ProbeResponse(200, document={"hello": "world"}), "is not a Kubernetes API server"),
     ],
 )
-def test_an_api_server_that_cannot_be_used_is_named_with_the_cause(
-    answer: ProbeResponse | ProbeFailed, words: str
-) -> None:
+def test_preflight_reports_why_the_api_server_is_unusable(answer: ProbeResponse | ProbeFailed, words: str) -> None:
     situation = answering({f"{SERVER}/version": answer})
 
     assert severities(situation, "api-server") == ["error"]
     assert words in told(situation, "api-server")
 
 
-def test_an_api_server_that_tells_strangers_nothing_is_well() -> None:
+def test_preflight_accepts_api_server_that_refuses_anonymous_requests() -> None:
     assert severities(answering({f"{SERVER}/version": ProbeResponse(401)}), "api-server") == ["ok"]
 
 
-def test_a_configuration_without_a_server_is_a_warning() -> None:
+def test_preflight_warns_when_no_api_server_is_configured() -> None:
     nothing = fit(config=config({"node": {"kubelet": {}}}))
 
     assert severities(nothing, "api-server") == ["warning"]
@@ -104,13 +102,13 @@ def test_a_configuration_without_a_server_is_a_warning() -> None:
     ("server", "expected"),
     [("v1.33.9", ["ok", "error"]), ("v1.38.0", ["ok", "warning"]), ("v1.37.0", ["ok"]), ("odd", ["ok"])],
 )
-def test_a_kubelet_must_not_be_newer_than_its_server_nor_much_older(server: str, expected: list[str]) -> None:
+def test_preflight_reports_kubelet_version_skew(server: str, expected: list[str]) -> None:
     answer = {f"{SERVER}/version": ProbeResponse(200, NOW, {"gitVersion": server})}
 
     assert severities(answering(answer), "api-server") == expected
 
 
-def test_a_version_is_read() -> None:
+def test_minor_version_is_parsed() -> None:
     assert minor("v1.34.4-rc.1") == (1, 34)
     assert minor("1") is None
 
@@ -118,15 +116,15 @@ def test_a_version_is_read() -> None:
 @pytest.mark.parametrize(
     ("skew", "severity"), [(0, "ok"), (-29, "ok"), (45, "warning"), (-400, "error"), (4e6, "error")]
 )
-def test_the_clock_is_compared_with_the_servers(skew: float, severity: str) -> None:
+def test_preflight_compares_the_clock_with_the_server(skew: float, severity: str) -> None:
     assert severities(fit(now=lambda: NOW + skew), "clock") == [severity]
 
 
-def test_a_clock_that_is_long_past_is_wrong_whatever_the_server_says() -> None:
+def test_preflight_reports_a_clock_far_in_the_past() -> None:
     assert "1970-01-01" in told(fit(now=lambda: 86.0), "clock")
 
 
-def test_a_clock_that_cannot_be_compared_is_taken_as_it_is() -> None:
+def test_preflight_accepts_a_clock_it_cannot_compare() -> None:
     assert severities(answering({f"{SERVER}/healthz": SILENT}), "clock") == ["ok"]
 
 
@@ -140,14 +138,14 @@ def test_a_clock_that_cannot_be_compared_is_taken_as_it_is() -> None:
         (UNTRUSTED, "warning", "could not be reached"),
     ],
 )
-def test_a_token_is_tried(answer: ProbeResponse | ProbeFailed, severity: str, words: str) -> None:
+def test_preflight_tries_the_bootstrap_token(answer: ProbeResponse | ProbeFailed, severity: str, words: str) -> None:
     situation = answering({REVIEWS: answer})
 
     assert severities(situation, "token") == [severity]
     assert words in told(situation, "token")
 
 
-def test_a_token_goes_to_nobody_but_the_server_that_the_ca_vouches_for() -> None:
+def test_preflight_sends_the_token_only_to_the_server_verified_by_the_ca() -> None:
     situation = fit()
     findings(situation, "token")
     network = situation.network
@@ -159,7 +157,7 @@ def test_a_token_goes_to_nobody_but_the_server_that_the_ca_vouches_for() -> None
     assert TOKEN not in repr(request)
 
 
-def test_a_malformed_token_is_refused_without_being_shown_or_sent() -> None:
+def test_preflight_refuses_malformed_token_without_showing_or_sending_it() -> None:
     situation = fit(config=config({"azure": {"bootstrapToken": {"token": "abc.def-wrong"}}}))
 
     assert severities(situation, "token") == ["error"]
@@ -168,7 +166,7 @@ def test_a_malformed_token_is_refused_without_being_shown_or_sent() -> None:
     assert situation.network.asked == []
 
 
-def test_a_node_that_works_needs_no_token_and_one_that_signs_in_to_azure_neither() -> None:
+def test_preflight_needs_no_token_for_joined_node_or_azure_identity() -> None:
     node = host({CERTIFICATE: ""})
     assert severities(answering({REVIEWS: ProbeResponse(401)}, owned_services=NODE, host=node), "token") == ["ok"]
     identity = config({"azure": {"managedIdentity": {}, "bootstrapToken": None}})
@@ -176,14 +174,14 @@ def test_a_node_that_works_needs_no_token_and_one_that_signs_in_to_azure_neither
     assert severities(fit(config=config({"azure": {"bootstrapToken": None}})), "token") == ["error"]
 
 
-def test_a_token_file_that_is_not_there_is_named() -> None:
+def test_preflight_names_a_missing_token_file() -> None:
     situation = fit(config=config({"azure": {"bootstrapToken": {"token": None, "tokenFile": "/etc/token"}}}))
     assert severities(situation, "token") == ["error"]
     assert "tokenFile is /etc/token, which does not exist" in told(situation, "token")
 
 
 @pytest.mark.parametrize("check", ["dns", "api-server", "clock", "token", "artifacts"])
-def test_a_node_that_has_a_certificate_can_be_repaired_while_all_others_are_away(check: str) -> None:
+def test_preflight_of_a_joined_node_passes_when_the_network_is_down(check: str) -> None:
     changes = {"network": RecordedNetworkProbe(), "owned_services": NODE, "now": lambda: 0.0}
 
     assert "error" not in severities(fit(host=host({CERTIFICATE: ""}), **changes), check)
@@ -192,7 +190,7 @@ def test_a_node_that_has_a_certificate_can_be_repaired_while_all_others_are_away
     assert severities(fit(host=host({CERTIFICATE: ""}), **{**changes, "owned_services": frozenset()}), check)
 
 
-def test_a_node_whose_first_token_was_refused_still_needs_a_good_one() -> None:
+def test_preflight_reports_refused_token_of_node_without_certificate() -> None:
     assert severities(answering({REVIEWS: ProbeResponse(401)}, owned_services=NODE), "token") == ["error"]
 
 
@@ -205,7 +203,9 @@ def test_a_node_whose_first_token_was_refused_still_needs_a_good_one() -> None:
         (UNTRUSTED, "artifacts.caFile"),
     ],
 )
-def test_a_file_that_cannot_be_fetched_is_an_error(answer: ProbeResponse | ProbeFailed, words: str) -> None:
+def test_preflight_reports_an_artifact_that_cannot_be_downloaded(
+    answer: ProbeResponse | ProbeFailed, words: str
+) -> None:
     first = missing_artifacts(fit())[0]
     situation = answering({first.url: answer})
 
@@ -214,7 +214,7 @@ def test_a_file_that_cannot_be_fetched_is_an_error(answer: ProbeResponse | Probe
 
 
 @pytest.mark.parametrize("stumble", [ProbeResponse(503), ProbeResponse(429), SILENT])
-def test_a_server_that_stumbles_once_is_asked_again(stumble: ProbeResponse | ProbeFailed) -> None:
+def test_preflight_retries_a_request_that_fails_once(stumble: ProbeResponse | ProbeFailed) -> None:
     first = missing_artifacts(fit())[0]
     stumbles = dict.fromkeys((first.url, f"{SERVER}/version", REVIEWS), stumble)
 
@@ -222,14 +222,14 @@ def test_a_server_that_stumbles_once_is_asked_again(stumble: ProbeResponse | Pro
         assert severities(answering(stumbles, once=True), check) == ["ok"]
 
 
-def test_a_publisher_that_is_busy_is_a_warning_since_downloads_try_again() -> None:
+def test_preflight_warns_when_a_publisher_is_busy() -> None:
     first = missing_artifacts(fit())[0]
 
     assert severities(answering({first.url: ProbeResponse(503)}), "artifacts") == ["warning"]
     assert severities(answering({first.checksums[0]: ProbeResponse(503)}), "artifacts") == ["ok"]
 
 
-def test_a_certificate_that_is_not_trusted_is_not_asked_for_twice() -> None:
+def test_preflight_does_not_retry_an_untrusted_certificate() -> None:
     situation = answering({f"{SERVER}/version": UNTRUSTED})
     findings(situation, "api-server")
 
@@ -237,7 +237,7 @@ def test_a_certificate_that_is_not_trusted_is_not_asked_for_twice() -> None:
     assert len(situation.network.asked) == 1
 
 
-def test_a_host_that_is_away_is_told_of_once() -> None:
+def test_preflight_reports_an_unreachable_host_once() -> None:
     silence = ProbeFailed(ProbeFailure.NAME, "the name dl.k8s.io cannot be looked up")
     away = {each.url: silence for each in missing_artifacts(fit()) if "dl.k8s.io" in each.url}
 
@@ -245,7 +245,7 @@ def test_a_host_that_is_away_is_told_of_once() -> None:
     assert severities(answering(away), "artifacts") == ["error"]
 
 
-def test_a_file_without_a_checksum_is_an_error_unless_its_hash_is_pinned() -> None:
+def test_preflight_reports_missing_checksum_unless_the_digest_is_pinned() -> None:
     first = missing_artifacts(fit())[0]
     lost = dict.fromkeys(first.checksums, ProbeResponse(404))
     pinned = config({"runc": {"sha256": {first.name: "0" * 64}}})
@@ -254,7 +254,7 @@ def test_a_file_without_a_checksum_is_an_error_unless_its_hash_is_pinned() -> No
     assert severities(answering(lost, config=pinned), "artifacts") == ["ok"]
 
 
-def test_with_a_mirror_only_the_mirror_is_asked() -> None:
+def test_preflight_with_a_mirror_sends_requests_only_to_the_mirror() -> None:
     situation = fit(config=config({"artifacts": {"baseURL": MIRROR}}))
     findings(situation, "artifacts")
 
@@ -263,7 +263,7 @@ def test_with_a_mirror_only_the_mirror_is_asked() -> None:
     assert "Downloads from mirror.example fail" in told(situation, "artifacts")
 
 
-def test_what_is_installed_or_fetched_already_is_not_asked_for() -> None:
+def test_preflight_skips_installed_and_downloaded_artifacts() -> None:
     runc = missing_artifacts(fit())[0]
     folder = f"/var/lib/aks-flex-node/artifacts/sha256-{'0' * 64}"
     fetched = {f"{folder}/{runc.name}": "x", f"{folder}/.origin.json": json.dumps({"urls": [runc.url]})}
@@ -276,13 +276,13 @@ def test_what_is_installed_or_fetched_already_is_not_asked_for() -> None:
     assert runc in missing_artifacts(fit(host=host(partial)))
 
 
-def test_a_tarball_that_several_components_need_something_of_is_asked_for_once() -> None:
+def test_preflight_checks_a_shared_tarball_once() -> None:
     template = "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz"
     needed = missing_artifacts(fit(config=config({"kubernetes": {"urlTemplate": template}})))
     assert [each.component for each in needed] == ["runc", "containerd", "kubernetes", "cni", "npd"]
 
 
-def test_a_bundle_is_looked_into_and_nobody_is_asked() -> None:
+def test_preflight_checks_bundle_contents_without_network() -> None:
     needed = missing_artifacts(fit())
     entries = [
         {"component": "", "version": "", "url": each.url, "digest": "", "file": f"x/{each.name}", "size": 1}
@@ -307,14 +307,14 @@ def test_documents_are_read_and_nonsense_is_nothing() -> None:
     assert read_document(b"<html>") == read_document(b"[1]") == read_document(b"[" * 100_000) == {}
 
 
-def test_a_ca_that_is_none_is_told_as_such() -> None:
+def test_unreadable_ca_certificate_is_reported() -> None:
     assert probe_tls_context(PEM.encode(), None).get_ca_certs()
     with pytest.raises(ProbeFailed) as caught:
         probe_tls_context(b"-----BEGIN CERTIFICATE-----\nnonsense\n-----END CERTIFICATE-----\n", None)
     assert "node.kubelet.caCertData cannot be read" in caught.value.reason
 
 
-def test_a_failure_is_told_in_plain_words() -> None:
+def test_probe_failure_is_explained_with_its_cause() -> None:
     refused = NewConnectionError(HTTPConnection("api.example", 443), "failed")
     refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
     late = ConnectTimeoutError(HTTPConnection("api.example", 443), "late")

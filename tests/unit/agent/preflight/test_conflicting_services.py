@@ -45,7 +45,7 @@ def running(name: str, pid: int = 42) -> UnitState:
     return UnitState(name, exists=True, enabled=True, active="active", sub="running", pid=pid)
 
 
-def test_listeners_are_read_and_connections_are_not() -> None:
+def test_listening_ports_are_parsed_without_connections() -> None:
     table = TCP + row(10250) + row(10248, "0100007F") + row(80, state="01")
     sixth = row(10250, "00000000000000000000000000000000") + row(1, "0000000000000000FFFF00000100007F")
 
@@ -63,11 +63,11 @@ def test_listeners_are_read_and_connections_are_not() -> None:
         ("0.0.0.0", "192.0.2.7", True),  # noqa: S104
     ],
 )
-def test_only_an_address_that_overlaps_is_in_the_way(wanted: str, taken: str, expected: bool) -> None:
+def test_port_conflicts_only_on_overlapping_addresses(wanted: str, taken: str, expected: bool) -> None:
     assert conflicts(NodePort(10248, "x", wanted), PortListener(taken, 10248, "1")) is expected
 
 
-def test_a_taken_port_is_an_error_that_names_who_holds_it() -> None:
+def test_preflight_names_the_process_that_holds_a_required_port() -> None:
     (found,) = findings(fit(host=with_listener(10250)), "ports")
 
     assert found.severity.value == "error"
@@ -75,14 +75,14 @@ def test_a_taken_port_is_an_error_that_names_who_holds_it() -> None:
     assert "ss -ltnp" in found.remedy
 
 
-def test_a_port_that_can_be_moved_says_how_and_one_that_may_be_needed_is_a_warning() -> None:
+def test_preflight_names_setting_for_movable_port_and_warns_for_optional() -> None:
     assert "containerd.metricsAddress" in told(fit(host=with_listener(10257)), "ports")
     assert severities(fit(host=with_listener(10256)), "ports") == ["warning"]
     moved = config({"containerd": {"metricsAddress": ""}})
     assert severities(fit(host=with_listener(10257), config=moved), "ports") == ["ok"]
 
 
-def test_our_own_kubelet_may_hold_its_ports_and_nobody_else() -> None:
+def test_preflight_accepts_ports_held_by_our_own_kubelet() -> None:
     ours = with_listener(10250, name="kubelet", kubelet=running("kubelet.service"))
     stranger = with_listener(10250, kubelet=running("kubelet.service", 7))
 
@@ -93,21 +93,21 @@ def test_our_own_kubelet_may_hold_its_ports_and_nobody_else() -> None:
 @pytest.mark.parametrize(
     "unit", ["docker.service", "containerd.service", "kubelet.service", "k3s.service", "crio.service"]
 )
-def test_another_runtime_that_runs_is_an_error_and_one_that_rests_a_warning(unit: str) -> None:
+def test_preflight_reports_a_running_runtime_and_warns_of_a_stopped_one(unit: str) -> None:
     (found,) = findings(fit(host=host(units={unit: running(unit)})), "other-runtime")
     assert found.severity.value == "error"
     assert "sudo systemctl disable --now" in found.remedy
     assert severities(fit(host=host(units={unit: UnitState(unit, exists=True)})), "other-runtime") == ["warning"]
 
 
-def test_our_own_services_are_no_strangers() -> None:
+def test_preflight_does_not_report_our_own_services_as_foreign_runtimes() -> None:
     files = {"/proc/42/comm": "kubelet\n", "/proc/43/comm": "containerd\n"}
     units = {"kubelet.service": running("kubelet.service"), "containerd.service": running("containerd.service", 43)}
 
     assert severities(fit(host=host(files, units), owned_services=NODE), "other-runtime") == ["ok"]
 
 
-def test_a_service_of_ours_that_cannot_stay_up_is_no_stranger_under_another_process() -> None:
+def test_preflight_recognizes_our_restarting_service_by_its_cgroup() -> None:
     files = {"/proc/77/comm": "kubelet\n", "/proc/77/cgroup": "0::/system.slice/kubelet.service\n"}
     units = {"kubelet.service": running("kubelet.service", 78)}
 
@@ -115,11 +115,11 @@ def test_a_service_of_ours_that_cannot_stay_up_is_no_stranger_under_another_proc
     assert severities(fit(host=host(files)), "other-runtime") == ["error"]
 
 
-def test_a_runtime_without_a_unit_is_found_by_its_process() -> None:
+def test_preflight_finds_a_runtime_without_a_unit_by_its_process() -> None:
     assert "process 42, dockerd" in told(fit(host=host({"/proc/42/comm": "dockerd\n"})), "other-runtime")
 
 
-def test_what_runs_in_a_pod_of_our_node_is_the_pods_matter() -> None:
+def test_preflight_ignores_runtimes_inside_pods_of_our_node() -> None:
     files = {"/proc/42/comm": "containerd\n", "/proc/42/cgroup": "0::/kubepods.slice/x\n"}
 
     assert severities(fit(host=host(files), owned_services=NODE), "other-runtime") == ["ok"]
@@ -140,19 +140,19 @@ def test_what_runs_in_a_pod_of_our_node_is_the_pods_matter() -> None:
         ("/etc/containerd/config.toml", "warning"),
     ],
 )
-def test_leftovers(path: str, severity: str) -> None:
+def test_preflight_reports_leftovers_with_severity_and_remedy(path: str, severity: str) -> None:
     (found,) = findings(fit(host=host({path: "x"})), "leftovers")
 
     assert found.severity.value == severity
     assert found.remedy
 
 
-def test_pod_networks_that_are_still_up_are_told_with_what_to_type() -> None:
+def test_preflight_names_the_command_to_delete_leftover_pod_links() -> None:
     assert proc_link_names(LINKS) == ["lo", "eth0", "flex0"]
     assert "sudo ip link delete flex0" in told(fit(host=host({"/proc/net/dev": LINKS})), "leftovers")
 
 
-def test_a_package_is_removed_by_the_name_it_has_here() -> None:
+def test_preflight_names_the_installed_package_to_remove() -> None:
     asked = ("dpkg-query", "-W", "-f=${Package} ${db:Status-Status}\n", "docker.io", "docker-ce")
     answer = CommandResult(1, "docker-ce installed\ndocker.io config-files\n", "no packages found")
     units = {"docker.service": UnitState("docker.service", exists=True)}
@@ -163,11 +163,11 @@ def test_a_package_is_removed_by_the_name_it_has_here() -> None:
     assert "apt-get" not in told(fit(host=host(units=units)), "other-runtime")
 
 
-def test_podman_is_a_warning() -> None:
+def test_preflight_warns_of_podman() -> None:
     assert severities(fit(host=host({"/usr/bin/podman": ""})), "other-runtime") == ["warning"]
 
 
-def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
+def test_preflight_without_a_ledger_recognizes_our_units_by_their_mark() -> None:
     unit = "/etc/systemd/system/kubelet.service"
     files = {
         unit: f"# {MANAGED_MARK}\n",
@@ -187,14 +187,14 @@ def test_without_a_ledger_our_units_are_known_by_their_mark() -> None:
             assert severity == "error" or "error" not in severities(known, check)
 
 
-def test_a_file_that_bears_our_mark_or_a_link_to_our_programs_is_not_replaced() -> None:
+def test_preflight_ignores_marked_files_and_links_to_our_programs() -> None:
     found = host({"/etc/containerd/config.toml": f"# {MANAGED_MARK}\n"})
     found.apply(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
 
     assert severities(fit(host=found), "leftovers") == ["ok"]
 
 
-def test_artifacts_of_the_chosen_components_alone_are_asked_for() -> None:
+def test_preflight_checks_only_artifacts_of_selected_components() -> None:
     found, settings = host(), config()
     chosen = build_context(found, settings, MACHINE, Ledger(found, ()), {"runc", "kubelet"})
 
@@ -202,7 +202,7 @@ def test_artifacts_of_the_chosen_components_alone_are_asked_for() -> None:
     assert len(missing_artifacts(build_context(found, settings, MACHINE, Ledger(found, ())))) > 3
 
 
-def test_what_is_ours_is_not_left_over() -> None:
+def test_preflight_does_not_report_owned_files_as_leftovers() -> None:
     files = {
         "/var/lib/kubelet/pki/kubelet.crt": "",
         "/var/lib/containerd/x": "",

@@ -14,19 +14,19 @@ NODE = frozenset({"kubelet.service"})
 
 
 @pytest.mark.parametrize(("free", "expected"), [(1.0, ["error"]), (4.0, ["warning"]), (50.0, ["ok"])])
-def test_one_disk_has_to_hold_everything(free: float, expected: list[str]) -> None:
+def test_preflight_requires_enough_free_space_on_a_single_disk(free: float, expected: list[str]) -> None:
     small = FileSystemInfo(1, int(free * GIB), int(free * GIB) + 1)
 
     assert severities(fit(file_system=lambda _: small), "disk") == expected
 
 
-def test_a_node_that_works_is_not_asked_for_room_to_install() -> None:
+def test_preflight_does_not_require_install_space_on_a_joined_node() -> None:
     assert severities(fit(file_system=lambda _: FileSystemInfo(1, GIB, 2 * GIB), owned_services=NODE), "disk") == [
         "ok"
     ]
 
 
-def test_each_file_system_is_judged_by_what_goes_there() -> None:
+def test_preflight_checks_each_file_system_against_its_own_needs() -> None:
     def room(path: str) -> FileSystemInfo | None:
         if path == "/var/lib":
             return FileSystemInfo(2, 100 << 20, 200 << 20)
@@ -38,25 +38,25 @@ def test_each_file_system_is_judged_by_what_goes_there() -> None:
     assert "100 MiB is free for /var/lib/aks-flex-node, /var/lib/containerd and 1 more" in told(situation, "disk")
 
 
-def test_a_full_disk_would_be_under_pressure_at_once() -> None:
+def test_preflight_reports_disk_that_would_be_under_eviction_pressure() -> None:
     assert "imagefs.available < 15%" in told(
         fit(file_system=lambda _: FileSystemInfo(1, 12 * GIB, 100 * GIB)), "disk"
     )
     assert "nodefs.inodesFree < 5%" in told(fit(file_system=lambda _: replace(ROOM, inodes_free=20_000)), "disk")
 
 
-def test_inodes_run_out_too_but_not_where_there_are_none() -> None:
+def test_preflight_reports_low_inodes_only_where_inodes_are_counted() -> None:
     assert "Only 5 inodes are free" in told(fit(file_system=lambda _: replace(ROOM, inodes_free=5)), "disk")
     assert severities(fit(file_system=lambda _: replace(ROOM, inodes_free=0, inodes=0)), "disk") == ["ok"]
 
 
-def test_a_read_only_disk_and_one_without_programs_are_errors() -> None:
+def test_preflight_reports_read_only_and_noexec_disks() -> None:
     assert "is read-only" in told(fit(file_system=lambda _: replace(ROOM, read_only=True)), "disk")
     assert "mounted noexec" in told(fit(file_system=lambda _: replace(ROOM, noexec=True)), "disk")
 
 
 @pytest.mark.parametrize(("kind", "severity"), [("overlay", "error"), ("nfs4", "error"), ("tmpfs", "warning")])
-def test_images_need_a_disk_that_overlayfs_can_stand_on(kind: str, severity: str) -> None:
+def test_preflight_reports_file_system_unsuitable_for_overlayfs(kind: str, severity: str) -> None:
     mounts = f"1 1 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:9 / /var/lib rw - {kind} x rw\n"
 
     assert severities(fit(host=host({"/proc/self/mountinfo": mounts})), "disk") == [severity]
@@ -64,7 +64,7 @@ def test_images_need_a_disk_that_overlayfs_can_stand_on(kind: str, severity: str
     assert severities(fit(host=host({"/proc/self/mountinfo": mounts}), config=moved), "disk") == ["ok"]
 
 
-def test_the_nearest_and_latest_mount_counts() -> None:
+def test_file_system_type_comes_from_the_nearest_latest_mount() -> None:
     mounts = (
         "1 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
         "2 1 8:2 / /var rw shared:1 master:2 - xfs /dev/sda2 rw\n"
@@ -81,5 +81,5 @@ def test_the_nearest_and_latest_mount_counts() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"), [("10%", 100), ("1Gi", 1 << 30), ("500", 500), ("2k", 2000), ("", 0), ("much", 0)]
 )
-def test_a_threshold_is_read(text: str, expected: float) -> None:
+def test_eviction_threshold_is_parsed(text: str, expected: float) -> None:
     assert threshold_bytes(text, 1000) == expected

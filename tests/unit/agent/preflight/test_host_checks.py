@@ -23,7 +23,7 @@ def with_files(**files: str) -> Any:
     return fit(host=host({f"/proc/{name}": text for name, text in files.items()}))
 
 
-def test_only_root_may() -> None:
+def test_preflight_requires_root() -> None:
     assert severities(fit(uid=1000), "root") == ["error"]
 
 
@@ -40,16 +40,16 @@ def test_only_root_may() -> None:
         ("", "", "warning"),
     ],
 )
-def test_systems_that_were_tried_are_known(system: str, release: str, severity: str) -> None:
+def test_preflight_rates_the_operating_system_release(system: str, release: str, severity: str) -> None:
     assert severities(on(system=system, release=release), "os") == [severity]
 
 
 @pytest.mark.parametrize(("arch", "severity"), [("amd64", "ok"), ("arm64", "ok"), ("riscv64", "error")])
-def test_architectures(arch: str, severity: str) -> None:
+def test_preflight_rates_the_cpu_architecture(arch: str, severity: str) -> None:
     assert severities(on(arch=arch), "architecture") == [severity]
 
 
-def test_a_machine_that_systemd_did_not_boot_cannot_be_a_node() -> None:
+def test_preflight_reports_a_machine_not_booted_by_systemd() -> None:
     situation = fit(machine=replace(MACHINE, systemd=False), host=host({"/proc/1/comm": "runit\n"}))
 
     assert "init process of this machine is runit" in told(situation, "systemd")
@@ -68,14 +68,14 @@ def test_a_machine_that_systemd_did_not_boot_cannot_be_a_node() -> None:
         ("e" * 64, "error", "64 characters"),
     ],
 )
-def test_a_host_name_has_to_be_usable_as_a_node_name(hostname: str, severity: str, words: str) -> None:
+def test_preflight_requires_a_host_name_valid_as_a_node_name(hostname: str, severity: str, words: str) -> None:
     (found,) = findings(on(hostname=hostname), "hostname")
 
     assert found.severity.value == severity
     assert words in found.message
 
 
-def test_a_configured_name_is_what_counts() -> None:
+def test_preflight_checks_the_configured_node_name_first() -> None:
     settings = config({"node": {"name": "edge-7"}})
 
     assert severities(fit(config=settings, machine=replace(MACHINE, hostname="localhost")), "hostname") == ["ok"]
@@ -83,22 +83,22 @@ def test_a_configured_name_is_what_counts() -> None:
 
 
 @pytest.mark.parametrize(("kib", "severity"), [(500_000, "error"), (1_000_000, "warning"), (2_000_000, "ok")])
-def test_memory(kib: int, severity: str) -> None:
+def test_preflight_rates_the_memory_size(kib: int, severity: str) -> None:
     assert severities(with_files(meminfo=f"MemTotal:  {kib} kB\n"), "memory") == [severity]
 
 
-def test_memory_that_nobody_tells_of_is_a_warning() -> None:
+def test_preflight_warns_when_the_memory_size_is_unknown() -> None:
     assert severities(fit(host=host(without=("/proc/meminfo",))), "memory") == ["warning"]
     assert memory_total("MemFree: 1 kB\n") is None
 
 
 @pytest.mark.parametrize(("text", "count"), [("0-3\n", 4), ("0", 1), ("0-1,4,6-7\n", 5), ("", 0)])
-def test_a_list_of_processors_is_read(text: str, count: int) -> None:
+def test_cpu_list_is_parsed(text: str, count: int) -> None:
     assert count_cpus(text) == count
 
 
 @pytest.mark.parametrize(("online", "severity"), [("", "error"), ("0\n", "warning"), ("0-1\n", "ok")])
-def test_processors(online: str, severity: str) -> None:
+def test_preflight_rates_the_number_of_cpus(online: str, severity: str) -> None:
     assert severities(fit(host=host({"/sys/devices/system/cpu/online": online})), "cpu") == [severity]
 
 
@@ -106,23 +106,23 @@ def test_processors(online: str, severity: str) -> None:
     ("kernel", "severity"),
     [("4.15.0-1", "error"), ("4.19.0", "warning"), ("5.4.0-150-generic", "ok"), ("6.1", "ok"), ("odd", "warning")],
 )
-def test_kernels(kernel: str, severity: str) -> None:
+def test_preflight_rates_the_kernel_version(kernel: str, severity: str) -> None:
     assert severities(on(kernel=kernel), "kernel") == [severity]
 
 
-def test_a_kernel_version_is_read() -> None:
+def test_kernel_version_is_parsed() -> None:
     assert kernel_version("6.18.44-fc") == (6, 18)
     assert kernel_version("") is None
 
 
-def test_without_control_groups_there_is_no_node() -> None:
+def test_preflight_reports_missing_cgroups_or_controllers() -> None:
     unified = "/sys/fs/cgroup/cgroup.controllers"
 
     assert severities(fit(host=host(without=(unified,))), "cgroups") == ["error"]
     assert "controllers memory are missing" in told(fit(host=host({unified: "cpuset cpu io pids\n"})), "cgroups")
 
 
-def test_control_groups_of_version_1_work_but_not_for_ever() -> None:
+def test_preflight_warns_of_cgroup_v1() -> None:
     table = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n"
     table += "".join(f"{name}\t1\t1\t1\n" for name in ("cpuset", "cpu", "cpuacct", "memory", "pids"))
     folders = {f"/sys/fs/cgroup/{name}/tasks": "" for name in ("cpu,cpuacct", "cpuset", "memory", "pids")}
@@ -132,7 +132,7 @@ def test_control_groups_of_version_1_work_but_not_for_ever() -> None:
     assert enabled_controllers(table + "hugetlb\t0\t1\t0\n") == {"cpuset", "cpu", "cpuacct", "memory", "pids"}
 
 
-def test_modules_may_be_loaded_built_in_or_loadable() -> None:
+def test_preflight_accepts_loaded_built_in_and_loadable_modules() -> None:
     ask: dict[tuple[str, ...], CommandResult] = {
         ("modprobe", "-n", "-q", "--", name): CommandResult(0) for name in ("overlay", "br_netfilter")
     }
@@ -145,7 +145,7 @@ def test_modules_may_be_loaded_built_in_or_loadable() -> None:
     assert severities(fit(host=host({"/proc/modules": "", **built_in})), "modules") == ["ok"]
 
 
-def test_a_module_that_nobody_has_is_an_error_and_a_kernel_that_was_replaced_is_named() -> None:
+def test_preflight_reports_missing_modules_with_the_remedy() -> None:
     installed = {"/proc/modules": "", f"/lib/modules/{MACHINE.kernel}/modules.dep": ""}
 
     assert "does not have these modules: overlay, br_netfilter" in told(with_files(modules=""), "modules")
@@ -153,19 +153,19 @@ def test_a_module_that_nobody_has_is_an_error_and_a_kernel_that_was_replaced_is_
     assert "linux-modules-extra" in told(fit(host=host(installed)), "modules")
 
 
-def test_swap_is_a_warning() -> None:
+def test_preflight_warns_of_swap() -> None:
     table = "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2 partition 1 0 -2\n/swapfile file 1 0 -3\n"
 
     assert severities(with_files(swaps=table), "swap") == ["warning"]
     assert swap_devices(table) == ["/dev/sda2", "/swapfile"]
 
 
-def test_a_missing_capability_is_only_noted() -> None:
+def test_preflight_notes_a_missing_capability_without_failing() -> None:
     assert severities(on(can_raise_limits=False), "capabilities") == ["ok"]
     assert "CAP_SYS_RESOURCE" in told(on(can_raise_limits=False), "capabilities")
 
 
-def test_missing_programs_come_with_what_to_install() -> None:
+def test_preflight_names_packages_for_missing_programs() -> None:
     lacking = fit(host=host(without=("/usr/sbin/iptables", "/usr/sbin/ip", "/usr/sbin/conntrack")))
 
     needed, useful = findings(lacking, "programs")

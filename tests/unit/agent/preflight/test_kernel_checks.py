@@ -25,21 +25,21 @@ FORWARD = "net.ipv4.ip_forward = 0\n"
         ("/etc/sysctl.d/99-zzz.conf", "net.ipv4.conf.*.rp_filter = 1\n", "ok"),
     ],
 )
-def test_a_later_file_with_another_value_is_a_warning(path: str, text: str, severity: str) -> None:
+def test_preflight_warns_of_a_later_sysctl_file_with_another_value(path: str, text: str, severity: str) -> None:
     assert severities(fit(host=host({path: text})), "sysctl") == [severity]
 
 
-def test_it_says_which_line_to_take_out() -> None:
+def test_sysctl_warning_names_the_file_and_the_setting() -> None:
     said = told(fit(host=host({"/etc/sysctl.conf": FORWARD})), "sysctl")
     assert "/etc/sysctl.conf sets net.ipv4.ip_forward = 0, but the node needs 1." in said
 
 
-def test_of_two_files_of_one_name_the_first_place_counts() -> None:
+def test_sysctl_file_in_etc_overrides_the_same_name_in_usr_lib() -> None:
     files = {"/etc/sysctl.d/99-zzz.conf": "", "/usr/lib/sysctl.d/99-zzz.conf": FORWARD}
     assert severities(fit(host=host(files)), "sysctl") == ["ok"]
 
 
-def test_keys_are_read_in_both_spellings() -> None:
+def test_sysctl_keys_are_parsed_in_dot_and_slash_notation() -> None:
     assert parse_sysctl_file("net/ipv4/conf/eth0.1/x = 1\n a.b =  1   2 \nnonsense\n") == {
         "net.ipv4.conf.eth0/1.x": "1",
         "a.b": "1 2",

@@ -36,30 +36,30 @@ def times_out(situation: PreflightContext) -> list[CheckFinding]:
     raise TimeoutError("of a socket")
 
 
-def test_a_fit_machine_gets_one_good_finding_from_each_check() -> None:
+def test_preflight_gives_one_ok_finding_per_check_on_a_suitable_machine() -> None:
     found = run_checks(fit())
 
     assert [finding for finding in found if finding.severity is not Severity.OK] == []
     assert [finding.check for finding in found] == list(NAMES)
 
 
-def test_the_token_is_never_shown() -> None:
+def test_preflight_findings_do_not_contain_the_token() -> None:
     assert TOKEN not in repr(run_checks(fit()))
     assert TOKEN not in repr(fit())
 
 
-def test_every_check_has_a_name_of_its_own() -> None:
+def test_preflight_check_names_are_unique() -> None:
     assert len(set(NAMES)) == len(CHECKS)
 
 
-def test_a_skipped_check_is_not_asked() -> None:
+def test_skipped_preflight_check_is_not_run() -> None:
     checks = (Check("bad", "bad", fails), Check("good", "all is well", lambda _: []))
 
     assert run_checks(fit(), {"bad"}, checks) == [CheckFinding("good", Severity.OK, "all is well")]
 
 
 @pytest.mark.parametrize(("word", "hint"), [("port", "Did you mean ports?"), ("xyzzy", "Checks: root, os,")])
-def test_an_unknown_name_is_refused_with_the_nearest_one(word: str, hint: str) -> None:
+def test_unknown_preflight_check_is_refused_with_a_suggestion(word: str, hint: str) -> None:
     with pytest.raises(CommandUsageError) as caught:
         run_checks(fit(), {word})
 
@@ -67,7 +67,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(word: str, hint: str) -
     assert hint in caught.value.hint
 
 
-def test_a_check_that_fails_is_an_error_that_names_it() -> None:
+def test_failing_preflight_check_becomes_an_error_finding() -> None:
     found = run_checks(fit(), frozenset(), (Check("bad", "bad", fails), Check("late", "late", times_out)))
 
     assert [finding.severity for finding in found] == [Severity.ERROR] * 2
@@ -76,7 +76,7 @@ def test_a_check_that_fails_is_an_error_that_names_it() -> None:
     assert "TimeoutError" in found[1].message
 
 
-def test_a_check_that_does_not_end_holds_up_nobody() -> None:
+def test_hanging_preflight_check_does_not_block_the_others() -> None:
     never = threading.Event()
     good = Check("good", "good", lambda _: [warning("hm", "do")])
 
@@ -88,7 +88,7 @@ def test_a_check_that_does_not_end_holds_up_nobody() -> None:
     never.set()
 
 
-def test_checks_run_at_the_same_time() -> None:
+def test_preflight_checks_run_concurrently() -> None:
     together = threading.Barrier(2, timeout=10)
 
     def meets(situation: PreflightContext) -> Iterator[CheckFinding]:
@@ -100,7 +100,7 @@ def test_checks_run_at_the_same_time() -> None:
     assert [finding.message for finding in found] == ["met", "met"]
 
 
-def test_whoever_watches_hears_of_each_check() -> None:
+def test_preflight_calls_the_watcher_for_each_check() -> None:
     seen: list[str] = []
 
     run_checks(fit(), set(NAMES) - {"root", "os"}, watch=lambda check: seen.append(check.name))

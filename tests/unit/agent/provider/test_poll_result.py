@@ -18,13 +18,13 @@ def resource(**properties: Any) -> bytes:
     return json.dumps({"name": "edge-1", "properties": properties}).encode()
 
 
-def test_nothing_new_is_nothing_new() -> None:
+def test_not_modified_response_is_ok_and_unchanged() -> None:
     verdict = classify(304, {}, b"")
     assert verdict.is_ok
     assert not verdict.changed
 
 
-def test_news_have_a_version_and_a_configuration() -> None:
+def test_changed_response_contains_version_and_config() -> None:
     verdict = classify(200, {}, resource(configVersion="1708127056", config={"node": {"maxPods": 50}}))
     assert verdict.is_ok
     assert verdict.changed
@@ -46,13 +46,13 @@ def test_news_have_a_version_and_a_configuration() -> None:
         resource(configVersion="١٢", config={"node": {}}),
     ],
 )
-def test_whoever_answers_something_else_is_not_the_provider(body: bytes) -> None:
+def test_unexpected_response_body_is_not_the_provider(body: bytes) -> None:
     verdict = classify(200, {}, body)
     assert verdict.state is ProviderState.UNEXPECTED_RESPONSE
     assert not verdict.changed
 
 
-def test_only_one_answer_says_that_the_node_was_deleted() -> None:
+def test_resource_not_found_error_means_deleted() -> None:
     assert classify(404, {}, error("ResourceNotFound")).state is ProviderState.DELETED
 
 
@@ -71,7 +71,7 @@ def test_only_one_answer_says_that_the_node_was_deleted() -> None:
         (500, error("ResourceNotFound"), ProviderState.FAILING),
     ],
 )
-def test_no_other_answer_says_so(status: int, body: bytes, standing: ProviderState) -> None:
+def test_other_error_responses_do_not_mean_deleted(status: int, body: bytes, standing: ProviderState) -> None:
     assert classify(status, {}, body).state is standing
 
 
@@ -87,11 +87,11 @@ def test_no_other_answer_says_so(status: int, body: bytes, standing: ProviderSta
         (400, ProviderState.FAILING),
     ],
 )
-def test_refusals_are_told_apart(status: int, standing: ProviderState) -> None:
+def test_error_statuses_map_to_distinct_provider_states(status: int, standing: ProviderState) -> None:
     verdict = classify(status, {"Retry-After": "7"}, error("SomeCode", "In these words."))
     assert (verdict.state, verdict.retry_after) == (standing, 7.0)
     assert "SomeCode: In these words." in verdict.message
 
 
-def test_a_redirect_is_not_the_provider() -> None:
+def test_redirect_response_is_not_the_provider() -> None:
     assert classify(302, {"Location": "http://portal.example"}, b"").state is ProviderState.UNEXPECTED_RESPONSE

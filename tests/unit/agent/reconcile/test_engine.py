@@ -42,7 +42,7 @@ class Breaking(RecordedHost):
         super().apply(action)
 
 
-def test_what_is_applied_is_true_and_applying_it_again_does_nothing() -> None:
+def test_apply_reaches_the_desired_state_and_is_idempotent() -> None:
     host = empty_host()
     engine = engine_on(host)
     assert [str(action) for action in engine.apply(component())] == [
@@ -54,13 +54,13 @@ def test_what_is_applied_is_true_and_applying_it_again_does_nothing() -> None:
     assert engine.plan(component()).actions == ()
 
 
-def test_planning_changes_nothing() -> None:
+def test_plan_changes_nothing() -> None:
     host = empty_host()
     engine_on(host).plan(component())
     assert host.done == []
 
 
-def test_what_failed_half_way_is_finished_by_the_next_run() -> None:
+def test_partially_failed_apply_is_completed_by_the_next_run() -> None:
     host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
     host.broken = StartUnit
     with pytest.raises(MachineError):
@@ -69,7 +69,7 @@ def test_what_failed_half_way_is_finished_by_the_next_run() -> None:
     assert [str(action) for action in engine_on(host).apply(component())] == ["start thing.service"]
 
 
-def test_a_service_that_was_written_for_but_not_restarted_is_restarted_by_the_next_run() -> None:
+def test_missed_service_restart_is_made_by_the_next_run() -> None:
     host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
     engine_on(host).apply(component())
     newer = File("/etc/thing", b"newer")
@@ -78,13 +78,13 @@ def test_a_service_that_was_written_for_but_not_restarted_is_restarted_by_the_ne
     assert [str(action) for action in engine_on(host).apply(component(spec))] == ["restart thing.service"]
 
 
-def test_a_step_that_takes_too_long_says_so_and_may_be_tried_again() -> None:
+def test_apply_times_out_with_a_retryable_error() -> None:
     with pytest.raises(MachineError, match="the thing: not completed within 0 s") as caught:
         engine_on(empty_host()).apply(component(seconds=0.0))
     assert (caught.value.name, caught.value.retryable) == ("command-timeout", True)
 
 
-def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:
+def test_prepare_stages_only_missing_programs() -> None:
     host = empty_host()
     engine = engine_on(host)
     workshop = engine.stager = Ready(host)
@@ -94,7 +94,7 @@ def test_only_what_is_missing_is_prepared_and_there_is_room_for_it() -> None:
     assert host.stat("/opt/aks-flex-node/kubernetes") is not None
 
 
-def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:
+def test_failed_removal_continues_and_remains_in_the_ledger() -> None:
     host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
     spec = Spec((FILE, Symlink("/etc/link", "/there"), Directory("/etc/folder")))
     engine, told = engine_on(host), list[str]()
@@ -119,7 +119,7 @@ def test_a_removal_that_fails_goes_on_and_is_not_forgotten() -> None:
     assert engine.ledger.owned("thing").empty
 
 
-def test_the_workshop_is_told_where_programs_come_from() -> None:
+def test_artifact_sources_come_from_the_config() -> None:
     config = config_of({"artifacts.baseURL": "http://mirror:8080", "proxy.https": "http://proxy:3128"})
     told = artifact_sources(config)
     assert (told.base_url, told.https_proxy, told.parallel) == ("http://mirror:8080", "http://proxy:3128", 4)

@@ -49,7 +49,7 @@ def noted(ledger: Ledger, *actions: Action, spec: Spec | None = None) -> OwnedRe
     return ledger.owned("c")
 
 
-def test_what_stood_somewhere_before_us_is_kept_once_and_never_overwritten() -> None:
+def test_ledger_stores_the_original_file_once() -> None:
     host = host_with(a="before")
     ledger = Ledger(host, PLACES)
     noted(ledger, WriteFile("/etc/a", b"first"))
@@ -89,14 +89,16 @@ def test_what_stood_somewhere_before_us_is_kept_once_and_never_overwritten() -> 
     ],
     ids=str,
 )
-def test_each_action_is_noted_before_it_is_done(action: Action, kind: str, expected: dict[str, object]) -> None:
+def test_ledger_records_each_action_before_it_is_applied(
+    action: Action, kind: str, expected: dict[str, object]
+) -> None:
     host = RecordedHost({"/etc/x": "", "/proc/sys/a/b": "0\n", "/proc/swaps": SWAPS})
     assert getattr(noted(Ledger(host, PLACES), action), kind) == expected
     written = json.loads(host.read(PLACES[0]) or b"{}").get("components", {})
     assert written.get("c", {}).get(kind, {}) == expected
 
 
-def test_directories_and_links_are_kept_with_what_is_in_them() -> None:
+def test_ledger_records_directories_and_links_with_their_contents() -> None:
     host = host_with(**{"d/one": "", "d/two": ""})
     host.apply(MakeLink("/etc/l", "/etc/d"))
     owned = noted(
@@ -112,7 +114,7 @@ def test_directories_and_links_are_kept_with_what_is_in_them() -> None:
     }
 
 
-def test_afterwards_a_service_is_known_by_what_it_was_started_with() -> None:
+def test_ledger_records_the_fingerprint_a_service_was_started_with() -> None:
     host, spec = RecordedHost(), Spec((Service("s", (), "print"),))
     ledger = Ledger(host, PLACES)
     actions = (EnableUnit("s"), StartUnit("s"))
@@ -122,7 +124,7 @@ def test_afterwards_a_service_is_known_by_what_it_was_started_with() -> None:
     assert Ledger(host, PLACES).owned("c").services == {"s": {"started_with": "print"}}
 
 
-def test_afterwards_what_is_wanted_no_more_is_forgotten_except_older_programs() -> None:
+def test_ledger_drops_undesired_resources_except_older_programs() -> None:
     host = RecordedHost()
     ledger = Ledger(host, PLACES)
     made = (
@@ -139,7 +141,7 @@ def test_afterwards_what_is_wanted_no_more_is_forgotten_except_older_programs() 
     assert owned.services == {}
 
 
-def test_it_is_saved_for_root_alone_and_only_when_something_changed() -> None:
+def test_ledger_is_saved_mode_0600_and_only_on_change() -> None:
     host = host_with()
     ledger = Ledger(host, PLACES)
     ledger.record_before("c", Spec(), (), ORIGINALS)
@@ -156,7 +158,7 @@ def test_it_is_saved_for_root_alone_and_only_when_something_changed() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b"null", b'{"format": 1}', b'{"format": 2, "components": {}}',
                                     b'{"format": 1, "components": {"c": {"unheard": {}}}}', b"\xff\xfe"])  # fmt: skip
-def test_a_damaged_first_copy_falls_back_to_the_second(damage: bytes) -> None:
+def test_second_ledger_copy_is_used_when_the_first_is_damaged(damage: bytes) -> None:
     host = RecordedHost()
     noted(Ledger(host, PLACES), LoadModule("overlay"))
     host.apply(WriteFile(PLACES[0], damage))
@@ -165,12 +167,12 @@ def test_a_damaged_first_copy_falls_back_to_the_second(damage: bytes) -> None:
     assert ledger.owned("c").modules == {"overlay": {}}
 
 
-def test_a_ledger_that_is_lost_is_not_there() -> None:
+def test_lost_ledger_does_not_exist_and_damage_is_reported() -> None:
     assert not Ledger(RecordedHost(), PLACES).exists
     assert Ledger(RecordedHost({PLACES[1]: "{"}), PLACES).damaged == (PLACES[1],)
 
 
-def test_it_forgets_a_component_for_good() -> None:
+def test_ledger_forgets_a_component_permanently() -> None:
     host = RecordedHost()
     ledger = Ledger(host, PLACES)
     noted(ledger, WriteFile("/etc/a", b""))
@@ -179,14 +181,14 @@ def test_it_forgets_a_component_for_good() -> None:
     assert Ledger(host, PLACES).owned("c").empty
 
 
-def test_a_copy_for_another_host_changes_nothing_of_the_first() -> None:
+def test_ledger_copy_does_not_change_the_original() -> None:
     ledger = Ledger(RecordedHost(), PLACES)
     noted(ledger, LoadModule("overlay"))
     noted(ledger.copy(RecordedHost()), LoadModule("other"))
     assert ledger.owned("c").modules == {"overlay": {}}
 
 
-def test_what_a_program_looks_like_is_remembered_once_it_reached_the_disk() -> None:
+def test_ledger_records_change_times_of_a_program_after_sync() -> None:
     ledger = Ledger(RecordedHost(), PLACES)
     action = PlaceTree("/o/.1", "/o/1")
     noted(ledger, action)

@@ -53,7 +53,7 @@ def linked(target: str) -> bytes:
     ],
     ids=str,
 )
-def test_damage_of_a_program_is_named(change: Action | None, expected: str) -> None:
+def test_program_damage_is_described(change: Action | None, expected: str) -> None:
     host = installed()
     if change:
         host.apply(change)
@@ -86,11 +86,11 @@ class Otherwise(RecordedHost):
     ],
     ids=str,
 )
-def test_a_program_that_others_could_change_is_damaged(path: str, changes: dict[str, int], expected: str) -> None:
+def test_program_writable_by_others_is_damaged(path: str, changes: dict[str, int], expected: str) -> None:
     assert find_damage(Otherwise(path, **changes), PROGRAM, OwnedResources()) == expected
 
 
-def test_a_file_that_an_agent_before_this_one_did_not_want_is_missing() -> None:
+def test_program_without_a_newly_required_file_is_damaged() -> None:
     wanted = (
         ArtifactFile("tool", "bin/tool"),
         ArtifactFile("config/", "config/"),
@@ -102,7 +102,7 @@ def test_a_file_that_an_agent_before_this_one_did_not_want_is_missing() -> None:
     assert find_damage(installed(), replace(program, artifacts=(without,)), OwnedResources()) == ""
 
 
-def test_a_link_that_leads_where_it_should_is_whole() -> None:
+def test_program_link_with_the_right_target_is_intact() -> None:
     host = installed()
     host.apply(WriteFile(f"{PLACE}/.manifest.json", linked("/there")))
     host.apply(MakeLink(TOOL, "/there"))
@@ -120,9 +120,7 @@ class Counting(RecordedHost):
 @pytest.mark.parametrize(
     ("synced", "touched", "hashed"), [(True, False, 0), (False, False, 1), (True, True, 1)], ids=str
 )
-def test_a_file_is_hashed_unless_it_reached_the_disk_and_was_not_touched_since(
-    synced: bool, touched: bool, hashed: int
-) -> None:
+def test_program_file_is_hashed_unless_synced_and_unchanged(synced: bool, touched: bool, hashed: int) -> None:
     host = Counting({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})
     host.apply(WriteFile(TOOL, b"tool", 0o755))
     owned = OwnedResources(
@@ -134,7 +132,7 @@ def test_a_file_is_hashed_unless_it_reached_the_disk_and_was_not_touched_since(
     assert host.hashed == hashed
 
 
-def test_sightings_of_a_damaged_manifest_are_none() -> None:
+def test_change_times_are_empty_for_a_damaged_manifest() -> None:
     for damaged in ("{", "[]", '{"files": null}'):
         assert file_change_times(RecordedHost({f"{PLACE}/.manifest.json": damaged}), PLACE) == {}
     assert file_change_times(RecordedHost(), PLACE) == {}
@@ -150,23 +148,23 @@ def test_sightings_of_a_damaged_manifest_are_none() -> None:
         ({"/proc/sys/net/bridge/bridge-nf-call-iptables": "1\n"}, {"br_netfilter"}),
     ],
 )
-def test_modules_that_are_built_in_count_as_loaded(files: dict[str, str], expected: set[str]) -> None:
+def test_built_in_modules_count_as_loaded(files: dict[str, str], expected: set[str]) -> None:
     assert loaded_modules(RecordedHost(files)) == expected
 
 
-def test_swaps_are_the_first_column_below_the_heading() -> None:
+def test_swap_devices_are_parsed_from_proc_swaps() -> None:
     text = "Filename\tType\tSize\tUsed\tPriority\n/dev/sda2   partition\t9\t0\t-2\n/swap.img file\t9\t0\t-3\n"
     assert swaps(RecordedHost({"/proc/swaps": text})) == ("/dev/sda2", "/swap.img")
     assert swaps(RecordedHost()) == ()
 
 
-def test_settings_of_the_kernel_are_compared_without_their_white_space() -> None:
+def test_sysctl_values_are_compared_with_normalized_white_space() -> None:
     host = RecordedHost({"/proc/sys/net/ipv4/range": "32768\t60999\n"})
     facts = observe(host, Spec((Sysctl("net.ipv4.range", "x"), Sysctl("net.none", "1"))), OwnedResources())
     assert facts.sysctls == {"net.ipv4.range": "32768 60999", "net.none": None}
 
 
-def test_a_running_program_that_is_no_longer_on_the_disk_is_seen() -> None:
+def test_service_running_a_deleted_program_is_observed_as_replaced() -> None:
     units = {name: UnitState(name, active="active", pid=pid) for name, pid in (("a", 7), ("b", 8), ("c", 0))}
     host = RecordedHost({"/proc/7/stat": "", "/proc/8/stat": ""}, units=units)
     host.apply(MakeLink("/proc/7/exe", "/usr/bin/a (deleted)"))
@@ -175,7 +173,7 @@ def test_a_running_program_that_is_no_longer_on_the_disk_is_seen() -> None:
     assert facts.replaced == {"a"}
 
 
-def test_originals_and_children_of_what_is_owned_are_read() -> None:
+def test_originals_and_children_of_owned_paths_are_observed() -> None:
     host = RecordedHost({"/o/1": "before", "/d/x": "", "/d/y": ""})
     owned = OwnedResources(
         paths={

@@ -94,7 +94,7 @@ PATHS: list[tuple[str, Resource, FileEntry | None, bytes | None, list[Action]]] 
 
 @pytest.mark.parametrize(("resource", "entry", "content", "expected"), [case[1:] for case in PATHS],
                          ids=[case[0] for case in PATHS])  # fmt: skip
-def test_a_path_is_brought_to_what_it_should_be(
+def test_plan_brings_a_path_to_the_desired_state(
     resource: Resource, entry: FileEntry | None, content: bytes | None, expected: list[Action]
 ) -> None:
     path = getattr(resource, "path")  # noqa: B009 - every kind in the table has one
@@ -123,7 +123,7 @@ def test_a_path_is_brought_to_what_it_should_be(
         (NoSwap(), Facts(live=False, swaps=("/dev/a",)), []),
     ],
 )
-def test_programs_and_the_kernel_are_brought_to_what_they_should_be(
+def test_plan_brings_programs_and_kernel_to_the_desired_state(
     resource: Resource, facts: Facts, expected: list[Action]
 ) -> None:
     assert list(plan(Spec((resource,)), facts)) == expected
@@ -177,7 +177,7 @@ SERVICES: list[tuple[str, Service, UnitState, OwnedResources, bool, list[Action]
 
 @pytest.mark.parametrize(("wanted", "unit", "owned", "rewritten", "expected"), [case[1:] for case in SERVICES],
                          ids=[case[0] for case in SERVICES])  # fmt: skip
-def test_a_service_is_started_and_restarted_only_when_it_must_be(
+def test_plan_starts_or_restarts_a_service_only_when_needed(
     wanted: Service, unit: UnitState, owned: OwnedResources, rewritten: bool, expected: list[Action]
 ) -> None:
     file = File(UNIT, b"[Unit]")
@@ -191,22 +191,22 @@ def test_a_service_is_started_and_restarted_only_when_it_must_be(
     assert planned == [*([WriteFile(UNIT, b"[Unit]")] if rewritten else []), *expected]
 
 
-def test_a_service_whose_program_was_replaced_on_the_disk_is_restarted() -> None:
+def test_plan_restarts_a_service_whose_program_was_replaced() -> None:
     facts = Facts(units={"thing.service": RUNNING}, owned=STARTED, replaced=frozenset({"thing.service"}))
     assert list(plan(Spec((THING,)), facts)) == [RESTART]
 
 
-def test_a_service_whose_need_is_met_is_started() -> None:
+def test_plan_starts_a_service_when_its_required_file_exists() -> None:
     facts = Facts(entries={"/key": FILE}, units={"thing.service": RESTING}, owned=STARTED)
     assert list(plan(Spec((replace(THING, needs="/key"),)), facts)) == [START]
 
 
-def test_in_an_image_a_service_is_enabled_and_not_started() -> None:
+def test_plan_in_an_image_enables_a_service_without_starting_it() -> None:
     facts = Facts(live=False, units={"thing.service": UnitState("thing.service")})
     assert list(plan(Spec((THING,)), facts)) == [EnableUnit("thing.service")]
 
 
-def test_a_fingerprint_depends_on_each_input_and_each_word() -> None:
+def test_service_fingerprint_depends_on_every_input() -> None:
     made = [
         make_service("s", (File("/a", b"1"),)),
         make_service("s", (File("/a", b"2"),)),
@@ -218,7 +218,7 @@ def test_a_fingerprint_depends_on_each_input_and_each_word() -> None:
     assert make_service("s", (File("/a", b"1"),)) == make_service("s", (File("/a", b"1", 0o600),))
 
 
-def test_missing_directories_above_a_path_are_made_once_and_from_the_outermost() -> None:
+def test_plan_creates_missing_parent_directories_once_outermost_first() -> None:
     spec = Spec((File("/data/x/f", b""), Symlink("/data/x/l", "/there"), Directory("/data/y/z")))
     facts = Facts(entries=dict.fromkeys([*spec.parent_dirs, *spec.paths]), contents={"/data/x/f": None})
     assert [str(action) for action in plan(spec, facts)] == [
@@ -235,7 +235,7 @@ def owned_of(**records: dict[str, object]) -> OwnedResources:
     return OwnedResources(paths={f"/{name}": record for name, record in records.items()})
 
 
-def test_leftovers_of_an_earlier_configuration_are_given_back() -> None:
+def test_plan_reverts_resources_of_an_earlier_config() -> None:
     owned = OwnedResources(
         paths={
             "/etc/mine": {"original": None, "kind": "file"},
@@ -303,7 +303,7 @@ REMOVALS: list[tuple[str, dict[str, object], FileEntry | None, list[Action]]] = 
 
 @pytest.mark.parametrize(("record", "entry", "expected"), [case[1:] for case in REMOVALS],
                          ids=[case[0] for case in REMOVALS])  # fmt: skip
-def test_removal_gives_a_path_back(
+def test_removal_restores_or_deletes_a_path(
     record: dict[str, object], entry: FileEntry | None, expected: list[Action]
 ) -> None:
     facts = Facts(
@@ -312,7 +312,7 @@ def test_removal_gives_a_path_back(
     assert list(removal(facts)) == expected
 
 
-def test_removal_restores_the_kernel() -> None:
+def test_removal_restores_sysctls_modules_and_swap() -> None:
     owned = OwnedResources(
         sysctls={"a.a": {"original": "0"}, "a.b": {"original": "1"}, "a.c": {"original": None}},
         modules={"overlay": {}},
@@ -322,7 +322,7 @@ def test_removal_restores_the_kernel() -> None:
     assert list(removal(facts)) == [SetSysctl("a.a", "0"), UnloadModule("overlay"), SwapOn("/dev/a", 5)]
 
 
-def test_removal_stops_and_disables_what_runs_and_what_failed() -> None:
+def test_removal_stops_running_or_failed_units_and_disables_enabled_ones() -> None:
     owned = OwnedResources(services={name: {} for name in ("runs", "failed", "enabled", "resting")})
     units = {
         "runs": UnitState("runs", active="active"),
@@ -337,17 +337,17 @@ def test_removal_stops_and_disables_what_runs_and_what_failed() -> None:
     ]
 
 
-def test_removal_goes_from_the_last_to_the_first() -> None:
+def test_removal_runs_in_reverse_order() -> None:
     paths: dict[str, dict[str, object]] = {"/a": {"original": None}, "/a/b": {"original": None}}
     facts = Facts(entries={"/a": FOLDER, "/a/b": FILE}, owned=OwnedResources(paths=paths))
     assert list(removal(facts)) == [Remove("/a/b"), Remove("/a")]
 
 
-def test_nothing_is_planned_for_nothing() -> None:
+def test_plan_of_an_empty_spec_is_empty() -> None:
     assert list(plan(Spec(), observe(RecordedHost(), Spec(), OwnedResources()))) == []
 
 
-def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
+def test_plan_edits_only_the_managed_line_of_a_file() -> None:
     line = FileLine("/k", "server: ", "https://new")
     before = b"clusters:\n- cluster:\n    server: https://old\n  name: x\n"
 
@@ -365,7 +365,7 @@ def test_one_line_of_a_file_that_a_program_writes_itself_is_put_right() -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
-def test_a_file_with_such_a_line_is_for_root_alone(mode: int) -> None:
+def test_plan_sets_mode_0600_on_a_file_with_a_managed_line(mode: int) -> None:
     line = FileLine("/k", "server: ", "https://same")
     host = RecordedHost()
     host.apply(WriteFile("/k", b"server: https://same\n", mode))

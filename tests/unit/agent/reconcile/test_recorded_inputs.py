@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 STATE = "/var/lib/x/state.json"
 
 
-def test_a_state_comes_back_as_it_was_written() -> None:
+def test_node_state_round_trips_and_is_mode_0600() -> None:
     host = RecordedHost()
     kept = NodeState().with_phase(Phase.NODE_FAILED, step="cni", error="disk-full", message="no room", node="edge-1")
     node_state.write(host, STATE, kept)
@@ -49,11 +49,11 @@ def test_a_state_comes_back_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "5", '{"unheard": 1}'])
-def test_a_damaged_state_is_that_of_a_machine_that_has_not_started(text: str) -> None:
+def test_damaged_node_state_reads_as_not_started(text: str) -> None:
     assert node_state.read(RecordedHost({STATE: text}), STATE) == NodeState()
 
 
-def test_a_new_phase_forgets_the_error_and_the_step_of_the_one_before() -> None:
+def test_new_phase_clears_the_error_and_step_of_the_previous_one() -> None:
     failed = NodeState(node="edge-1", pod_cidr="10.0.0.0/24").with_phase(
         Phase.NODE_FAILED, step="cni", error="e", message="m"
     )
@@ -70,7 +70,7 @@ class Heard:
 
 
 @pytest.mark.parametrize(("least", "heard"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_events_below_the_level_are_not_told_but_a_watcher_sees_all(least: str, heard: int) -> None:
+def test_event_log_filters_by_level_but_the_watcher_gets_all_events(least: str, heard: int) -> None:
     sink, watched = Heard(), list[dict[str, Any]]()
     told = EventLog(sink, level=least, watch=watched.append)
     for level in event_log.LEVELS:
@@ -79,7 +79,7 @@ def test_events_below_the_level_are_not_told_but_a_watcher_sees_all(least: str, 
     assert len(watched) == 4
 
 
-def test_every_event_of_one_command_bears_the_same_request_id_and_its_own_fields() -> None:
+def test_events_of_one_command_share_a_request_id() -> None:
     sink = Heard()
     told = EventLog(sink)
     told.emit("one", "first", component="cni")
@@ -89,7 +89,7 @@ def test_every_event_of_one_command_bears_the_same_request_id_and_its_own_fields
     assert EventLog().request_id != told.request_id
 
 
-def test_a_sink_that_fails_does_not_stop_the_work() -> None:
+def test_failing_event_sink_does_not_stop_the_others() -> None:
     def full(level: str, line: str, text: str) -> None:
         raise OSError("no space left")
 
@@ -98,7 +98,7 @@ def test_a_sink_that_fails_does_not_stop_the_work() -> None:
     assert len(sink.records) == 1
 
 
-def test_the_log_file_is_for_root_and_its_group(tmp_path: Path) -> None:
+def test_log_file_is_mode_0640(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     before = os.umask(0)
     try:
@@ -109,7 +109,7 @@ def test_the_log_file_is_for_root_and_its_group(tmp_path: Path) -> None:
     assert log.read_text() == '{"a": 1}\n'
 
 
-def test_a_large_log_file_gets_another_name_once(tmp_path: Path) -> None:
+def test_large_log_file_is_rotated_once(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     with log.open("wb") as file:
         file.truncate(event_log.MAX_LOG_BYTES + 1)
@@ -120,13 +120,13 @@ def test_a_large_log_file_gets_another_name_once(tmp_path: Path) -> None:
     assert (tmp_path / "agent.log.1").stat().st_size == event_log.MAX_LOG_BYTES + 1
 
 
-def test_a_log_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+def test_log_file_symlink_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "agent.log").symlink_to(tmp_path / "elsewhere")
     EventLog(LogFileSink(str(tmp_path / "agent.log"))).emit("event", "it happened")
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_the_last_events_pass_over_what_cannot_be_read(tmp_path: Path) -> None:
+def test_last_events_skip_unreadable_lines(tmp_path: Path) -> None:
     log = tmp_path / "agent.log"
     log.write_bytes(b'{"event": 1}\n{"event": 2}\n{"cut off\n5\n\xff\n{"event": 3}\n')
     assert event_log.read_last(str(log), 10) == [{"event": 1}, {"event": 2}, {"event": 3}]
@@ -134,7 +134,7 @@ def test_the_last_events_pass_over_what_cannot_be_read(tmp_path: Path) -> None:
     assert event_log.read_last(str(tmp_path / "none"), 5) == []
 
 
-def test_the_journal_gets_one_datagram_with_priority_and_event(tmp_path: Path) -> None:
+def test_journal_sink_sends_one_datagram_with_priority_and_event(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "journal"))
         JournalSink(str(tmp_path / "journal"))("warning", '{"event": "x"}', "two\nlines")
@@ -142,7 +142,7 @@ def test_the_journal_gets_one_datagram_with_priority_and_event(tmp_path: Path) -
     assert fields == ('PRIORITY=4\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE=two lines\nFLEX_EVENT={"event": "x"}\n')
 
 
-def test_a_journal_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
+def test_hanging_journal_is_waited_for_once(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "journal"))
         sink, start = JournalSink(str(tmp_path / "journal"), 0.05), time.monotonic()
@@ -151,14 +151,14 @@ def test_a_journal_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     assert time.monotonic() - start < 60  # to wait for each of them would take a hundred
 
 
-def test_a_machine_without_a_journal_goes_on(tmp_path: Path) -> None:
+def test_missing_journal_does_not_fail_events(tmp_path: Path) -> None:
     seen: list[str] = []
     log = EventLog(JournalSink(str(tmp_path / "none")), lambda _level, _document, message: seen.append(message))
     log.emit("event", "it happened")
     assert seen == ["it happened"]
 
 
-def test_a_second_holder_of_the_lock_is_told_who_is_at_work(tmp_path: Path) -> None:
+def test_second_lock_holder_is_refused_with_the_process_id(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     with exclusive(path), pytest.raises(BusyError, match=f"PID {os.getpid()}") as caught, exclusive(path):
         pass
@@ -168,7 +168,7 @@ def test_a_second_holder_of_the_lock_is_told_who_is_at_work(tmp_path: Path) -> N
         assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
 
 
-def test_the_lock_is_let_go_when_the_work_fails(tmp_path: Path) -> None:
+def test_lock_is_released_when_the_command_fails(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with pytest.raises(ZeroDivisionError), exclusive(str(path)):
         _ = 1 // 0
@@ -191,7 +191,7 @@ SPEC = Spec(
 UNIT = "/etc/systemd/system/x.service"
 
 
-def test_without_a_ledger_what_bears_our_mark_is_ours_with_its_data() -> None:
+def test_marked_files_and_their_data_are_owned_without_a_ledger() -> None:
     host = RecordedHost(
         {UNIT: f"# {MANAGED_MARK}\n", "/etc/x/x.conf": f"# {MANAGED_MARK}", "/var/lib/x/image": "", "/run/x/s": ""}
     )
@@ -201,13 +201,13 @@ def test_without_a_ledger_what_bears_our_mark_is_ours_with_its_data() -> None:
     assert set(owned.services) == {"x.service"}
 
 
-def test_without_a_ledger_what_somebody_else_has_made_is_not_ours() -> None:
+def test_foreign_files_are_not_owned_without_a_ledger() -> None:
     host = RecordedHost({UNIT: "[Unit]", "/etc/x/x.conf": "theirs", "/var/lib/x/image": "", "/usr/bin/x": "theirs"})
     host.apply(MakeLink("/usr/bin/x", "/usr/lib/x"))
     assert find_owned(host, SPEC, INSTALL).empty
 
 
-def test_without_a_ledger_programs_of_ours_and_links_to_them_are_ours() -> None:
+def test_installed_programs_and_links_are_owned_without_a_ledger() -> None:
     host = RecordedHost({"/opt/flex/x/1/bin/x": "", "/opt/flex/x/0/bin/x": ""})
     host.apply(MakeLink("/usr/bin/x", "/opt/flex/x/0/bin/x"))
     owned = find_owned(host, SPEC, INSTALL)
@@ -216,7 +216,7 @@ def test_without_a_ledger_programs_of_ours_and_links_to_them_are_ours() -> None:
     assert owned.paths["/opt/flex/x"]["ours"]
 
 
-def test_without_a_ledger_a_directory_that_holds_a_marked_file_is_ours_with_all_in_it() -> None:
+def test_directory_with_a_marked_file_is_owned_without_a_ledger() -> None:
     host = RecordedHost({"/var/lib/x/key.pem": "secret", "/var/lib/x/x.yaml": f"# {MANAGED_MARK}"})
     host.apply(WriteFile("/var/lib/x/key.pem", b"secret", 0o600))
     assert find_owned(host, SPEC, INSTALL).paths["/var/lib/x"]["ours"]

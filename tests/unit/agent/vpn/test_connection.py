@@ -25,7 +25,7 @@ def site() -> Site:
     return Site()
 
 
-def test_what_is_missing_is_made_one_after_another(site: Site) -> None:
+def test_vpn_connection_creates_missing_azure_resources_in_order(site: Site) -> None:
     site.run()
     puts = [call for call in site.azure.calls if call.startswith("PUT")]
     assert puts == [
@@ -43,7 +43,7 @@ def test_what_is_missing_is_made_one_after_another(site: Site) -> None:
     assert site.state.phase == Phase.VPN_CONNECTED
 
 
-def test_files_with_secrets_are_roots_alone(site: Site) -> None:
+def test_vpn_files_with_secrets_are_mode_0600(site: Site) -> None:
     site.run()
     for path in (PAIR, f"{DATA}/vpn/client.conf", f"{DATA}/vpn.json"):
         entry = site.host.stat(path)
@@ -54,19 +54,19 @@ def test_files_with_secrets_are_roots_alone(site: Site) -> None:
     assert folder.mode == 0o700
 
 
-def test_the_api_servers_name_means_its_private_address(site: Site) -> None:
+def test_hosts_file_maps_the_api_server_to_its_private_address(site: Site) -> None:
     site.run()
     hosts = site.host.read(HOSTS) or b""
     assert hosts.startswith(f"10.1.0.10 {API_NAME} # aks-flex-node-vpn\n".encode())
 
 
-def test_an_address_that_is_not_behind_the_tunnel_is_none_of_ours(site: Site) -> None:
+def test_public_api_server_address_is_not_added_to_the_hosts_file(site: Site) -> None:
     site.changes["resolve"] = lambda _, __: "203.0.113.5"
     site.run()
     assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n"
 
 
-def test_without_a_name_server_the_clusters_private_zone_is_read(site: Site) -> None:
+def test_api_server_address_comes_from_private_zone_without_dns_server(site: Site) -> None:
     site.azure.documents[NETWORK]["properties"]["dhcpOptions"] = {}
     site.azure.documents[CLUSTER_ID]["properties"]["nodeResourceGroup"] = "MC"
     zone = "/subscriptions/sub-1/resourceGroups/MC/providers/Microsoft.Network/privateDnsZones/private.example"
@@ -75,7 +75,7 @@ def test_without_a_name_server_the_clusters_private_zone_is_read(site: Site) -> 
     assert (site.host.read(HOSTS) or b"").startswith(b"10.1.0.77 ")
 
 
-def test_where_systemd_resolved_runs_it_is_told_whom_to_ask(site: Site) -> None:
+def test_systemd_resolved_is_configured_by_the_up_script(site: Site) -> None:
     site.host = RecordedHost({**FILES, "/run/systemd/resolve/stub-resolv.conf": ""})
     site.run()
     assert b'resolvectl dns "$dev" 10.1.0.4' in (site.host.read(f"{DATA}/vpn/up") or b"")
@@ -83,7 +83,7 @@ def test_where_systemd_resolved_runs_it_is_told_whom_to_ask(site: Site) -> None:
     assert site.host.read(HOSTS) == b"127.0.0.1 localhost\n"
 
 
-def test_a_second_run_looks_once_and_asks_azure_nothing(site: Site) -> None:
+def test_second_vpn_connection_run_makes_no_azure_calls(site: Site) -> None:
     site.run()
     site.azure.calls.clear()
     site.host.done.clear()
@@ -91,7 +91,7 @@ def test_a_second_run_looks_once_and_asks_azure_nothing(site: Site) -> None:
     assert (site.azure.calls, site.host.done) == ([], [])
 
 
-def test_without_leave_no_gateway_is_made() -> None:
+def test_gateway_is_not_created_when_auto_provision_is_off() -> None:
     site = Site(azure__vpn__autoProvision=False)
     with pytest.raises(FlexError) as caught:
         site.run()
@@ -102,7 +102,7 @@ def test_without_leave_no_gateway_is_made() -> None:
     assert GATEWAY in site.azure.documents
 
 
-def test_a_pool_that_overlaps_is_refused_before_anything_is_made() -> None:
+def test_overlapping_client_pool_is_refused_before_any_azure_change() -> None:
     site = Site(azure__vpn__p2sGatewayCIDR="10.244.1.0/24")
     with pytest.raises(FlexError) as caught:
         site.run()
@@ -110,7 +110,7 @@ def test_a_pool_that_overlaps_is_refused_before_anything_is_made() -> None:
     assert not any(call.startswith("PUT") for call in site.azure.calls)
 
 
-def test_a_gateway_that_will_do_gets_our_certificate_and_keeps_all_else() -> None:
+def test_suitable_gateway_gets_our_certificate_and_keeps_other_settings() -> None:
     site = Site(azure__vpn__autoProvision=False)
     site.azure.documents[GATEWAY] = theirs()
     site.run()
@@ -130,7 +130,7 @@ def test_a_gateway_that_will_do_gets_our_certificate_and_keeps_all_else() -> Non
         ({"vpnAuthenticationTypes": ["AAD"]}, "authentication are AAD instead of Certificate"),
     ],
 )
-def test_a_gateway_with_other_settings_is_not_touched_without_consent(there: dict[str, Any], words: str) -> None:
+def test_gateway_with_other_settings_is_changed_only_with_adopt(there: dict[str, Any], words: str) -> None:
     site = Site()
     site.azure.documents[GATEWAY] = theirs(**there)
     with pytest.raises(FlexError, match=words) as caught:
@@ -145,14 +145,14 @@ def test_a_gateway_with_other_settings_is_not_touched_without_consent(there: dic
     assert "theirs" in site.azure.roots()
 
 
-def test_a_size_matters_to_whoever_names_it() -> None:
+def test_gateway_of_another_size_is_refused_when_a_size_is_configured() -> None:
     site = Site(azure__vpn__gatewaySKU="VpnGw2AZ")
     site.azure.documents[GATEWAY] = theirs()
     with pytest.raises(FlexError, match="SKU is VpnGw1 instead of VpnGw2AZ"):
         site.run()
 
 
-def test_a_gateway_of_another_name_is_named() -> None:
+def test_gateway_with_another_name_is_reported() -> None:
     site = Site()
     subnets = site.azure.documents[NETWORK]["properties"]["subnets"]
     used = {"ipConfigurations": [{"id": f"{GATEWAY}-2/ipConfigurations/default"}], "addressPrefix": "10.1.0.224/27"}
@@ -162,7 +162,7 @@ def test_a_gateway_of_another_name_is_named() -> None:
     assert caught.value.name == "vpn-gateway-name-mismatch"
 
 
-def test_a_full_gateway_is_told() -> None:
+def test_gateway_with_all_root_certificates_used_is_reported() -> None:
     site = Site()
     roots = [{"name": f"n{each}", "properties": {"publicCertData": "YWJj"}} for each in range(20)]
     site.azure.documents[GATEWAY] = theirs(vpnClientRootCertificates=roots)
@@ -171,7 +171,7 @@ def test_a_full_gateway_is_told() -> None:
     assert caught.value.name == "vpn-gateway-full"
 
 
-def test_two_machines_do_not_lose_each_others_certificates(site: Site) -> None:
+def test_concurrent_gateway_updates_keep_certificates_of_both_machines(site: Site) -> None:
     site.azure.documents[GATEWAY] = theirs()
 
     def another() -> None:
@@ -184,7 +184,7 @@ def test_two_machines_do_not_lose_each_others_certificates(site: Site) -> None:
     assert site.azure.roots() == ["theirs", "another", "aks-flex-node-edge-1-1"]
 
 
-def test_an_operation_that_fails_is_told_and_the_next_run_mends_it(site: Site) -> None:
+def test_failed_azure_operation_is_reported_and_fixed_by_the_next_run(site: Site) -> None:
     site.azure.fail = "NoRoom"
     with pytest.raises(FlexError, match="NoRoom") as caught:
         site.run()
@@ -195,7 +195,7 @@ def test_an_operation_that_fails_is_told_and_the_next_run_mends_it(site: Site) -
     assert site.azure.roots() == ["aks-flex-node-edge-1-1"]
 
 
-def test_somebody_elses_broken_gateway_is_not_ours_to_mend(site: Site) -> None:
+def test_failed_foreign_gateway_is_refused(site: Site) -> None:
     site.azure.documents[GATEWAY] = theirs()
     site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Failed"
     with pytest.raises(FlexError) as caught:
@@ -203,7 +203,7 @@ def test_somebody_elses_broken_gateway_is_not_ours_to_mend(site: Site) -> None:
     assert caught.value.name == "vpn-gateway-failed"
 
 
-def test_a_run_that_was_cut_off_is_taken_up_where_azure_is(site: Site) -> None:
+def test_interrupted_vpn_connection_resumes_the_azure_operation(site: Site) -> None:
     class Cut(BaseException):
         pass
 
@@ -224,7 +224,7 @@ def test_a_run_that_was_cut_off_is_taken_up_where_azure_is(site: Site) -> None:
     assert site.state.phase == Phase.VPN_CONNECTED
 
 
-def test_a_gateway_that_azure_is_at_work_on_is_waited_for(site: Site) -> None:
+def test_gateway_that_is_being_updated_is_waited_for(site: Site) -> None:
     site.run()
     site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Updating"
     site.azure.documents[GATEWAY]["left"] = 4
@@ -233,7 +233,7 @@ def test_a_gateway_that_azure_is_at_work_on_is_waited_for(site: Site) -> None:
     assert site.clock.slept
 
 
-def test_a_renewal_adds_the_new_root_first_and_takes_the_old_one_off_when_the_tunnel_works(site: Site) -> None:
+def test_vpn_renewal_replaces_the_root_certificate_and_restarts_the_tunnel(site: Site) -> None:
     numbered(site)
     site.run()
     assert not site.connection().is_renewal_due()
@@ -247,7 +247,7 @@ def test_a_renewal_adds_the_new_root_first_and_takes_the_old_one_off_when_the_tu
     ]
 
 
-def test_a_renewal_whose_tunnel_does_not_come_up_goes_back_to_the_old_one(site: Site) -> None:
+def test_failed_vpn_renewal_restores_the_old_tunnel(site: Site) -> None:
     numbered(site)
     site.run()
     before = site.host.read(f"{DATA}/vpn/client.conf")
@@ -262,7 +262,7 @@ def test_a_renewal_whose_tunnel_does_not_come_up_goes_back_to_the_old_one(site: 
 
 
 @pytest.mark.parametrize(("days", "due"), [(200, False), (100, True)])
-def test_a_certificate_is_due_when_its_end_is_near(site: Site, days: int, due: bool) -> None:
+def test_vpn_renewal_is_due_when_the_certificate_expires_soon(site: Site, days: int, due: bool) -> None:
     site.config = config_of({**SETTINGS, "azure.vpn.renewDays": 150})
     site.run()
     end = 4733510400.0  # of the certificate in these tests
@@ -270,27 +270,27 @@ def test_a_certificate_is_due_when_its_end_is_near(site: Site, days: int, due: b
     assert site.connection().is_renewal_due() is due
 
 
-def test_a_certificate_that_is_lost_is_due(site: Site) -> None:
+def test_vpn_renewal_is_due_when_the_certificate_is_damaged(site: Site) -> None:
     site.run()
     site.host.apply(WriteFile(PAIR, b"damaged", 0o600))
     assert site.connection().is_renewal_due()
 
 
-def test_a_node_that_renews_its_certificate_stays_a_node(site: Site) -> None:
+def test_vpn_renewal_keeps_the_node_joined_phase(site: Site) -> None:
     site.run()
     write(site.host, f"{DATA}/state.json", NodeState().with_phase(Phase.NODE_JOINED, node="edge-1"))
     site.run(renew=True)
     assert site.state.phase == Phase.NODE_JOINED
 
 
-def test_an_api_server_that_does_not_answer_is_told(site: Site) -> None:
+def test_unresponsive_api_server_behind_the_vpn_is_reported(site: Site) -> None:
     site.changes["accepts_connections"] = lambda _, __: False
     with pytest.raises(FlexError, match=API_NAME) as caught:
         site.run()
     assert caught.value.name == "vpn-api-server-unreachable"
 
 
-def test_a_hostile_profile_changes_nothing_here(site: Site) -> None:
+def test_hostile_vpn_profile_is_not_written(site: Site) -> None:
     site.changes["download"] = lambda _, __: archive(PROFILE + "up /bin/evil\n")
     with pytest.raises(FlexError) as caught:
         site.run()
@@ -298,7 +298,7 @@ def test_a_hostile_profile_changes_nothing_here(site: Site) -> None:
     assert site.host.stat(f"{DATA}/vpn/client.conf") is None
 
 
-def test_without_openvpn_and_without_a_way_to_get_it_nothing_begins(site: Site) -> None:
+def test_vpn_connection_without_openvpn_makes_no_azure_calls(site: Site) -> None:
     site.host = empty_host()
     with pytest.raises(FlexError) as caught:
         site.run()
@@ -306,7 +306,7 @@ def test_without_openvpn_and_without_a_way_to_get_it_nothing_begins(site: Site) 
     assert site.azure.calls == []
 
 
-def test_leaving_takes_our_certificate_off_and_the_gateway_stays(site: Site) -> None:
+def test_disconnect_removes_our_certificate_and_keeps_the_gateway(site: Site) -> None:
     site.azure.documents[GATEWAY] = theirs()
     site.run()
     assert site.connection().remove_from_azure() == []
@@ -314,7 +314,7 @@ def test_leaving_takes_our_certificate_off_and_the_gateway_stays(site: Site) -> 
     assert site.connection().remove_from_azure() == []
 
 
-def test_where_azure_cannot_be_asked_the_commands_are_told(site: Site) -> None:
+def test_disconnect_returns_az_commands_when_azure_refuses(site: Site) -> None:
     site.run()
     site.azure.refusals = [refusal(403, "AuthorizationFailed")]
     (line,) = site.connection().remove_from_azure()
@@ -322,7 +322,7 @@ def test_where_azure_cannot_be_asked_the_commands_are_told(site: Site) -> None:
     assert line.endswith("--name aks-flex-node-edge-1-1")
 
 
-def test_a_gateway_goes_only_when_it_is_ours_and_nobody_else_uses_it(site: Site) -> None:
+def test_gateway_is_removed_only_when_created_here_and_unused(site: Site) -> None:
     site.run()
     connection = site.connection()
     clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
@@ -338,7 +338,7 @@ def test_a_gateway_goes_only_when_it_is_ours_and_nobody_else_uses_it(site: Site)
     assert [each["name"] for each in site.azure.documents[NETWORK]["properties"]["subnets"]] == ["nodes"]
 
 
-def test_somebody_elses_gateway_stays(site: Site) -> None:
+def test_remove_gateway_refuses_a_foreign_gateway(site: Site) -> None:
     site.azure.documents[GATEWAY] = theirs()
     site.run()
     connection = site.connection()
@@ -347,7 +347,7 @@ def test_somebody_elses_gateway_stays(site: Site) -> None:
     assert caught.value.name == "vpn-gateway-not-owned"
 
 
-def test_a_machine_that_moves_to_another_gateway_is_forgotten_by_the_one_before(site: Site) -> None:
+def test_switching_gateway_removes_the_certificate_from_the_old_one(site: Site) -> None:
     site.azure.documents[GATEWAY] = theirs()
     site.run()
     other = f"{GATEWAY}-2"
@@ -359,14 +359,14 @@ def test_a_machine_that_moves_to_another_gateway_is_forgotten_by_the_one_before(
     assert (site.record.gateway, site.record.roots) == (other, ("aks-flex-node-edge-1-1",))
 
 
-def test_secrets_are_in_no_note_and_in_no_record(site: Site) -> None:
+def test_vpn_notes_and_record_contain_no_secrets(site: Site) -> None:
     site.run()
     told = " ".join(site.notes) + json.dumps(str(site.record)) + (site.host.read(f"{DATA}/vpn.json") or b"").decode()
     assert "sig=" not in told
     assert "PRIVATE KEY" not in told
 
 
-def test_a_machines_own_networks_are_asked_for(site: Site) -> None:
+def test_vpn_network_overlapping_a_machine_network_is_refused(site: Site) -> None:
     addresses = json.dumps(
         [{"ifname": "eth0", "addr_info": [{"family": "inet", "local": "10.1.0.9", "prefixlen": 24}]}]
     )

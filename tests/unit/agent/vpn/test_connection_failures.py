@@ -29,7 +29,7 @@ def site() -> Site:
     return Site()
 
 
-def test_a_certificate_that_was_made_long_ago_and_never_used_is_not_used_any_more(site: Site) -> None:
+def test_expired_unused_vpn_certificate_is_discarded(site: Site) -> None:
     old = make_client_certificate("edge-1", days=0)
     site.host.apply(MakeDirectory(DATA, 0o700))
     site.host.apply(MakeDirectory(f"{DATA}/vpn", 0o700))
@@ -39,14 +39,14 @@ def test_a_certificate_that_was_made_long_ago_and_never_used_is_not_used_any_mor
     assert site.host.stat(f"{DATA}/vpn/{old.name}.pem") is None
 
 
-def test_a_certificate_of_a_clock_that_was_ahead_is_replaced(site: Site) -> None:
+def test_vpn_certificate_from_the_future_is_due_for_renewal(site: Site) -> None:
     site.run()
     site.host.apply(WriteFile(PAIR, make_client_certificate("edge-1").pem, 0o600))
     site.clock.seconds = 1_000_000_000.0
     assert site.connection().is_renewal_due()
 
 
-def test_a_record_of_another_release_is_read_as_far_as_it_is_known(site: Site) -> None:
+def test_vpn_record_of_another_release_is_read_without_unknown_fields(site: Site) -> None:
     site.run()
     told = json.loads(site.host.read(f"{DATA}/vpn.json") or b"")
     told["operation"] = {"what": "x", "resource": GATEWAY, "api_version": "1", "colour": "blue"}
@@ -62,7 +62,7 @@ def with_peer(site: Site, prefix: str) -> None:
     site.azure.documents[NETWORK]["properties"]["virtualNetworkPeerings"] = [{"properties": told}]
 
 
-def test_a_network_that_somebody_joins_with_the_clusters_cuts_no_machine_off() -> None:
+def test_peered_network_overlapping_a_local_network_gets_no_route() -> None:
     site = Site()
     address = {"family": "inet", "local": "172.16.5.9", "prefixlen": 24}
     here = json.dumps([{"ifname": "eth0", "addr_info": [address]}])
@@ -75,7 +75,7 @@ def test_a_network_that_somebody_joins_with_the_clusters_cuts_no_machine_off() -
     assert any("172.16.0.0/12" in note for note in site.notes)
 
 
-def test_names_go_where_they_are_looked_up_now_and_nowhere_else() -> None:
+def test_api_server_name_is_set_only_in_the_resolver_in_use() -> None:
     site = Site()
     site.run()
     assert API_NAME.encode() in (site.host.read(HOSTS) or b"")
@@ -93,7 +93,7 @@ def test_names_go_where_they_are_looked_up_now_and_nowhere_else() -> None:
     assert (site.host.read(HOSTS) or b"").startswith(b"10.1.0.77 ")
 
 
-def test_a_script_that_the_tunnel_before_needs_stays_until_another_one_is_up() -> None:
+def test_up_script_of_the_old_tunnel_is_kept_when_the_new_one_fails() -> None:
     site = Site()
     site.host = RecordedHost({**FILES, STUB: ""})
     site.run()
@@ -115,21 +115,19 @@ def test_a_script_that_the_tunnel_before_needs_stays_until_another_one_is_up() -
     ],
     ids=str,
 )
-def test_it_is_seen_that_the_configuration_means_another_tunnel(
-    site: Site, changes: dict[str, Any], other: bool
-) -> None:
+def test_changed_vpn_settings_are_detected(site: Site, changes: dict[str, Any], other: bool) -> None:
     site.run()
     assert local_state.is_settings_changed(site.host, config_of({**SETTINGS, **changes})) is other
 
 
-def test_a_setting_that_a_release_brings_makes_no_other_tunnel(site: Site) -> None:
+def test_explicit_default_does_not_change_the_vpn_settings_fingerprint(site: Site) -> None:
     plain = config_of(SETTINGS)
     spelt = config_of({**SETTINGS, "azure.vpn.gatewayName": "aks-flex-node"})
     assert local_state.settings_fingerprint(plain) == local_state.settings_fingerprint(spelt)
 
 
 @pytest.mark.parametrize(("there", "address"), [(True, "192.168.100.7"), (False, "192.168.100.2")])
-def test_a_node_is_known_by_its_address_in_the_tunnel_also_while_that_is_down(there: bool, address: str) -> None:
+def test_node_address_is_the_tunnel_address_even_while_the_vpn_is_down(there: bool, address: str) -> None:
     asked = ("ip", "-j", "route", "get", API_NAME)
     came = "192.168.100.7" if there else "10.0.0.5"  # by the default route
     answers: dict[tuple[str, ...], CommandResult] = {

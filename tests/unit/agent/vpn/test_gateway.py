@@ -40,7 +40,7 @@ def remove(site: Site) -> None:
     disconnect.remove_gateway(connection.book, site.config, connection.world, site.notes.append)
 
 
-def test_a_gateway_that_does_not_exist_costs_nobody_the_one_before() -> None:
+def test_missing_new_gateway_keeps_the_certificate_on_the_old_one() -> None:
     site = moving()
     with pytest.raises(FlexError) as caught:
         site.run()
@@ -48,7 +48,7 @@ def test_a_gateway_that_does_not_exist_costs_nobody_the_one_before() -> None:
     assert site.azure.roots() == ["theirs", ROOT], "the tunnel that is up goes on"
 
 
-def test_a_tunnel_that_does_not_come_up_costs_nobody_the_one_before() -> None:
+def test_failed_new_tunnel_keeps_the_certificate_on_the_old_gateway() -> None:
     site = moving()
     other(site)
     site.changes["read_tunnel"] = lambda: None
@@ -57,7 +57,7 @@ def test_a_tunnel_that_does_not_come_up_costs_nobody_the_one_before() -> None:
     assert site.azure.roots() == ["theirs", ROOT]
 
 
-def test_whoever_goes_back_to_the_gateway_before_is_still_known_there() -> None:
+def test_returning_to_the_old_gateway_reuses_its_certificate() -> None:
     site = moving()
     with pytest.raises(FlexError):
         site.run()
@@ -68,7 +68,7 @@ def test_whoever_goes_back_to_the_gateway_before_is_still_known_there() -> None:
     assert (site.record.gateway, site.record.roots, site.record.former) == (GATEWAY, (ROOT,), ())
 
 
-def test_a_gateway_before_that_cannot_be_changed_is_told_and_tried_again_when_the_machine_leaves() -> None:
+def test_busy_old_gateway_is_cleaned_up_later_by_disconnect() -> None:
     site = moving()
     other(site)
     site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Updating"
@@ -81,7 +81,7 @@ def test_a_gateway_before_that_cannot_be_changed_is_told_and_tried_again_when_th
     assert site.azure.roots() == ["theirs"]
 
 
-def test_a_gateway_that_was_made_from_here_and_is_used_by_others_stays_also_when_this_machine_has_moved() -> None:
+def test_gateway_created_here_is_kept_while_other_machines_use_it() -> None:
     site = Site()
     site.run()
     clients = site.azure.documents[GATEWAY]["properties"]["vpnClientConfiguration"]
@@ -95,7 +95,7 @@ def test_a_gateway_that_was_made_from_here_and_is_used_by_others_stays_also_when
     assert {GATEWAY, OTHER} <= set(site.azure.documents)
 
 
-def test_a_machine_that_has_moved_can_remove_what_it_made_and_is_still_to_be_forgotten_by_the_other() -> None:
+def test_machine_on_another_gateway_can_remove_the_gateway_it_created() -> None:
     site = Site()
     site.run()
     other(site)
@@ -107,14 +107,14 @@ def test_a_machine_that_has_moved_can_remove_what_it_made_and_is_still_to_be_for
     assert site.record.roots == (ROOT,)
 
 
-def test_parts_of_a_gateway_that_was_never_made_are_told() -> None:
+def test_disconnect_reports_leftover_parts_of_an_uncreated_gateway() -> None:
     site = Site()
     parts(site)
     site.connection().remove_from_azure()
     assert any(ADDRESS in note for note in site.notes)
 
 
-def test_parts_of_a_gateway_that_was_never_made_can_be_removed() -> None:
+def test_remove_gateway_deletes_leftover_parts_of_an_uncreated_gateway() -> None:
     site = Site()
     parts(site)
     remove(site)
@@ -128,7 +128,7 @@ def parts(site: Site) -> None:
     site.connection().book.update(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
 
 
-def test_an_address_of_somebody_else_is_not_made_anew_and_never_ours() -> None:
+def test_failed_foreign_public_ip_is_neither_recreated_nor_owned() -> None:
     site = Site()
     broken = {"id": ADDRESS, "tags": {"owner": "them"}, "properties": {"provisioningState": "Failed"}}
     site.azure.documents[ADDRESS] = broken
@@ -138,7 +138,7 @@ def test_an_address_of_somebody_else_is_not_made_anew_and_never_ours() -> None:
 
 
 @pytest.mark.parametrize("answer", [refusal(409, "Conflict"), refusal(429, "AnotherOperationInProgress")])
-def test_whoever_makes_the_same_at_the_same_time_is_waited_for(answer: AzureCallError) -> None:
+def test_gateway_created_concurrently_by_another_machine_is_used(answer: AzureCallError) -> None:
     site = Site()
 
     def another_machine() -> None:
@@ -150,7 +150,7 @@ def test_whoever_makes_the_same_at_the_same_time_is_waited_for(answer: AzureCall
     assert site.azure.roots() == ["theirs", ROOT]
 
 
-def test_what_azure_is_asked_to_adopt_keeps_the_addresses_of_other_clients() -> None:
+def test_adopting_a_gateway_keeps_address_pools_of_other_clients() -> None:
     site = Site()
     pools = {"addressPrefixes": ["172.16.0.0/24", "192.168.100.0/24"]}
     site.azure.documents[GATEWAY] = theirs(vpnClientAddressPool=pools, vpnClientProtocols=["IkeV2"])
@@ -159,7 +159,7 @@ def test_what_azure_is_asked_to_adopt_keeps_the_addresses_of_other_clients() -> 
     assert clients["vpnClientAddressPool"] == pools
 
 
-def test_an_id_that_azure_writes_in_another_case_is_no_other_gateway() -> None:
+def test_resource_id_in_another_case_is_the_same_gateway() -> None:
     site = Site()
     site.run()
     network = site.azure.documents[NETWORK]

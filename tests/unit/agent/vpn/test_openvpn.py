@@ -23,7 +23,7 @@ HOSTS_TEXT = b"127.0.0.1 localhost\n::1 localhost"
 VPN: dict[str, object] = {"azure.vpn.enabled": True}
 
 
-def test_a_root_signs_one_client_and_its_key_is_kept_nowhere() -> None:
+def test_client_certificate_is_signed_by_a_root_whose_key_is_discarded() -> None:
     pair = make_client_certificate("edge 1")
     client, root = x509.load_pem_x509_certificates(pair.pem)
     client.verify_directly_issued_by(root)
@@ -44,13 +44,13 @@ def test_a_root_signs_one_client_and_its_key_is_kept_nowhere() -> None:
     assert b"PRIVATE" not in repr(pair).encode()
 
 
-def test_a_certificate_is_the_same_however_its_lines_are_broken() -> None:
+def test_certificates_are_compared_without_line_breaks() -> None:
     assert same_certificate("YWJj", "YW\nJj\n")
     assert not same_certificate("YWJj", "YWJk")
     assert not same_certificate("YWJj", "?")
 
 
-def test_our_line_in_hosts_comes_and_goes_without_a_trace() -> None:
+def test_hosts_entry_is_added_replaced_and_removed_cleanly() -> None:
     once = dependencies.with_hosts_entry(HOSTS_TEXT, "api.example", "10.1.0.10")
     assert once == b"10.1.0.10 api.example # aks-flex-node-vpn\n" + HOSTS_TEXT
     assert dependencies.with_hosts_entry(once, "api.example", "10.1.0.11").count(b"api.example") == 1
@@ -79,11 +79,11 @@ ALIAS = b"\xc0\x0c" + struct.pack(">2HIH", 5, 1, 60, 2) + b"\xc0\x0c"
         (packet(7, A_RECORD)[:13], ""),
     ],
 )
-def test_an_answer_of_a_name_server_is_read_with_care(told: bytes, address: str) -> None:
+def test_dns_answer_is_decoded_safely(told: bytes, address: str) -> None:
     assert dependencies.decode_answer(7, told) == address
 
 
-def test_the_client_says_how_it_is() -> None:
+def test_openvpn_management_state_is_parsed() -> None:
     said = ">INFO:OpenVPN Management\r\n1794757971,CONNECTED,SUCCESS,192.168.100.2,198.18.0.60,443,,\r\nEND\r\n"
     assert parse_state(said) == TunnelState("CONNECTED", 1794757971.0, "192.168.100.2", "198.18.0.60")
     assert parse_state("1794757971,RECONNECTING,ping-restart,,,,,\nEND\n") == TunnelState(
@@ -106,19 +106,19 @@ def test_the_client_says_how_it_is() -> None:
         ("", "vpn-not-connected"),
     ],
 )
-def test_why_a_tunnel_does_not_come_up_is_told_in_openvpns_words(said: str, name: str) -> None:
+def test_tunnel_failure_is_diagnosed_from_the_openvpn_log(said: str, name: str) -> None:
     error = diagnose(f"2026-11-15 15:52:51 {said}\nMANAGEMENT: Client disconnected\n" if said else "")
     assert error.name == name
     assert said in error.message
     assert "2026" not in error.message
 
 
-def test_without_a_vpn_there_is_nothing() -> None:
+def test_disabled_vpn_plans_nothing() -> None:
     assert engine_on(empty_host()).plan(COMPONENT).actions == ()
     assert local_state.status(empty_host(), config_of()) == {"status": "disabled"}
 
 
-def test_a_vpn_that_is_not_wanted_any_more_ends_and_can_be_gone_back_to() -> None:
+def test_disabled_vpn_is_stopped_and_can_be_enabled_again() -> None:
     host = empty_host()
     engine_on(host, config_of(VPN)).apply(COMPONENT)
     host.apply(WriteFile(f"{DATA}/vpn/client.conf", b"remote x", 0o600))
@@ -132,7 +132,7 @@ def test_a_vpn_that_is_not_wanted_any_more_ends_and_can_be_gone_back_to() -> Non
     assert host.stat(f"{DATA}/vpn") is None
 
 
-def test_the_unit_waits_for_its_configuration() -> None:
+def test_vpn_unit_does_not_start_without_its_client_config() -> None:
     spec = COMPONENT.desired(config_of(VPN), MACHINE)
     unit = text_of(spec, UNIT)
     assert f"ExecStart=/usr/sbin/openvpn --config {DATA}/vpn/client.conf\n" in unit
@@ -144,7 +144,7 @@ def test_the_unit_waits_for_its_configuration() -> None:
     assert not host.unit(NAME).running
 
 
-def test_a_name_that_nobody_remembers_is_taken_out_nevertheless() -> None:
+def test_unrecorded_hosts_entry_is_removed_with_the_vpn() -> None:
     host = empty_host()
     host.apply(EditFile(HOSTS, dependencies.with_hosts_entry(HOSTS_TEXT, "api.example", "10.1.0.10")))
     problems: list[str] = []
@@ -163,7 +163,7 @@ def test_a_name_that_nobody_remembers_is_taken_out_nevertheless() -> None:
         ("inactive", None, "Disconnected"),
     ],
 )
-def test_the_status_is_the_units_and_the_clients_word(
+def test_vpn_status_combines_unit_state_and_tunnel_state(
     active: str, tunnel: openvpn.TunnelState | None, status: str
 ) -> None:
     host = empty_host()

@@ -37,17 +37,17 @@ ROUTES = json.dumps([{"dst": "default", "dev": "eth0"}, {"dst": "172.20.0.0/16",
 OURS = frozenset({"flexvpn0"})
 
 
-def test_a_machines_networks_are_its_addresses_and_its_routes_but_not_the_tunnel() -> None:
+def test_host_ranges_are_addresses_and_routes_without_the_tunnel() -> None:
     found = host_ranges(ADDRESSES, ROUTES, OURS)
     assert [str(one.network) for one in found] == ["192.168.1.0/24", "172.20.0.0/16"]
 
 
 @pytest.mark.parametrize("text", ["", "no json", "{}", "[1]"])
-def test_a_machine_that_says_nothing_has_no_networks(text: str) -> None:
+def test_host_ranges_are_empty_for_unreadable_output(text: str) -> None:
     assert host_ranges(text, text, OURS) == []
 
 
-def test_a_pool_of_its_own_is_taken() -> None:
+def test_client_pool_without_overlap_is_accepted() -> None:
     check_overlaps(POOL, BEYOND, CLUSTER, host_ranges(ADDRESSES, ROUTES, OURS))
 
 
@@ -61,13 +61,13 @@ def test_a_pool_of_its_own_is_taken() -> None:
         ("10.0.0.0/24", r"the cluster's services 10\.0\.0\.0/16"),
     ],
 )
-def test_a_pool_that_somebody_has_is_refused_and_says_who(pool: str, who: str) -> None:
+def test_overlapping_client_pool_is_refused_with_the_conflicting_network(pool: str, who: str) -> None:
     with pytest.raises(ConfigError, match=who) as caught:
         check_overlaps(IPv4Range(pool), BEYOND, CLUSTER, host_ranges(ADDRESSES, ROUTES, OURS))
     assert caught.value.name == "vpn-pool-overlaps"
 
 
-def test_a_network_that_is_here_and_there_is_refused() -> None:
+def test_cluster_network_overlapping_a_local_network_is_refused() -> None:
     with pytest.raises(MachineError, match=r"192\.168\.0\.0/16.*192\.168\.1\.0/24") as caught:
         check_overlaps(
             IPv4Range("172.31.0.0/24"),
@@ -79,7 +79,7 @@ def test_a_network_that_is_here_and_there_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["192.168.100.1/24", "192.168.100.0/33", "fd00::/64", "all"])
-def test_what_is_no_range_is_refused(text: str) -> None:
+def test_malformed_ip_range_is_refused(text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_range("azure.vpn.p2sGatewayCIDR", text)
     assert caught.value.name == "vpn-address-range-invalid"
@@ -96,6 +96,8 @@ def test_what_is_no_range_is_refused(text: str) -> None:
         (["10.0.0.0/8"], ["10.128.0.0/9"], "10.127.255.224/27"),
     ],
 )
-def test_a_free_part_of_a_network_is_found_from_its_end(space: list[str], taken: list[str], free: str | None) -> None:
+def test_free_subnet_is_found_from_the_end_of_the_address_space(
+    space: list[str], taken: list[str], free: str | None
+) -> None:
     found = free_subnet(space, taken)
     assert (str(found) if found else None) == free

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_documents_are_found_by_their_id_in_any_case(tmp_path: Path) -> None:
+def test_documents_are_found_by_case_insensitive_id(tmp_path: Path) -> None:
     store = DocumentStore(tmp_path / "things.json", "things")
     assert (store.all(), store.find("/a")) == ([], None)
 
@@ -24,7 +24,7 @@ def test_documents_are_found_by_their_id_in_any_case(tmp_path: Path) -> None:
     assert store.all() == [{"id": "/a", "size": 3}]
 
 
-def test_what_one_process_stores_another_reads(tmp_path: Path) -> None:
+def test_document_written_by_one_store_is_read_by_another(tmp_path: Path) -> None:
     file = tmp_path / "state" / "things.json"
     one, other = DocumentStore(file, "things", 0o600), DocumentStore(file, "things", 0o600)
 

@@ -31,18 +31,18 @@ def names(found: DeploymentPlan) -> list[str]:
     return [each.name for each in found.resources]
 
 
-def test_a_loop_makes_as_many_as_it_says() -> None:
+def test_resource_copy_loop_creates_requested_count() -> None:
     looped = node("edge-[", name="[concat('plant/edge-', copyIndex(1))]", copy={"name": "all", "count": 3})
     assert names(planned({"resources": [looped]})) == ["plant/edge-1", "plant/edge-2", "plant/edge-3"]
 
 
-def test_what_a_condition_leaves_out_is_waited_for_by_nobody() -> None:
+def test_dependency_on_resource_with_false_condition_is_dropped() -> None:
     found = planned({"resources": [node("a", condition=False), node("b", dependsOn=["plant/a"])]})
     assert names(found) == ["plant/b"]
     assert found.resources[0].depends == ()
 
 
-def test_a_resource_depends_on_others_by_name_by_id_and_by_loop() -> None:
+def test_resource_depends_on_others_by_name_id_and_copy_loop() -> None:
     looped = node("x", name="[concat('plant/l-', copyIndex())]", copy={"name": "all", "count": 2})
     others = [node("a"), node("b"), looped]
     wanted = ["plant/a", f"[resourceId('{KIND}', 'plant', 'b')]", "all"]
@@ -64,7 +64,7 @@ def test_a_resource_depends_on_others_by_name_by_id_and_by_loop() -> None:
         ([node("a", properties={"x": "[oops()]"})], "'[oops()]': the function 'oops'"),
     ],
 )
-def test_resources_that_cannot_be_are_told_before_anything_is_made(resources: list[Any], said: str) -> None:
+def test_invalid_resources_are_refused_during_planning(resources: list[Any], said: str) -> None:
     with pytest.raises(TemplateError) as caught:
         planned({"resources": resources})
     assert said in str(caught.value)
@@ -81,7 +81,7 @@ def test_resources_that_cannot_be_are_told_before_anything_is_made(resources: li
         ({"parameters": {"a": {"type": "text"}}}, "parameter 'a' has the type 'text'"),
     ],
 )
-def test_templates_that_the_lab_does_not_know_are_refused(template: dict[str, Any], said: str) -> None:
+def test_unsupported_templates_are_refused(template: dict[str, Any], said: str) -> None:
     with pytest.raises(TemplateError) as caught:
         planned(template)
     assert said in str(caught.value)
@@ -101,7 +101,7 @@ def test_templates_that_the_lab_does_not_know_are_refused(template: dict[str, An
         ({"type": "array", "minLength": 1}, {"a": []}, "its minLength is 1"),
     ],
 )
-def test_parameters_that_do_not_fit_are_told_without_secrets(
+def test_invalid_parameters_are_refused_without_showing_secrets(
     definition: dict[str, Any], given: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(TemplateError) as caught:
@@ -110,7 +110,7 @@ def test_parameters_that_do_not_fit_are_told_without_secrets(
     assert "canary" not in str(caught.value)
 
 
-def test_a_default_may_use_the_parameters_before_it() -> None:
+def test_parameter_default_can_use_earlier_parameters() -> None:
     definitions = {
         "a": {"type": "string"},
         "b": {"type": "string", "defaultValue": "[concat(parameters('a'), '-b')]"},
@@ -119,7 +119,7 @@ def test_a_default_may_use_the_parameters_before_it() -> None:
     assert found.parameters.values == {"a": "x", "b": "x-b"}
 
 
-def test_secure_parameters_are_used_and_never_shown() -> None:
+def test_secure_parameters_are_used_but_masked_in_output() -> None:
     definitions = {"secret": {"type": "secureString"}, "all": {"type": "secureObject"}, "plain": {"type": "string"}}
     resources = [node("a", properties={"s": "[parameters('secret')]", "o": "[parameters('all').x]"})]
     found = planned(
@@ -130,7 +130,7 @@ def test_secure_parameters_are_used_and_never_shown() -> None:
     assert found.parameters.masked() == {"secret": "*******", "all": {"x": "*******"}, "plain": "p"}
 
 
-def test_a_request_is_read_as_az_writes_it() -> None:
+def test_deployment_request_in_az_json_dialect_is_parsed() -> None:
     template = b'{\n // a comment, "not a string"\n "a": "http://x/*y*/", /* two\nlines */ "b": "one\n two"}'
     content = b'{"properties": {"mode": "incremental", template:' + template + b"}}"
     assert deployment_properties(content)["template"] == {"a": "http://x/*y*/", "b": "one\n two"}
@@ -145,7 +145,7 @@ def test_a_request_is_read_as_az_writes_it() -> None:
         (b'{"properties": {"templateLink": {"uri": "https://x"}}}', "InvalidTemplate"),
     ],
 )
-def test_requests_that_are_none_are_refused(content: bytes, code: str) -> None:
+def test_malformed_deployment_requests_are_refused(content: bytes, code: str) -> None:
     with pytest.raises(LabArmError) as caught:
         deployment_properties(content)
     assert caught.value.code == code

@@ -58,7 +58,7 @@ def run(
     return made, operations, asyncio.run(made.run())
 
 
-def test_resources_come_after_those_that_they_depend_on() -> None:
+def test_resources_are_created_after_their_dependencies() -> None:
     cloud = Cloud()
     done, operations, _ = run(cloud, node("c", dependsOn=["plant/b"]), node("b", dependsOn=["plant/a"]), node("a"))
     assert cloud.asked == [("PUT", "a"), ("PUT", "b"), ("PUT", "c")]
@@ -66,7 +66,7 @@ def test_resources_come_after_those_that_they_depend_on() -> None:
     assert {each["properties"]["provisioningState"] for each in operations} == {"Succeeded"}
 
 
-def test_what_depends_on_something_that_failed_is_not_begun_and_the_rest_is() -> None:
+def test_failed_resource_skips_only_its_dependents() -> None:
     cloud = Cloud(refused=frozenset({"a"}))
     done, operations, _ = run(cloud, node("a"), node("b", dependsOn=["plant/a"]), node("c"))
     assert sorted(cloud.asked) == [("PUT", "a"), ("PUT", "c")]
@@ -76,14 +76,14 @@ def test_what_depends_on_something_that_failed_is_not_begun_and_the_rest_is() ->
     assert sorted(each["properties"]["statusCode"] for each in operations) == ["BadRequest", "Created"]
 
 
-def test_a_resource_may_use_another_ones_state_by_its_name() -> None:
+def test_resource_can_reference_state_of_another_by_name() -> None:
     cloud = Cloud()
     uses = node("b", dependsOn=["plant/a"], properties={"of": "[reference('plant/a').x]"})
     run(cloud, node("a", properties={"x": 7}), uses)
     assert cloud.kept["b"]["properties"] == {"of": 7}
 
 
-def test_outputs_come_last_and_not_after_a_failure() -> None:
+def test_outputs_are_evaluated_last_and_skipped_after_failure() -> None:
     output = {"type": "securestring", "value": "[listConfigUrl('plant/a', '1').configUrl]"}
     cloud = Cloud()
     assert run(cloud, node("a"), url=output)[2] == {"url": ("SecureString", "canary")}
@@ -93,7 +93,7 @@ def test_outputs_come_last_and_not_after_a_failure() -> None:
     assert failing.asked == [("PUT", "a")]
 
 
-def test_an_output_that_is_refused_or_of_another_type_fails_the_deployment() -> None:
+def test_refused_or_mistyped_output_fails_deployment() -> None:
     output = {"type": "securestring", "value": "[listConfigUrl('plant/a', '1').configUrl]"}
     refused, operations, found = run(Cloud(refused=frozenset({"listConfigUrl"})), node("a"), url=output)
     assert found == {}
@@ -104,7 +104,7 @@ def test_an_output_that_is_refused_or_of_another_type_fails_the_deployment() -> 
     assert "not of type 'SecureObject'" in json.dumps(odd.problems)
 
 
-def test_what_if_shows_masks_and_compares_what_people_say() -> None:
+def test_what_if_masks_secrets_and_compares_writable_properties() -> None:
     definitions = {"secret": {"type": "securestring"}, "pods": {"type": "int"}}
     auth = {
         "method": "servicePrincipal",
@@ -131,7 +131,7 @@ def test_what_if_shows_masks_and_compares_what_people_say() -> None:
     assert (difference["path"], difference["after"]) == ("properties.nodeConfig", {"maxPods": 50})
 
 
-def test_nobody_goes_on_with_a_deployment_after_a_restart(tmp_path: Path) -> None:
+def test_running_deployment_is_canceled_after_restart(tmp_path: Path) -> None:
     for name, state in (("a", "Running"), ("b", "Succeeded")):
         DeploymentHistory(tmp_path).begin({"id": f"/x/{name}", "properties": {"provisioningState": state}})
     found = {each["id"]: each["properties"]["provisioningState"] for each in DeploymentHistory(tmp_path).all()}

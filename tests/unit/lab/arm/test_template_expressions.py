@@ -119,21 +119,21 @@ WRONG = {
 
 
 @pytest.mark.parametrize("text", VALUES)
-def test_expressions_come_to_their_values(text: str) -> None:
+def test_expression_evaluates_to_expected_value_and_type(text: str) -> None:
     found = evaluate(text, SCOPE)
     assert found == VALUES[text]
     assert type(found) is type(VALUES[text])
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_wrong_is_told_with_the_expression(text: str) -> None:
+def test_invalid_expression_error_quotes_the_expression(text: str) -> None:
     with pytest.raises(TemplateError) as caught:
         evaluate(text, SCOPE)
     assert WRONG[text] in str(caught.value)
     assert text in str(caught.value) or "segment lengths" in str(caught.value)
 
 
-def test_no_value_is_in_what_is_told() -> None:
+def test_expression_error_contains_no_secret_values() -> None:
     scope = EvaluationScope(PLACE, {"secret": "canary", "secrets": {"a": "canary"}}, {})
     for text in (
         "[int(parameters('secret'))]",
@@ -148,21 +148,21 @@ def test_no_value_is_in_what_is_told() -> None:
         assert "canary" not in str(caught.value)
 
 
-def test_unique_strings_are_the_same_for_the_same_and_other_for_others() -> None:
+def test_unique_string_is_deterministic_and_depends_on_arguments() -> None:
     first = evaluate("[uniqueString('a', 'b')]", SCOPE)
     assert first == evaluate("[uniqueString('a', 'b')]", SCOPE)
     assert first != evaluate("[uniqueString('ab')]", SCOPE)
     assert len(first) == 13
 
 
-def test_resources_that_exist_are_asked() -> None:
+def test_reference_and_list_functions_query_live_resources() -> None:
     assert evaluate("[reference('x', '1').asked]", LIVE) == ["x", "1", False]
     assert evaluate("[reference('x', '1', 'Full').asked]", LIVE) == ["x", "1", True]
     assert evaluate("[listConfigUrl('x', '1').did]", LIVE) == ["listConfigUrl", "x", "1", None]
     assert evaluate("[listKeys('x', '1', createObject('a', 2)).did[3]]", LIVE) == {"a": 2}
 
 
-def test_the_branch_that_does_not_count_asks_nobody() -> None:
+def test_if_does_not_evaluate_branch_not_taken() -> None:
     assert evaluate("[if(false(), listConfigUrl('x', '1').configUrl, '')]", SCOPE) == ""
 
 
@@ -174,11 +174,11 @@ def test_the_branch_that_does_not_count_asks_nobody() -> None:
         "[if(equals(reference('x').a, 1), 1, 2)]",
     ],
 )
-def test_before_a_deployment_what_exists_is_not_known(text: str) -> None:
+def test_runtime_functions_are_deferred_before_deployment(text: str) -> None:
     assert evaluate(text, EvaluationScope(PLACE, {}, {}, DeferredRuntime())) is DEFERRED
 
 
-def test_properties_are_copied_and_count_by_themselves() -> None:
+def test_property_copy_has_its_own_index() -> None:
     wanted = {
         "kept": 1,
         "copy": [
@@ -189,6 +189,6 @@ def test_properties_are_copied_and_count_by_themselves() -> None:
     assert found == {"kept": 1, "ports": [{"at": 8080, "of": 5}, {"at": 8081, "of": 5}]}
 
 
-def test_a_loop_counts_from_where_it_is_told() -> None:
+def test_copy_index_applies_offset() -> None:
     inside = SCOPE.at("nodes", 5, own=True)
     assert [evaluate(text, inside) for text in ("[copyIndex(1)]", "[copyIndex('nodes', 10)]")] == [6, 15]

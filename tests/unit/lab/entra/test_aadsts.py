@@ -21,11 +21,11 @@ class Clock:
         return self.now
 
 
-def test_the_challenge_is_that_of_the_standards_own_example() -> None:
+def test_pkce_challenge_matches_rfc_7636_example() -> None:
     assert pkce_challenge(VERIFIER) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-def test_a_code_is_good_once() -> None:
+def test_authorization_code_can_be_redeemed_once() -> None:
     codes = AuthorizationCodes()
     code = codes.issue(ANN)
     assert codes.redeem(code, "APP", "https://app/back", VERIFIER) == ANN
@@ -41,7 +41,7 @@ def test_a_code_is_good_once() -> None:
         ("app", "https://app/back", "", aadsts.WRONG_VERIFIER),
     ],
 )
-def test_a_code_that_is_shown_wrongly_is_spent(
+def test_failed_redemption_consumes_authorization_code(
     client: str, redirect: str, verifier: str, refusal: aadsts.EntraError
 ) -> None:
     codes = AuthorizationCodes()
@@ -50,7 +50,7 @@ def test_a_code_that_is_shown_wrongly_is_spent(
     assert codes.redeem(code, "app", "https://app/back", VERIFIER) == aadsts.USED_CODE
 
 
-def test_a_code_ends_after_ten_minutes() -> None:
+def test_authorization_code_expires_after_ten_minutes() -> None:
     clock = Clock()
     codes = AuthorizationCodes(clock)
     early, late = codes.issue(ANN), codes.issue(ANN)
@@ -60,11 +60,11 @@ def test_a_code_ends_after_ten_minutes() -> None:
     assert codes.redeem(late, "app", "https://app/back", VERIFIER) == aadsts.OLD_CODE
 
 
-def test_a_code_that_nobody_issued_is_unknown() -> None:
+def test_unknown_authorization_code_is_refused() -> None:
     assert AuthorizationCodes().redeem("made-up", "app", "https://app/back", VERIFIER) == aadsts.BAD_CODE
 
 
-def test_a_verifier_for_a_code_without_a_challenge_is_refused() -> None:
+def test_verifier_without_challenge_is_refused() -> None:
     codes = AuthorizationCodes()
     code = codes.issue(SignInGrant("ann", "app", "https://app/back", "openid", "n", ""))
     assert codes.redeem(code, "app", "https://app/back", VERIFIER) == aadsts.WRONG_VERIFIER

@@ -38,11 +38,11 @@ def members(data: bytes) -> dict[str, tarfile.TarInfo]:
         return {member.name: member for member in tar.getmembers()}
 
 
-def test_a_layer_is_the_same_whatever_the_order_and_the_time() -> None:
+def test_layer_does_not_depend_on_entry_order() -> None:
     assert make_layer(ENTRIES) == make_layer(reversed(ENTRIES))
 
 
-def test_a_layer_holds_its_entries_and_their_parents_owned_by_root() -> None:
+def test_layer_contains_entries_and_parents_owned_by_root() -> None:
     found = members(make_layer(ENTRIES).data)
     assert list(found) == ["bin", "bin/alias", "bin/tool", "tmp"]
     assert [found[name].mode for name in ("bin", "bin/tool", "tmp")] == [0o755, 0o755, 0o1777]
@@ -50,18 +50,18 @@ def test_a_layer_holds_its_entries_and_their_parents_owned_by_root() -> None:
     assert {(each.uid, each.gid, each.mtime) for each in found.values()} == {(0, 0, 0)}
 
 
-def test_a_layer_knows_both_its_digests() -> None:
+def test_layer_has_compressed_and_uncompressed_digests() -> None:
     layer = make_layer(ENTRIES)
     assert layer.digest == "sha256:" + hashlib.sha256(layer.data).hexdigest()
     assert layer.diff_id == "sha256:" + hashlib.sha256(gzip.decompress(layer.data)).hexdigest()
 
 
-def test_a_file_may_come_from_this_machine(tmp_path: Path) -> None:
+def test_layer_file_content_can_come_from_disk(tmp_path: Path) -> None:
     (tmp_path / "tool").write_bytes(b"#!")
     assert make_layer([LayerFile("tool", tmp_path / "tool")]) == make_layer([LayerFile("/tool", b"#!")])
 
 
-def test_an_image_names_its_parts_by_digest() -> None:
+def test_image_references_config_and_layer_by_digest() -> None:
     layer = make_layer(ENTRIES)
     image = make_image(layer, ContainerConfig(entrypoint=("/bin/tool",), command=("-v",), env=("A=b",)), "arm64")
     manifest, config = json.loads(image.manifest.data), json.loads(image.config.data)
@@ -73,14 +73,14 @@ def test_an_image_names_its_parts_by_digest() -> None:
     assert config["config"] == {"Entrypoint": ["/bin/tool"], "Cmd": ["-v"], "Env": ["A=b"], "WorkingDir": "/"}
 
 
-def test_pause_is_one_program_that_root_does_not_run(tmp_path: Path) -> None:
+def test_pause_image_contains_one_program_and_runs_as_non_root(tmp_path: Path) -> None:
     (tmp_path / "pause").write_bytes(b"ELF")
     image = pause_image(tmp_path / "pause", "amd64")
     assert list(members(image.layer.data)) == ["pause"]
     assert json.loads(image.config.data)["config"]["User"] == "65535:65535"
 
 
-def test_busybox_is_there_once_and_linked_to_under_its_other_names(tmp_path: Path) -> None:
+def test_busybox_image_contains_binary_once_and_applet_links(tmp_path: Path) -> None:
     (tmp_path / "busybox").write_bytes(b"ELF")
     image = busybox_image(tmp_path / "busybox", ["bin/busybox", "bin/sh", "usr/bin/wget", "linuxrc"], "amd64")
     found = members(image.layer.data)
@@ -89,7 +89,7 @@ def test_busybox_is_there_once_and_linked_to_under_its_other_names(tmp_path: Pat
     assert {"etc/passwd", "www/index.html", "tmp"} <= set(found)
 
 
-def test_links_lead_to_busybox_from_any_depth() -> None:
+def test_busybox_link_targets_are_relative_at_any_depth() -> None:
     assert [link_target(path) for path in ("linuxrc", "bin/sh", "usr/bin/wget")] == [
         "bin/busybox",
         "../bin/busybox",
@@ -97,12 +97,12 @@ def test_links_lead_to_busybox_from_any_depth() -> None:
     ]
 
 
-def test_an_image_without_its_program_is_not_made(tmp_path: Path) -> None:
+def test_image_build_fails_when_program_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="is missing"):
         pause_image(tmp_path / "pause", "amd64")
 
 
-def test_the_registry_is_told_where_to_listen_store_and_find_its_certificate() -> None:
+def test_registry_config_has_address_storage_and_certificate() -> None:
     settings = RegistrySettings("198.18.0.5:443", Path("/var/x: y"), Path("/pki/a.crt"), Path("/pki/a.key"))
     lines = [line.strip() for line in registry_config(settings).splitlines()]
     assert 'addr: "198.18.0.5:443"' in lines
@@ -111,6 +111,6 @@ def test_the_registry_is_told_where_to_listen_store_and_find_its_certificate() -
     assert registry_argv(Path("/x/config.yml")) == ("docker-registry", "serve", "/x/config.yml")
 
 
-def test_the_next_page_of_a_list_is_found_in_its_link() -> None:
+def test_next_page_is_parsed_from_link_header() -> None:
     assert next_page('</v2/_catalog?last=pause&n=1>; rel="next"') == "/v2/_catalog?last=pause&n=1"
     assert next_page("") == ""

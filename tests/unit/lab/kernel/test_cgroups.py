@@ -21,7 +21,7 @@ OLD_OWN = """\
 """
 
 
-def test_older_hierarchies_are_each_joined_below_the_group_we_are_in() -> None:
+def test_cgroup_v1_hierarchies_are_joined_below_current_group() -> None:
     found = {str(each.mount): each for each in parse_hierarchies(OLD_MOUNTS, OLD_OWN)}
 
     assert found["/sys/fs/cgroup/memory"].base == Path("/sys/fs/cgroup/memory/session/7")
@@ -30,20 +30,20 @@ def test_older_hierarchies_are_each_joined_below_the_group_we_are_in() -> None:
     assert len(found) == 4
 
 
-def test_a_unified_hierarchy_beside_older_ones_is_not_the_only_one() -> None:
+def test_unified_hierarchy_beside_v1_is_not_the_only_hierarchy() -> None:
     beside = next(each for each in parse_hierarchies(OLD_MOUNTS, OLD_OWN) if each.unified)
 
     assert not beside.is_only_hierarchy
 
 
-def test_a_single_unified_hierarchy_gives_one_group_to_join() -> None:
+def test_cgroup_v2_gives_single_group_to_join() -> None:
     found = list(parse_hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "0::/user.slice/session-1.scope\n"))
 
     assert [each.mount for each in found] == [Path("/sys/fs/cgroup")]
     assert found[0].current == "/user.slice/session-1.scope"
 
 
-def test_a_command_joins_every_group_before_it_becomes_the_program() -> None:
+def test_join_command_enters_every_group_before_exec() -> None:
     command = join_command([Path("/a"), Path("/b")], ["sleep", "1"])
 
     assert command[:2] == ["sh", "-c"]

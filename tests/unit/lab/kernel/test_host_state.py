@@ -22,7 +22,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "sys"
 
 
-def test_what_a_kubelet_changed_is_put_back(root: Path, tmp_path: Path) -> None:
+def test_changed_sysctls_are_restored(root: Path, tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     host_state.record_sysctls(record, root)
     (root / "kernel/panic").write_text("10\n")
@@ -32,7 +32,7 @@ def test_what_a_kubelet_changed_is_put_back(root: Path, tmp_path: Path) -> None:
     assert not record.exists()
 
 
-def test_a_second_lab_does_not_take_the_first_ones_changes_for_the_machines_own(root: Path, tmp_path: Path) -> None:
+def test_second_record_keeps_original_sysctl_values(root: Path, tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     host_state.record_sysctls(record, root)
     (root / "kernel/panic").write_text("10\n")
@@ -41,7 +41,7 @@ def test_a_second_lab_does_not_take_the_first_ones_changes_for_the_machines_own(
     assert host_state.restore_sysctls(record, root) == ["kernel/panic"]
 
 
-def test_a_machine_that_was_started_anew_keeps_its_new_settings(root: Path, tmp_path: Path) -> None:
+def test_sysctls_are_not_restored_after_reboot(root: Path, tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     host_state.record_sysctls(record, root)
     (root / "kernel/random/boot_id").write_text("b\n")
@@ -51,11 +51,11 @@ def test_a_machine_that_was_started_anew_keeps_its_new_settings(root: Path, tmp_
     assert (root / "kernel/panic").read_text() == "10\n"
 
 
-def test_what_moves_by_itself_is_not_a_setting(root: Path) -> None:
+def test_volatile_kernel_values_are_not_recorded_as_sysctls(root: Path) -> None:
     assert set(host_state.read_sysctls(root)) == {"kernel/panic", "vm/overcommit_memory"}
 
 
-def test_limits_that_many_machines_would_reach_are_raised_and_put_back(root: Path, tmp_path: Path) -> None:
+def test_inotify_limit_is_raised_and_restored(root: Path, tmp_path: Path) -> None:
     limit = root / "fs/inotify/max_user_instances"
     limit.parent.mkdir()
     limit.write_text("128\n")
@@ -67,7 +67,7 @@ def test_limits_that_many_machines_would_reach_are_raised_and_put_back(root: Pat
     assert limit.read_text() == "128"
 
 
-def test_what_every_kubelet_wants_holds_for_all_machines_and_is_put_back(root: Path, tmp_path: Path) -> None:
+def test_kubelet_sysctl_is_set_and_restored(root: Path, tmp_path: Path) -> None:
     host_state.record_sysctls(tmp_path / "record.json", root)
 
     host_state.raise_limits(root)

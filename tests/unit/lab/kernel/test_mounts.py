@@ -12,11 +12,11 @@ MOUNTINFO = """\
 """
 
 
-def test_mount_points_with_odd_letters_are_read_as_they_are() -> None:
+def test_escaped_mount_points_are_decoded() -> None:
     assert parse_mounts(MOUNTINFO) == [Path("/"), Path("/var/lib/a lab/m")]
 
 
-def test_a_tree_goes_with_all_that_is_in_it_but_not_what_links_point_to(tmp_path: Path) -> None:
+def test_remove_tree_does_not_delete_symlink_targets(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_text("here to stay")
@@ -31,7 +31,7 @@ def test_a_tree_goes_with_all_that_is_in_it_but_not_what_links_point_to(tmp_path
     assert (kept / "file").read_text() == "here to stay"
 
 
-def test_what_is_not_there_needs_no_removing(tmp_path: Path) -> None:
+def test_remove_tree_accepts_missing_path(tmp_path: Path) -> None:
     remove_tree(tmp_path / "nothing")
 
     assert list(tmp_path.iterdir()) == []

@@ -46,13 +46,13 @@ def struck(board: FaultRuleTable, request: MirrorRequest) -> str:
         ("dl.k8s.io/v1/kube?et", True),
     ],
 )
-def test_a_pattern_covers_host_and_path(glob: str, covers: bool) -> None:
+def test_fault_pattern_matches_host_and_path(glob: str, covers: bool) -> None:
     board = FaultRuleTable()
     board.add(glob, CorruptFault())
     assert (board.match(KUBELET) is not None) == covers
 
 
-def test_the_first_that_is_not_spent_decides() -> None:
+def test_first_unspent_fault_rule_applies() -> None:
     board = FaultRuleTable()
     board.add("*", CorruptFault(), times=2)
     board.add("*/kubelet", CutFault(), times=1)
@@ -61,7 +61,7 @@ def test_the_first_that_is_not_spent_decides() -> None:
     assert [rule.hits for rule in board.rules()] == [2, 1, 2]
 
 
-def test_switches_for_bodies_let_requests_without_one_pass() -> None:
+def test_body_faults_do_not_affect_requests_without_body() -> None:
     board = FaultRuleTable()
     for switch in (SlowFault(1), StallFault(), CutFault(), CorruptFault()):
         board.add("*", switch)
@@ -71,7 +71,7 @@ def test_switches_for_bodies_let_requests_without_one_pass() -> None:
     assert struck(board, head) == "status"
 
 
-def test_a_checksum_switch_acts_on_checksum_files_alone() -> None:
+def test_checksum_fault_affects_only_checksum_files() -> None:
     board = FaultRuleTable()
     board.add("dl.k8s.io/v1/kubelet", ChecksumFault())
     assert struck(board, KUBELET) == "-"
@@ -79,7 +79,7 @@ def test_a_checksum_switch_acts_on_checksum_files_alone() -> None:
     assert struck(board, MirrorRequest(path, True, checksum_subjects(path, b"a" * 64))) == "checksum"
 
 
-def test_removing_and_resetting_switch_off() -> None:
+def test_removed_and_reset_fault_rules_are_inactive() -> None:
     board = FaultRuleTable()
     first, second = board.add("*", CorruptFault()), board.add("*", CutFault())
     assert board.remove(first.id)
@@ -91,7 +91,7 @@ def test_removing_and_resetting_switch_off() -> None:
     assert board.add("*", CutFault()).id > second.id  # a number is never used for another rule
 
 
-def test_what_was_fetched_adds_up() -> None:
+def test_request_counts_are_summed_per_path() -> None:
     board = FaultRuleTable()
     board.count("b", requests=1)
     board.count("a", requests=1)
@@ -114,7 +114,7 @@ def test_what_was_fetched_adds_up() -> None:
         ChecksumFault(),
     ],
 )
-def test_a_switch_crosses_the_control_socket_unchanged(switch: MirrorFault) -> None:
+def test_fault_round_trips_through_control_socket_json(switch: MirrorFault) -> None:
     assert fault_from_json(fault_to_json(switch)) == switch
     rule = FaultRule(3, "a/*", switch, times=2, hits=1)
     assert FaultRule.from_json(rule.to_json()) == rule
@@ -134,12 +134,12 @@ def test_a_switch_crosses_the_control_socket_unchanged(switch: MirrorFault) -> N
         {"kind": "cut", "after": "150%"},
     ],
 )
-def test_a_switch_that_makes_no_sense_is_refused(wire: dict[str, object]) -> None:
+def test_invalid_fault_is_refused(wire: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         fault_from_json(wire)
 
 
-def test_a_rule_needs_a_pattern_and_at_least_one_time() -> None:
+def test_fault_rule_requires_pattern_and_positive_count() -> None:
     for glob, times in (("", None), ("https://", None), ("*", 0)):
         with pytest.raises(UsageError, match="needs a pattern"):
             FaultRuleTable().add(glob, CorruptFault(), times)
@@ -157,18 +157,18 @@ def test_a_rule_needs_a_pattern_and_at_least_one_time() -> None:
         (" 2 kB ", 2048),
     ],
 )
-def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+def test_human_readable_size_is_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "k", "-1", "1x", "1,5M", "1e3", "50%"])
-def test_what_is_no_size_is_named(text: str) -> None:
+def test_malformed_size_is_refused_with_hint(text: str) -> None:
     with pytest.raises(UsageError, match="is not a size") as caught:
         parse_size(text)
     assert "200k" in caught.value.hint
 
 
-def test_an_amount_is_bytes_or_a_share_and_never_more_than_there_is() -> None:
+def test_byte_amount_is_absolute_or_percentage_and_capped() -> None:
     assert ByteAmount.parse("50%").of(1001) == 500
     assert ByteAmount.parse("100%").of(7) == 7
     assert ByteAmount.parse("1k").of(5000) == 1024
@@ -177,7 +177,7 @@ def test_an_amount_is_bytes_or_a_share_and_never_more_than_there_is() -> None:
         ByteAmount.parse("101%")
 
 
-def test_sums_are_falsified_in_every_shape_publishers_use() -> None:
+def test_checksums_are_falsified_in_all_publisher_formats() -> None:
     right = "0123456789abcdef" * 4
     wrong = "123456789abcdef0" * 4
     assert falsify_checksums("h/kubelet.sha256", right.encode(), "h/kubelet") == wrong.encode()
@@ -190,7 +190,7 @@ def test_sums_are_falsified_in_every_shape_publishers_use() -> None:
     assert falsify_checksums("h/r/runc.sha256sum", text, "h/r/runc.sha256sum").count(wrong.encode()) == 2
 
 
-def test_checksum_files_are_known_by_their_suffix() -> None:
+def test_checksum_files_are_recognized_by_suffix() -> None:
     assert is_checksum("h/kubelet.sha256")
     assert is_checksum("h/runc.sha256sum")
     assert not is_checksum("h/kubelet")

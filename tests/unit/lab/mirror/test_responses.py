@@ -41,17 +41,17 @@ FACTS = FileFacts("kubelet", 1000, 1_700_000_000_500_000_000)
         ("bytes=a-b", None),
     ],
 )
-def test_a_range_is_read_as_the_standard_says(header: str, span: ByteRange | None) -> None:
+def test_range_header_is_parsed_per_http_standard(header: str, span: ByteRange | None) -> None:
     assert parse_range(header, 1000) == span
 
 
 @pytest.mark.parametrize("header", ["bytes=1000-", "bytes=1000-1001", "bytes=-0"])
-def test_a_range_beyond_the_end_cannot_be_satisfied(header: str) -> None:
+def test_range_beyond_end_is_not_satisfiable(header: str) -> None:
     with pytest.raises(RangeNotSatisfiable):
         parse_range(header, 1000)
 
 
-def test_an_empty_file_satisfies_no_range() -> None:
+def test_empty_file_satisfies_no_range() -> None:
     assert file_response(FileFacts("x", 0, 0), {"range": "bytes=0-"}).status == 416
     assert file_response(FileFacts("x", 0, 0), {"range": "bytes=-5"}).status == 416
     assert file_response(FileFacts("x", 0, 0), {}).status == 200
@@ -75,11 +75,11 @@ def test_an_empty_file_satisfies_no_range() -> None:
         ({"range": "bytes=1000-"}, 416),
     ],
 )
-def test_conditions_decide_the_status(asked: dict[str, str], status: int) -> None:
+def test_conditional_headers_determine_response_status(asked: dict[str, str], status: int) -> None:
     assert file_response(FACTS, asked).status == status
 
 
-def test_a_part_says_which_part_it_is() -> None:
+def test_partial_response_has_content_range_and_length() -> None:
     part = file_response(FACTS, {"range": "bytes=100-199"})
     assert (part.start, part.length) == (100, 100)
     assert part.headers["Content-Range"] == "bytes 100-199/1000"
@@ -95,7 +95,7 @@ def test_a_part_says_which_part_it_is() -> None:
         ("kubelet.sha256", "text/plain; charset=utf-8"),
     ],
 )
-def test_the_type_follows_the_name(name: str, kind: str) -> None:
+def test_content_type_is_derived_from_file_name(name: str, kind: str) -> None:
     assert FileFacts(name, 1, 1).content_type == kind
 
 
@@ -109,18 +109,18 @@ def test_the_type_follows_the_name(name: str, kind: str) -> None:
         ("/a", "[::1]:443", "[::1]/a"),
     ],
 )
-def test_a_request_becomes_host_and_path(target: str, host: str, path: str) -> None:
+def test_request_target_is_parsed_into_host_and_path(target: str, host: str, path: str) -> None:
     read = parse_target(target, host)
     assert read.path == path
     assert read.safe
 
 
 @pytest.mark.parametrize("target", ["/", "", "/..", "/a/../b", "/a/./b", "/a//b", "/%2e%2e/b", "/a%2fb", "/a%00b"])
-def test_a_path_that_could_lead_elsewhere_is_not_safe(target: str) -> None:
+def test_path_that_could_escape_tree_is_unsafe(target: str) -> None:
     assert not parse_target(target, "dl.k8s.io").safe
 
 
-def test_only_regular_files_below_the_tree_open(tmp_path: Path) -> None:
+def test_only_regular_files_below_tree_are_opened(tmp_path: Path) -> None:
     folder = tmp_path / "tree" / "host"
     folder.mkdir(parents=True)
     (folder / "file").write_text("right")
@@ -143,7 +143,7 @@ def test_only_regular_files_below_the_tree_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 1000), (100, 1), (100, 3), (0, 500)])
-def test_damage_is_within_what_is_sent_and_changes_no_length(start: int, length: int) -> None:
+def test_injected_damage_falls_within_sent_range_and_keeps_length(start: int, length: int) -> None:
     sound = TextBody(bytes(1000))
     damaged = DamagedBody.in_middle(sound, start, length)
     view = memoryview(bytearray(1000))
@@ -153,7 +153,7 @@ def test_damage_is_within_what_is_sent_and_changes_no_length(start: int, length:
     assert start <= wrong[0] <= wrong[-1] < start + length
 
 
-def test_damage_is_the_same_in_pieces_as_in_one() -> None:
+def test_injected_damage_is_identical_for_chunked_and_whole_reads() -> None:
     damaged = DamagedBody.in_middle(TextBody(bytes(1000)), 0, 1000)
     whole, pieces = memoryview(bytearray(1000)), bytearray()
     damaged.read_into(whole, 0)

@@ -24,7 +24,7 @@ MOUNTINFO = """\
 """
 
 
-def test_mounts_are_told_without_the_numbers_of_this_boot() -> None:
+def test_mount_rows_contain_no_boot_specific_numbers() -> None:
     rows = kernel_state.parse_mounts(MOUNTINFO)
 
     assert rows["/"] == {
@@ -40,22 +40,22 @@ def test_mounts_are_told_without_the_numbers_of_this_boot() -> None:
     assert rows["/run/host/incoming"]["options"] == "discard,relatime,ro"
 
 
-def test_a_second_mount_on_the_same_place_is_another_one() -> None:
+def test_second_mount_on_same_path_gets_its_own_row() -> None:
     rows = kernel_state.parse_mounts(MOUNTINFO)
 
     assert rows["/mnt/a b"]["source"] == "tmp fs"
     assert rows["/mnt/a b (2)"]["type"] == "overlay"
 
 
-def test_mounts_of_logins_are_left_out() -> None:
+def test_login_session_mounts_are_excluded() -> None:
     assert "/run/user/0" not in kernel_state.parse_mounts(MOUNTINFO)
 
 
-def test_the_file_system_one_sees_is_the_one_mounted_last() -> None:
+def test_topmost_mount_determines_file_system_type() -> None:
     assert kernel_state.file_systems(MOUNTINFO)["/mnt/a b"] == "overlay"
 
 
-def test_sysctls_are_read_by_their_names(tmp_path: Path) -> None:
+def test_sysctls_are_read_by_dotted_name(tmp_path: Path) -> None:
     settings = {
         "kernel/panic": "10\n",
         "net/ipv4/conf/eth0.5/rp_filter": "2\n",
@@ -74,7 +74,7 @@ def test_sysctls_are_read_by_their_names(tmp_path: Path) -> None:
     }
 
 
-def test_settings_of_the_machine_are_told_apart_from_those_of_its_kernel() -> None:
+def test_sysctls_are_split_into_machine_and_shared_kernel_settings() -> None:
     names = (
         "net.ipv4.ip_forward",
         "kernel.hostname",
@@ -90,17 +90,17 @@ def test_settings_of_the_machine_are_told_apart_from_those_of_its_kernel() -> No
     assert set(shared) == {"kernel.panic", "vm.swappiness"}
 
 
-def test_modules_are_told_without_their_users() -> None:
+def test_module_rows_exclude_use_counts() -> None:
     assert kernel_state.parse_modules("overlay 151552 3 - Live 0x0\n") == {"overlay": {"state": "loaded"}}
 
 
-def test_swap_is_told_without_its_use() -> None:
+def test_swap_rows_exclude_usage() -> None:
     text = "Filename\tType\tSize\tUsed\tPriority\n/swap\\040file  file  1024  17  -2\n"
 
     assert kernel_state.parse_swaps(text) == {"/swap file": {"type": "file", "kilobytes": "1024"}}
 
 
-def test_control_groups_that_systemd_did_not_make_are_told(tmp_path: Path) -> None:
+def test_cgroups_not_created_by_systemd_are_reported(tmp_path: Path) -> None:
     for name in ("kubepods/besteffort", "system.slice/left", "system.slice/a.service/own", "init.scope"):
         (tmp_path / name).mkdir(parents=True)
 
@@ -138,7 +138,7 @@ left.timer               enabled         enabled
 """
 
 
-def test_units_are_told_by_file_and_by_activity() -> None:
+def test_unit_rows_combine_unit_file_and_active_state() -> None:
     assert service_state.parse_units(LOADED, UNIT_FILES) == {
         "dev-hugepages.mount": {"enabled": "static", "active": "active (mounted)"},
         "init.scope": {"active": "active (running)"},
@@ -166,11 +166,11 @@ def test_units_are_told_by_file_and_by_activity() -> None:
         ("", "-"),
     ],
 )
-def test_a_process_belongs_to_a_unit(text: str, unit: str) -> None:
+def test_unit_of_process_is_parsed_from_cgroup(text: str, unit: str) -> None:
     assert service_state.parse_unit(text) == unit
 
 
-def test_a_command_line_is_told_without_the_file_that_systemd_woke_up_from() -> None:
+def test_command_line_excludes_systemd_deserialize_option() -> None:
     assert service_state.parse_command("/sbin/init\0--deserialize=33\0--system\0") == "/sbin/init --system"
     assert service_state.parse_command("/bin/sleep\0" + "9\0") == "/bin/sleep 9"
     assert service_state.parse_command("") == ""
@@ -180,7 +180,7 @@ def one(pid: int, parent: int, unit: str, command: str, started: str = "1") -> s
     return service_state.RunningProcess(pid, started, parent, unit, command)
 
 
-def test_processes_are_counted_without_the_collector_and_what_it_hangs_from() -> None:
+def test_process_counts_exclude_collector_and_its_ancestors() -> None:
     init = one(1, 0, "init.scope", "/sbin/init")
     sleeps = {one(pid, 1, "-", "sleep 9") for pid in (5, 6)}
     own = {one(7, 0, "-", "sh -c python3"), one(8, 7, "-", "python3 -")}
@@ -193,7 +193,7 @@ def test_processes_are_counted_without_the_collector_and_what_it_hangs_from() ->
     }
 
 
-def test_a_process_that_came_or_went_during_the_look_is_not_told() -> None:
+def test_processes_that_start_or_exit_during_collection_are_excluded() -> None:
     before, after = (
         {one(5, 1, "-", "a"), one(6, 1, "-", "b")},
         {one(5, 1, "-", "a", started="2"), one(7, 1, "-", "c")},
@@ -210,7 +210,7 @@ tcp LISTEN 0      128       [::]:22            [::]:*
 """
 
 
-def test_listening_sockets_are_told_without_numbers_dealt_by_the_kernel() -> None:
+def test_socket_rows_replace_ephemeral_ports() -> None:
     assert set(service_state.parse_sockets(SOCKETS, "32768\t60999\n")) == {
         "udp 127.0.0.53%lo:53 resolved",
         "tcp 0.0.0.0:22 sshd",
@@ -236,7 +236,7 @@ LINK = {
 }
 
 
-def test_links_are_told_without_what_is_dealt_anew() -> None:
+def test_link_rows_exclude_dynamically_assigned_values() -> None:
     loop = {"ifname": "lo", "flags": ["LOOPBACK"], "mtu": 65536, "link_type": "loopback", "addr_info": [{}]}
 
     assert network_state.parse_links(json.dumps([LINK, loop, {}])) == {
@@ -252,7 +252,7 @@ def test_links_are_told_without_what_is_dealt_anew() -> None:
     }
 
 
-def test_routes_are_told_by_where_they_lead() -> None:
+def test_route_rows_are_keyed_by_destination() -> None:
     routes = [
         {"dst": "default", "gateway": "198.18.77.1", "dev": "eth0", "flags": ["linkdown"], "expires": 17},
         {"type": "local", "dst": "127.0.0.1", "dev": "lo", "table": "local", "scope": "host", "flags": []},
@@ -270,7 +270,7 @@ def test_routes_are_told_by_where_they_lead() -> None:
     }
 
 
-def test_rules_are_told_whole() -> None:
+def test_policy_rule_rows_contain_the_whole_rule() -> None:
     rules = [{"priority": 32765, "src": "192.0.2.7", "table": "100"}, {"priority": 0, "src": "all", "table": "local"}]
 
     assert network_state.parse_rules(json.dumps(rules), "ip") == {
@@ -279,7 +279,7 @@ def test_rules_are_told_whole() -> None:
     }
 
 
-def test_a_program_that_is_not_there_tells_nothing() -> None:
+def test_output_of_missing_program_gives_no_rows() -> None:
     assert network_state.parse_links("") == {}
     assert network_state.parse_routes("", "ip") == {}
     assert service_state.parse_units("", "") == {}

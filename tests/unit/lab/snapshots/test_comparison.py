@@ -62,7 +62,7 @@ CASES: dict[str, tuple[str, Rows, Rows, tuple[str, ChangeKind, list[AttributeCha
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_change_is_told_with_what_was_and_what_is(case: str) -> None:
+def test_difference_shows_values_before_and_after(case: str) -> None:
     section, before, after, (key, change, attributes) = CASES[case]
 
     (found,) = diff(snapshot(**{section: before}), snapshot(**{section: after}))
@@ -70,17 +70,17 @@ def test_each_change_is_told_with_what_was_and_what_is(case: str) -> None:
     assert found == SnapshotDifference(section, key, change, tuple(attributes))
 
 
-def test_equal_snapshots_do_not_differ() -> None:
+def test_equal_snapshots_have_no_differences() -> None:
     same = snapshot(file={"/": {"type": "directory"}, "/x": FILE}, unit={})
 
     assert diff(same, same) == []
 
 
-def test_times_do_not_count() -> None:
+def test_snapshot_times_are_ignored_in_comparison() -> None:
     assert diff(Snapshot(1, 1, {"file": {"/x": FILE}}), Snapshot(2, 2, {"file": {"/x": FILE}})) == []
 
 
-def test_files_come_first_then_the_other_sections_each_by_key() -> None:
+def test_differences_are_ordered_by_section_then_key() -> None:
     after = snapshot(zebra={"z": {}}, host={"h": {}}, unit={"b": {}, "a": {}}, file={"/x": {}})
 
     told = [(one.section, one.key) for one in diff(snapshot(), after)]
@@ -88,7 +88,7 @@ def test_files_come_first_then_the_other_sections_each_by_key() -> None:
     assert told == [("file", "/x"), ("unit", "a"), ("unit", "b"), ("host", "h"), ("zebra", "z")]
 
 
-def test_what_all_machines_on_a_kernel_share_is_marked() -> None:
+def test_differences_in_shared_kernel_settings_are_marked() -> None:
     after = snapshot(sysctl={"net.ipv4.ip_forward": {"value": "1"}}, kernel={"kernel.panic": {"value": "10"}})
 
     assert {one.key: one.shared for one in diff(snapshot(), after)} == {
@@ -97,7 +97,7 @@ def test_what_all_machines_on_a_kernel_share_is_marked() -> None:
     }
 
 
-def test_a_difference_is_also_a_document() -> None:
+def test_difference_converts_to_document() -> None:
     found = SnapshotDifference("file", "/x", "changed", (AttributeChange("mode", "0755", "0754"),))
 
     assert found.document == {

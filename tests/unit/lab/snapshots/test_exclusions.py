@@ -11,22 +11,22 @@ LISTS = {name: value for name, value in vars(exclusions).items() if name.isupper
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_every_entry_says_why(name: str) -> None:
+def test_every_exclusion_has_pattern_and_reason(name: str) -> None:
     assert all(entry.pattern and entry.why for entry in LISTS[name])
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_no_entry_stands_twice(name: str) -> None:
+def test_exclusion_patterns_are_unique(name: str) -> None:
     patterns = [entry.pattern for entry in LISTS[name]]
 
     assert len(patterns) == len(set(patterns))
 
 
-def test_an_empty_list_ignores_nothing() -> None:
+def test_empty_exclusion_list_matches_nothing() -> None:
     assert not matcher(())("anything")
 
 
-def test_a_pattern_is_matched_as_a_whole() -> None:
+def test_exclusion_pattern_must_match_whole_path() -> None:
     match = matcher((Exclusion("/run/utmp", "-"), Exclusion("fuse*", "-")))
 
     assert match("/run/utmp")
@@ -46,7 +46,7 @@ def test_a_pattern_is_matched_as_a_whole() -> None:
         "/run/user/0",
     ],
 )
-def test_what_differs_between_boots_is_left_out(path: str) -> None:
+def test_files_that_differ_between_boots_are_excluded(path: str) -> None:
     assert matcher(exclusions.FILES)(path)
 
 
@@ -67,10 +67,10 @@ def test_what_differs_between_boots_is_left_out(path: str) -> None:
         "/tmp/left",  # noqa: S108
     ],
 )
-def test_what_somebody_left_behind_is_not(path: str) -> None:
+def test_leftover_files_are_not_excluded(path: str) -> None:
     assert not matcher(exclusions.FILES)(path)
 
 
-def test_of_a_file_with_a_process_number_only_the_content_is_left_out() -> None:
+def test_only_content_of_pid_files_under_run_is_excluded() -> None:
     assert matcher(exclusions.FILE_CONTENTS)("/run/containerd/containerd.pid")
     assert not matcher(exclusions.FILE_CONTENTS)("/etc/x.pid")

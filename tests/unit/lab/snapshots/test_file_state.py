@@ -21,7 +21,7 @@ def row(tmp_path: Path, name: str) -> Row:
     return walker.file_rows(str(tmp_path), {})[str(tmp_path / name)]
 
 
-def test_a_file_is_told_with_all_that_makes_it(tmp_path: Path) -> None:
+def test_file_row_has_type_mode_owner_size_and_hash(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("abc")
     (tmp_path / "f").chmod(0o640)
 
@@ -35,14 +35,14 @@ def test_a_file_is_told_with_all_that_makes_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o1755, 0o0754])
-def test_every_mode_bit_shows(tmp_path: Path, mode: int) -> None:
+def test_file_row_shows_every_mode_bit(tmp_path: Path, mode: int) -> None:
     (tmp_path / "f").touch()
     (tmp_path / "f").chmod(mode)
 
     assert row(tmp_path, "f")["mode"] == f"{mode:04o}"
 
 
-def test_times_do_not_show(tmp_path: Path) -> None:
+def test_file_row_excludes_timestamps(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     before = walker.file_rows(str(tmp_path), {})
     os.utime(tmp_path / "f", (1, 1))
@@ -50,7 +50,7 @@ def test_times_do_not_show(tmp_path: Path) -> None:
     assert walker.file_rows(str(tmp_path), {}) == before
 
 
-def test_the_walk_changes_nothing_it_looks_at(tmp_path: Path) -> None:
+def test_walk_does_not_change_access_time(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("abc")
     os.utime(tmp_path / "f", (1, 1))
 
@@ -59,7 +59,7 @@ def test_the_walk_changes_nothing_it_looks_at(tmp_path: Path) -> None:
     assert (tmp_path / "f").stat().st_atime == 1
 
 
-def test_an_extended_attribute_shows(tmp_path: Path) -> None:
+def test_file_row_shows_extended_attributes(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     try:
         os.setxattr(tmp_path / "f", "user.note", b"x")
@@ -71,7 +71,7 @@ def test_an_extended_attribute_shows(tmp_path: Path) -> None:
     assert row(tmp_path, "f")["xattr user.note"] == "78"
 
 
-def test_a_link_is_told_by_its_target_and_not_followed(tmp_path: Path) -> None:
+def test_symlink_row_has_target_and_is_not_traversed(tmp_path: Path) -> None:
     (tmp_path / "to-root").symlink_to("/")
     (tmp_path / "broken").symlink_to("nowhere")
 
@@ -83,7 +83,7 @@ def test_a_link_is_told_by_its_target_and_not_followed(tmp_path: Path) -> None:
     }
 
 
-def test_fifos_and_sockets_are_told_and_not_opened(tmp_path: Path) -> None:
+def test_fifos_and_sockets_are_recorded_by_type_without_opening(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "socket"))
@@ -92,20 +92,20 @@ def test_fifos_and_sockets_are_told_and_not_opened(tmp_path: Path) -> None:
         assert row(tmp_path, "socket")["type"] == "socket"
 
 
-def test_hard_links_have_the_same_content(tmp_path: Path) -> None:
+def test_hard_links_have_identical_rows(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("abc")
     (tmp_path / "b").hardlink_to(tmp_path / "a")
 
     assert row(tmp_path, "a") == row(tmp_path, "b")
 
 
-def test_a_name_that_is_no_text_is_a_name(tmp_path: Path) -> None:
+def test_file_name_with_invalid_utf8_is_recorded(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).touch()
 
     assert f"{tmp_path}/\udcff" in walker.file_rows(str(tmp_path), {})
 
 
-def test_the_files_of_foreign_mounts_are_not_looked_at(tmp_path: Path) -> None:
+def test_walk_skips_files_of_proc_mount_but_not_tmpfs(tmp_path: Path) -> None:
     for kind in ("proc", "tmpfs"):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "f").touch()
@@ -117,11 +117,11 @@ def test_the_files_of_foreign_mounts_are_not_looked_at(tmp_path: Path) -> None:
     assert str(tmp_path / "tmpfs/f") in found
 
 
-def test_a_file_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+def test_unreadable_file_is_recorded_with_error(tmp_path: Path) -> None:
     assert walker.file_content(str(tmp_path / "gone")) == {"sha256": "unreadable: No such file or directory"}
 
 
-def test_a_file_that_does_not_keep_still_says_so(tmp_path: Path) -> None:
+def test_file_changing_during_read_is_recorded_as_changing(tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb", buffering=0) as file:
 
         def somebody_writes(handle: int, _size: int) -> Row:
@@ -131,7 +131,7 @@ def test_a_file_that_does_not_keep_still_says_so(tmp_path: Path) -> None:
         assert walker.stable_content(file.fileno(), somebody_writes) == {"sha256": "changing while it was read"}
 
 
-def test_a_big_file_of_holes_is_quick_and_a_single_byte_shows(tmp_path: Path) -> None:
+def test_sparse_file_digest_detects_single_byte_change(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -146,7 +146,7 @@ def test_a_big_file_of_holes_is_quick_and_a_single_byte_shows(tmp_path: Path) ->
     assert written["sha256 of blocks"] != empty["sha256 of blocks"]
 
 
-def test_zeros_and_holes_are_the_same_content(tmp_path: Path) -> None:
+def test_zero_blocks_and_holes_have_same_sparse_digest(tmp_path: Path) -> None:
     for name in ("holes", "zeros"):
         with (tmp_path / name).open("wb") as file:
             file.write(b"a" + bytes(3 * walker.BLOCK) if name == "zeros" else b"a")

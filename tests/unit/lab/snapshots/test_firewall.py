@@ -23,7 +23,7 @@ COMMIT
 """
 
 
-def test_rules_chains_and_policies_are_told_without_counters() -> None:
+def test_iptables_rows_have_rules_and_policies_without_counters() -> None:
     rows = parse_iptables(SAVED, "ip")
 
     assert {key: row.get("policy", row.get("count")) for key, row in rows.items()} == {
@@ -37,11 +37,11 @@ def test_rules_chains_and_policies_are_told_without_counters() -> None:
     }
 
 
-def test_a_table_that_was_only_listed_tells_nothing() -> None:
+def test_iptables_table_with_default_policies_gives_no_rows() -> None:
     assert parse_iptables("*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n", "ip") == {}
 
 
-def test_two_rules_that_changed_places_show() -> None:
+def test_reordered_iptables_rules_are_detected() -> None:
     first, second = "-A INPUT -j ACCEPT", "-A INPUT -j DROP"
     before = parse_iptables(f"*filter\n:INPUT ACCEPT [0:0]\n{first}\n{second}\nCOMMIT\n", "ip")
     after = parse_iptables(f"*filter\n:INPUT ACCEPT [0:0]\n{second}\n{first}\nCOMMIT\n", "ip")
@@ -73,7 +73,7 @@ table inet left {
 """
 
 
-def test_what_iptables_told_already_is_not_told_twice() -> None:
+def test_nft_rows_exclude_tables_reported_by_iptables() -> None:
     rows = parse_nft(RULESET, iptables_tables(SAVED, "ip"))
 
     assert set(rows) == {
@@ -88,11 +88,11 @@ def test_what_iptables_told_already_is_not_told_twice() -> None:
     }
 
 
-def test_without_iptables_nft_tells_all() -> None:
+def test_nft_rows_include_all_tables_without_iptables() -> None:
     assert "nft table ip nat chain POSTROUTING: ip saddr 192.0.2.0/24 counter masquerade" in parse_nft(RULESET, set())
 
 
-def test_sets_are_told_without_their_seed_and_times() -> None:
+def test_ipset_rows_exclude_seed_and_timeouts() -> None:
     text = "create s1 hash:ip family inet timeout 600 initval 0x317e21da\nadd s1 192.0.2.1 timeout 31 packets 3\n"
 
     assert parse_ipsets(text) == {

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 SNAPSHOT = Snapshot(taken=1.5, seconds=0.5, sections={"file": {"/etc/\udcff": {"mode": "0644"}}, "unit": {}})
 
 
-def test_a_snapshot_is_kept_as_it_is(tmp_path: Path) -> None:
+def test_saved_snapshot_loads_unchanged(tmp_path: Path) -> None:
     save(SNAPSHOT, tmp_path / "s")
 
     assert load(tmp_path / "s") == SNAPSHOT
 
 
-def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_saved_snapshot_is_readable_only_by_owner(tmp_path: Path) -> None:
     save(SNAPSHOT, tmp_path / "s")
 
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
 
 
-def test_a_missing_snapshot_is_asked_for(tmp_path: Path) -> None:
+def test_loading_missing_snapshot_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No snapshot exists") as caught:
         load(tmp_path / "s")
 
@@ -38,7 +38,7 @@ def test_a_missing_snapshot_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no gzip", b"\x1f\x8b\x08"])
-def test_a_broken_snapshot_is_named(tmp_path: Path, content: bytes) -> None:
+def test_loading_corrupt_snapshot_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "s").write_bytes(content)
 
     with pytest.raises(LabError, match="not a snapshot") as caught:
@@ -47,14 +47,14 @@ def test_a_broken_snapshot_is_named(tmp_path: Path, content: bytes) -> None:
     assert caught.value.name == "snapshot-unreadable"
 
 
-def test_a_snapshot_of_another_version_is_refused() -> None:
+def test_snapshot_of_another_format_version_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
         take(lambda _script, _arguments: json.dumps({"format": 0, "seconds": 1, "sections": {}}))
 
     assert caught.value.name == "snapshot-outdated"
 
 
-def test_take_runs_the_script_inside_and_reads_what_it_prints() -> None:
+def test_take_runs_collector_script_and_parses_its_output() -> None:
     def run_inside(text: str, arguments: list[str]) -> str:
         assert text == model.collector_script()
         assert arguments == []
@@ -68,14 +68,14 @@ def test_take_runs_the_script_inside_and_reads_what_it_prints() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "[]", "1", "python3: not found\n"])
-def test_a_machine_that_does_not_answer_is_told_of(said: str) -> None:
+def test_take_fails_when_collector_output_is_invalid(said: str) -> None:
     with pytest.raises(LabError, match="did not return a snapshot") as caught:
         take(lambda _script, _arguments: said)
 
     assert caught.value.name == "snapshot-failed"
 
 
-def test_the_script_is_one_program_for_python_3_9_that_needs_nothing_of_ours() -> None:
+def test_collector_script_is_self_contained_python_3_9() -> None:
     ast.parse(model.collector_script(), feature_version=(3, 9))
     carried = {f"{model.COLLECTOR_PACKAGE}.{part}" for part in model.COLLECTOR_MODULES}
     needed = set()
@@ -86,7 +86,7 @@ def test_the_script_is_one_program_for_python_3_9_that_needs_nothing_of_ours() -
     assert {name for name in needed if name.startswith("aks_flex_node")} <= carried
 
 
-def test_parts_come_after_those_they_import() -> None:
+def test_collector_modules_are_ordered_after_their_imports() -> None:
     seen: set[str] = set()
     for part in model.COLLECTOR_MODULES:
         tree = ast.parse(source(part))

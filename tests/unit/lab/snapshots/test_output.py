@@ -21,11 +21,11 @@ def changed(section: str, key: str, name: str, before: str | None, after: str | 
     return SnapshotDifference(section, key, "changed", (AttributeChange(name, before, after),))
 
 
-def test_nothing_is_no_line() -> None:
+def test_no_differences_render_no_lines() -> None:
     assert render([]) == []
 
 
-def test_lines_stand_in_columns() -> None:
+def test_rendered_lines_are_aligned_in_columns() -> None:
     lines = render(
         [
             changed("file", "/usr/local/bin/foo", "mode", "0755", "0754"),
@@ -41,25 +41,25 @@ def test_lines_stand_in_columns() -> None:
     ]
 
 
-def test_a_tree_that_came_is_one_line_with_a_count() -> None:
+def test_added_tree_renders_as_one_line_with_count() -> None:
     tree = [added("file", path, type="directory", mode="0755") for path in ("/opt/cni", "/opt/cni/bin", "/opt/cni/x")]
 
     assert render(tree) == ["file  /opt/cni  added    directory, 0755, with 2 below"]
 
 
-def test_a_tree_that_went_is_one_line_and_its_neighbour_another() -> None:
+def test_removed_tree_renders_as_one_line_without_its_sibling() -> None:
     went = [removed("file", path, type="file") for path in ("/a", "/a-b", "/a/b", "/a/b/c")]
 
     assert render(went) == ["file  /a    removed  file, with 2 below", "file  /a-b  removed  file"]
 
 
-def test_a_changed_file_in_a_new_directory_is_not_hidden_below_it() -> None:
+def test_changed_file_in_added_directory_has_its_own_line() -> None:
     lines = render([added("file", "/a", type="directory"), changed("file", "/a/b", "mode", "0600", "0644")])
 
     assert len(lines) == 2
 
 
-def test_all_below_a_new_mount_is_one_line() -> None:
+def test_files_below_added_mount_render_as_one_line() -> None:
     lines = render(
         [
             added("file", "/srv/a", type="file"),
@@ -71,19 +71,19 @@ def test_all_below_a_new_mount_is_one_line() -> None:
     assert lines == ["file   /srv/*  added    2 of them", "mount  /srv    added    ext4, /dev/vda"]
 
 
-def test_the_settings_of_a_new_link_are_one_line() -> None:
+def test_sysctls_of_added_network_link_render_as_one_line() -> None:
     lines = render([added("sysctl", f"net.ipv4.conf.cni0.{name}", value="0") for name in ("forwarding", "rp_filter")])
 
     assert lines == ["sysctl  net.ipv4.conf.cni0.*  added    2 of them"]
 
 
-def test_a_changed_setting_of_a_link_stands_alone() -> None:
+def test_changed_sysctl_of_network_link_has_its_own_line() -> None:
     lines = render([changed("sysctl", "net.ipv4.conf.all.rp_filter", "value", "0", "2")])
 
     assert lines == ["sysctl  net.ipv4.conf.all.rp_filter  changed  value 0 -> 2"]
 
 
-def test_a_hash_is_shortened_and_nothing_is_named() -> None:
+def test_hashes_are_shortened_and_missing_values_shown_as_none() -> None:
     lines = render(
         [
             changed("file", "/a", "sha256", "0" * 64, "f" * 64),
@@ -97,19 +97,19 @@ def test_a_hash_is_shortened_and_nothing_is_named() -> None:
     ]
 
 
-def test_one_of_a_kind_needs_no_count() -> None:
+def test_count_is_rendered_only_when_greater_than_one() -> None:
     lines = render([added("process", "- sleep 1", count="1"), added("process", "- sleep 2", count="3")])
 
     assert lines == ["process  - sleep 1  added", "process  - sleep 2  added    3 times"]
 
 
-def test_names_that_are_no_text_cannot_disturb_the_terminal() -> None:
+def test_control_characters_in_file_names_are_escaped() -> None:
     (line,) = render([added("file", "/etc/a\udcffb\n\x1b[31m", type="file")])
 
     assert line == r"file  /etc/a\xffb\n\x1b[31m  added    file"
 
 
-def test_a_long_key_does_not_push_the_others_away() -> None:
+def test_long_key_does_not_widen_column_of_other_lines() -> None:
     lines = render([added("process", "x" * 200, count="2"), added("process", "y", count="2")])
 
     assert lines[0].endswith("x  added    2 times")

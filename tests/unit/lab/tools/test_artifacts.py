@@ -68,11 +68,11 @@ def names_in(archive: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("url", EXPECTED)
-def test_the_publishers_addresses_are_there(tree: Path, url: str) -> None:
+def test_artifact_tree_contains_publisher_url(tree: Path, url: str) -> None:
     assert (tree / url).is_file()
 
 
-def test_every_checksum_in_the_tree_is_right_and_in_its_publishers_form(tree: Path) -> None:
+def test_all_checksum_files_are_correct_and_in_publisher_format(tree: Path) -> None:
     checked = 0
     for path in tree.rglob("*"):
         kind = path.suffix.removesuffix("sum").removeprefix(".")
@@ -86,7 +86,7 @@ def test_every_checksum_in_the_tree_is_right_and_in_its_publishers_form(tree: Pa
     assert checked > 30
 
 
-def test_the_stable_files_name_the_newest_of_all_and_of_each_minor(tree: Path) -> None:
+def test_stable_files_name_newest_version_overall_and_per_minor(tree: Path) -> None:
     release = tree / "dl.k8s.io" / "release"
     assert {path.name: path.read_text() for path in release.glob("*.txt")} == {
         "stable.txt": "v1.34.4",
@@ -96,7 +96,7 @@ def test_the_stable_files_name_the_newest_of_all_and_of_each_minor(tree: Path) -
     }
 
 
-def test_archives_have_the_layout_of_their_publishers(tree: Path) -> None:
+def test_archives_have_publisher_layout(tree: Path) -> None:
     github = tree / "github.com"
     containerd = "containerd/containerd/releases/download/v2.4.2/containerd-2.4.2-linux-amd64.tar.gz"
     cni = "containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-amd64-v1.9.1.tgz"
@@ -117,12 +117,12 @@ def test_archives_have_the_layout_of_their_publishers(tree: Path) -> None:
     ]
 
 
-def test_programs_are_links_and_not_copies(toolbox: Toolbox, tree: Path) -> None:
+def test_programs_in_artifact_tree_are_linked_not_copied(toolbox: Toolbox, tree: Path) -> None:
     kubelet = toolbox.path("kubernetes", "kubelet", "1.34.4")
     assert kubelet.samefile(tree / "dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet")
 
 
-def test_the_tree_is_made_once_and_again_when_a_tool_changes(tmp_path: Path) -> None:
+def test_artifact_tree_is_rebuilt_only_when_a_tool_changes(tmp_path: Path) -> None:
     runc = catalog.find_tool("runc", "1.4.0")
     assert isinstance(runc, GoTool)
     box = Toolbox(tmp_path, "amd64", (runc,))
@@ -144,7 +144,7 @@ def refuse(plain: Path, done: Path) -> None:
     raise AssertionError(f"{plain} was packed into {done} again")
 
 
-def test_an_interrupted_tree_is_not_taken_for_a_whole_one(toolbox: Toolbox) -> None:
+def test_interrupted_artifact_tree_is_rebuilt_completely(toolbox: Toolbox) -> None:
     box = Toolbox(toolbox.cache, "amd64", tuple(tool for tool in toolbox.tools if tool.name == "containerd"))
     with pytest.raises(AssertionError):
         artifacts.artifact_tree(box, compress=refuse)
@@ -153,13 +153,13 @@ def test_an_interrupted_tree_is_not_taken_for_a_whole_one(toolbox: Toolbox) -> N
     assert not list(tree.rglob(".*"))
 
 
-def test_a_missing_tool_is_named(tmp_path: Path) -> None:
+def test_artifact_tree_error_names_missing_tool(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"runc 1\.5\.2 is not installed") as missing:
         artifacts.artifact_tree(Toolbox(tmp_path, "amd64", catalog.tool_versions("runc")))
     assert missing.value.name == "tool-missing"
 
 
-def test_the_same_files_make_the_same_archive_whenever_and_in_whatever_order(tmp_path: Path) -> None:
+def test_archive_does_not_depend_on_file_order_or_time(tmp_path: Path) -> None:
     made = []
     for turn, order in enumerate((("a", "b"), ("b", "a"))):
         folder = tmp_path / str(turn)
@@ -175,7 +175,7 @@ def test_the_same_files_make_the_same_archive_whenever_and_in_whatever_order(tmp
     assert made[0] == made[1]
 
 
-def test_archive_members_belong_to_root_and_keep_being_programs(tmp_path: Path) -> None:
+def test_archive_members_belong_to_root_and_keep_executable_bit(tmp_path: Path) -> None:
     (tmp_path / "program").write_text("x")
     (tmp_path / "program").chmod(0o755)
     (tmp_path / "text").write_text("x")

@@ -12,7 +12,7 @@ from aks_flex_lab.tools.recipes import GoTool
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_every_tool_has_a_module_that_requires_its_version_and_imports_its_commands(tool: GoTool) -> None:
+def test_go_module_of_tool_requires_its_version_and_imports_commands(tool: GoTool) -> None:
     go_mod = (tool.recipe.directory / "go.mod").read_text()
     sources = "".join(path.read_text() for path in tool.recipe.directory.glob("*.go"))
     if tool.name == "pause":
@@ -25,14 +25,14 @@ def test_every_tool_has_a_module_that_requires_its_version_and_imports_its_comma
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_every_tool_is_checked_for_its_exact_version_after_it_is_made(tool: GoTool) -> None:
+def test_every_tool_has_a_version_check_for_its_exact_version(tool: GoTool) -> None:
     assert re.fullmatch(r"\d+(\.\d+){1,2}", tool.version)
     assert tool.version_text.endswith(tool.version)
     assert any(command.ask is not None for command in tool.commands)
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
-def test_a_release_holds_every_command_that_a_build_would_make(tool: GoTool) -> None:
+def test_release_files_contain_every_command_of_the_tool(tool: GoTool) -> None:
     if tool.release:
         released = {command for file in tool.release for command in file.commands}
         assert released == {command.name for command in tool.commands}
@@ -40,7 +40,7 @@ def test_a_release_holds_every_command_that_a_build_would_make(tool: GoTool) -> 
         assert {folder for file in tool.release for folder in file.folders} == {f for _, f in tool.recipe.folders}
 
 
-def test_release_addresses_are_made_for_the_architecture() -> None:
+def test_release_urls_are_built_for_the_architecture() -> None:
     runc = catalog.find_tool("runc", "1.4.0")
     assert isinstance(runc, GoTool)
     (file,) = runc.release_for("arm64")
@@ -48,19 +48,19 @@ def test_release_addresses_are_made_for_the_architecture() -> None:
     assert file.checksums[0].url.endswith("/v1.4.0/runc.sha256sum")
 
 
-def test_module_files_name_no_place_that_modules_come_from() -> None:
+def test_go_module_files_contain_no_urls() -> None:
     for path in recipes.MODULES.rglob("*"):
         if path.is_file():
             assert not re.search(r"https?://", path.read_text()), path
 
 
-def test_the_default_version_is_the_newest() -> None:
+def test_default_tool_version_is_the_newest() -> None:
     for name in {tool.name for tool in catalog.TOOLS}:
         known = [[int(part) for part in tool.version.split(".")] for tool in catalog.TOOLS if tool.name == name]
         assert known[0] == max(known), name
 
 
-def test_a_name_means_all_versions_and_a_name_with_a_version_one() -> None:
+def test_select_tools_accepts_name_or_name_with_version() -> None:
     assert [tool.title for tool in catalog.select_tools(["runc", "kubernetes@1.33.13", "runc@1.4.0"])] == [
         "runc 1.5.2",
         "runc 1.4.0",
@@ -69,7 +69,7 @@ def test_a_name_means_all_versions_and_a_name_with_a_version_one() -> None:
     assert catalog.select_tools() == catalog.ALL_TOOLS
 
 
-def test_an_unknown_tool_or_version_is_answered_with_the_known_ones() -> None:
+def test_unknown_tool_or_version_error_lists_known_ones() -> None:
     with pytest.raises(UsageError, match="has no tool 'kubelet'") as unknown:
         catalog.find_tool("kubelet")
     assert "kubernetes" in unknown.value.hint

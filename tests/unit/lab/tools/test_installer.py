@@ -81,7 +81,7 @@ def seen(tmp_path: Path) -> list[str]:
     return [path.name for path in (tmp_path / "tools").iterdir() if not path.name.startswith(".")]
 
 
-def test_without_a_network_a_tool_is_built_and_shelved_whole(tmp_path: Path) -> None:
+def test_tool_is_built_and_stored_when_offline(tmp_path: Path) -> None:
     shelf, making = shelf_in(tmp_path), installer(tmp_path)
     making.install([shelf])
     manifest = shelf.manifest()
@@ -92,7 +92,7 @@ def test_without_a_network_a_tool_is_built_and_shelved_whole(tmp_path: Path) -> 
     assert making.progress.lines == [("example 1.2.3", "built")]
 
 
-def test_a_release_that_can_be_reached_is_preferred(tmp_path: Path) -> None:
+def test_reachable_release_is_preferred_to_build(tmp_path: Path) -> None:
     shelf, builder = shelf_in(tmp_path), FakeBuilder()
     installer(tmp_path, builder, online(first="I am 1.2.3", second="1.2.3 too")).install([shelf])
     manifest = shelf.manifest()
@@ -105,7 +105,7 @@ def test_a_release_that_can_be_reached_is_preferred(tmp_path: Path) -> None:
     assert not shelf.downloads.exists()
 
 
-def test_a_build_can_be_asked_for_although_a_release_is_there(tmp_path: Path) -> None:
+def test_build_source_can_be_forced_although_release_exists(tmp_path: Path) -> None:
     builder = FakeBuilder()
     web = online(first="1.2.3", second="1.2.3")
     installer(tmp_path, builder, web).install([shelf_in(tmp_path)], source="build")
@@ -113,14 +113,14 @@ def test_a_build_can_be_asked_for_although_a_release_is_there(tmp_path: Path) ->
     assert web.asked == []
 
 
-def test_what_is_on_its_shelf_is_not_made_again(tmp_path: Path) -> None:
+def test_installed_tool_is_not_built_again(tmp_path: Path) -> None:
     builder = FakeBuilder()
     for _ in range(2):
         installer(tmp_path, builder).install([shelf_in(tmp_path)])
     assert builder.built == ["example 1.2.3"]
 
 
-def test_an_interrupted_build_leaves_nothing_to_be_seen_and_goes_on_later(tmp_path: Path) -> None:
+def test_interrupted_build_stores_nothing_and_resumes(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         installer(tmp_path, FakeBuilder(breaks_after=1)).install([shelf])
@@ -132,7 +132,7 @@ def test_an_interrupted_build_leaves_nothing_to_be_seen_and_goes_on_later(tmp_pa
     assert not shelf.build_directory("build").exists()
 
 
-def test_an_interrupted_download_keeps_the_files_that_came(tmp_path: Path) -> None:
+def test_interrupted_download_keeps_completed_files(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
     with pytest.raises(ToolError, match="404"):
         installer(tmp_path, web=online(first="1.2.3")).install([shelf])
@@ -143,14 +143,14 @@ def test_an_interrupted_download_keeps_the_files_that_came(tmp_path: Path) -> No
     assert [url for url, _ in web.asked if url.endswith("/first")] == []
 
 
-def test_a_failed_build_is_named_and_nothing_is_shelved(tmp_path: Path) -> None:
+def test_failed_build_is_reported_and_stores_nothing(tmp_path: Path) -> None:
     broken = FakeBuilder(breaks_after=0, error=ToolError("tool-build-failed", "example 1.2.3: build failed."))
     with pytest.raises(ToolError, match=r"example 1\.2\.3: build failed"):
         installer(tmp_path, broken).install([shelf_in(tmp_path)])
     assert seen(tmp_path) == []
 
 
-def test_a_program_that_tells_another_version_is_refused(tmp_path: Path) -> None:
+def test_program_reporting_another_version_is_refused(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
     with pytest.raises(ToolError, match=r"second does not report '1\.2\.3'") as refused:
         installer(tmp_path, web=online(first="1.2.3", second="9.9.9")).install([shelf])
@@ -162,7 +162,7 @@ def test_a_program_that_tells_another_version_is_refused(tmp_path: Path) -> None
     assert not shelf.build_directory("release").exists()
 
 
-def test_a_damaged_tool_is_made_again(tmp_path: Path) -> None:
+def test_damaged_tool_is_rebuilt(tmp_path: Path) -> None:
     shelf, builder = shelf_in(tmp_path), FakeBuilder()
     installer(tmp_path, builder).install([shelf])
     shelf.command("second").write_text("cut")
@@ -172,7 +172,7 @@ def test_a_damaged_tool_is_made_again(tmp_path: Path) -> None:
     assert len(builder.built) == 2
 
 
-def test_only_what_will_be_built_is_prepared_for(tmp_path: Path) -> None:
+def test_only_tools_without_release_are_prepared_for_build(tmp_path: Path) -> None:
     builder = FakeBuilder()
     bare = dataclasses.replace(TOOL, name="bare", release=())
     web = online(first="1.2.3", second="1.2.3")
@@ -180,7 +180,7 @@ def test_only_what_will_be_built_is_prepared_for(tmp_path: Path) -> None:
     assert builder.prepared == ["bare 1.2.3"]
 
 
-def test_two_installations_at_once_make_a_tool_once(tmp_path: Path) -> None:
+def test_concurrent_installations_build_a_tool_once(tmp_path: Path) -> None:
     """The second is let in while the first is in the middle of its build, and has to wait."""
     second = installer(tmp_path)
 
@@ -200,6 +200,6 @@ def test_two_installations_at_once_make_a_tool_once(tmp_path: Path) -> None:
     assert (slow.built, second.builder.built) == (["example 1.2.3"], [])
 
 
-def test_an_unknown_source_is_refused(tmp_path: Path) -> None:
+def test_unknown_install_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Unknown source 'moon'"):
         installer(tmp_path).install([shelf_in(tmp_path)], source="moon")

@@ -21,7 +21,7 @@ AZ = catalog.PYTHON_TOOLS[0]
 
 
 @pytest.mark.parametrize("tool", catalog.PYTHON_TOOLS, ids=lambda tool: tool.title)
-def test_every_package_is_pinned_by_hash_and_no_address_is_named(tool: PythonTool) -> None:
+def test_python_requirements_are_pinned_by_hash_and_contain_no_urls(tool: PythonTool) -> None:
     text = tool.requirements.read_text()
     pins = re.findall(r"^[a-z0-9_.-]+(?:\[[a-z,]+\])?==", text, re.MULTILINE | re.IGNORECASE)
     assert f"{tool.name}=={tool.release} " in text
@@ -29,7 +29,7 @@ def test_every_package_is_pinned_by_hash_and_no_address_is_named(tool: PythonToo
     assert "://" not in text
 
 
-def test_there_is_one_for_us_and_one_for_the_machines() -> None:
+def test_azure_cli_is_cataloged_for_lab_and_machine_pythons() -> None:
     assert {tool.python for tool in catalog.PYTHON_TOOLS} == {
         python_tools.OWN_PYTHON,
         PYTHONS[DebianRelease.BOOKWORM],
@@ -38,19 +38,19 @@ def test_there_is_one_for_us_and_one_for_the_machines() -> None:
     assert AZ.python == python_tools.OWN_PYTHON
 
 
-def test_packages_are_taken_by_their_hashes_alone_and_none_is_built(tmp_path: Path) -> None:
+def test_install_command_requires_hashes_and_binary_wheels(tmp_path: Path) -> None:
     words = python_tools.install_command(AZ, tmp_path)
     assert {"--require-hashes", "--no-deps", "--only-binary"} <= set(words)
     assert words[words.index("--python-version") + 1] == AZ.python
 
 
-def test_a_machine_runs_it_with_its_own_python(tmp_path: Path) -> None:
+def test_python_tool_uses_interpreter_of_its_python_version(tmp_path: Path) -> None:
     other = PythonTool("azure-cli", AZ.release, "azure.cli", ("az",), ("version",), python="3.9")
     assert python_tools.pythons(other) == ["/usr/bin/python3.9", "python3.9"]
     assert len(python_tools.pythons(AZ)) == 3
 
 
-def test_it_is_found_when_it_is_whole(tmp_path: Path) -> None:
+def test_python_tool_is_found_only_when_installed(tmp_path: Path) -> None:
     box = Toolbox(tmp_path, "amd64", (AZ,))
     with pytest.raises(ToolError) as missing:
         box.path("azure-cli", "az")
@@ -64,7 +64,7 @@ def test_it_is_found_when_it_is_whole(tmp_path: Path) -> None:
     assert (state.ready, state.source, state.size) == (True, "PyPI", 2)
 
 
-def test_cleaning_keeps_it(tmp_path: Path) -> None:
+def test_clean_keeps_current_python_tool(tmp_path: Path) -> None:
     box = Toolbox(tmp_path, "amd64", (AZ,))
     place = box.python_tool_directory(AZ).path
     place.mkdir(parents=True)

@@ -37,11 +37,11 @@ def publishers(fake: FakeTransport) -> ReleaseDownloader:
     return ReleaseDownloader(fake, seconds=0.2, pause=0)
 
 
-def test_a_publisher_that_answers_with_a_checksum_is_reachable() -> None:
+def test_publisher_serving_valid_checksum_is_reachable() -> None:
     assert publishers(web()).reachable((FILE,))
 
 
-def test_a_machine_without_a_network_asks_once_for_each_host() -> None:
+def test_unreachable_host_is_requested_only_once() -> None:
     fake = FakeTransport()
     asking = publishers(fake)
     assert not asking.reachable((FILE, FILE))
@@ -49,12 +49,12 @@ def test_a_machine_without_a_network_asks_once_for_each_host() -> None:
     assert len(fake.asked) == 1
 
 
-def test_a_login_page_is_not_taken_for_a_publisher() -> None:
+def test_login_page_does_not_count_as_reachable_publisher() -> None:
     fake = FakeTransport({URL: b"<html>", f"{URL}.sha256": b"<html>Please log in</html>"})
     assert not publishers(fake).reachable((FILE,))
 
 
-def test_a_network_that_says_nothing_is_given_up_in_time() -> None:
+def test_reachability_check_of_unresponsive_network_times_out() -> None:
     fake = FakeTransport(silent=True)
     start = time.monotonic()
     assert not publishers(fake).reachable((FILE,))
@@ -62,13 +62,13 @@ def test_a_network_that_says_nothing_is_given_up_in_time() -> None:
     fake.over.set()
 
 
-def test_a_tool_without_release_files_is_not_looked_for() -> None:
+def test_tool_without_release_files_sends_no_request() -> None:
     fake = web()
     assert not publishers(fake).reachable(())
     assert fake.asked == []
 
 
-def test_a_download_that_breaks_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_interrupted_download_resumes_at_last_byte(tmp_path: Path) -> None:
     fake = web()
     fake.cuts = [100_000, 50_000]
     path = publishers(fake).fetch(TOOL, FILE, tmp_path)
@@ -76,14 +76,14 @@ def test_a_download_that_breaks_goes_on_where_it_stopped(tmp_path: Path) -> None
     assert [start for url, start in fake.asked if url == URL] == [0, 100_000, 150_000]
 
 
-def test_what_an_earlier_run_has_fetched_is_not_fetched_again(tmp_path: Path) -> None:
+def test_partial_file_from_earlier_run_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "program.part").write_bytes(CONTENT[:200_000])
     fake = web()
     assert publishers(fake).fetch(TOOL, FILE, tmp_path).read_bytes() == CONTENT
     assert (URL, 200_000) in fake.asked
 
 
-def test_a_wrong_checksum_is_refused_by_name_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_wrong_checksum_is_refused_and_file_is_deleted(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=f"{URL} was rejected") as refused:
         publishers(web(content=b"other bytes")).fetch(TOOL, FILE, tmp_path)
     assert refused.value.name == "tool-checksum-mismatch"
@@ -91,20 +91,20 @@ def test_a_wrong_checksum_is_refused_by_name_and_nothing_is_kept(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pinned_file_is_refused_although_its_publisher_vouches_for_it(tmp_path: Path) -> None:
+def test_pinned_hash_overrides_publisher_checksum(tmp_path: Path) -> None:
     pinned = ReleaseDownloader(web(), seconds=0.2, pause=0, pins={URL: "0" * 64})
     with pytest.raises(ToolError, match="expected 0000"):
         pinned.fetch(TOOL, FILE, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_pin_is_of_a_file_in_the_catalog() -> None:
+def test_every_pinned_hash_is_of_a_file_in_the_catalog() -> None:
     known = {file.url for tool in catalog.TOOLS for arch in ("amd64", "arm64") for file in tool.release_for(arch)}
     assert set(releases.PINNED_SHA256) <= known
     assert all(len(value) == 64 for value in releases.PINNED_SHA256.values())
 
 
-def test_a_file_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_missing_file_is_requested_only_once(tmp_path: Path) -> None:
     fake = web()
     del fake.files[URL]
     with pytest.raises(ToolError, match="404") as failed:
@@ -113,7 +113,7 @@ def test_a_file_that_is_gone_is_not_asked_for_again(tmp_path: Path) -> None:
     assert [url for url, _ in fake.asked].count(URL) == 1
 
 
-def test_a_connection_that_always_breaks_is_given_up(tmp_path: Path) -> None:
+def test_download_fails_after_repeated_interruptions(tmp_path: Path) -> None:
     fake = web()
     fake.cuts = [100, 100, 100, 100, 100]
     with pytest.raises(ToolError, match="400 of 256000 bytes"):
@@ -130,13 +130,13 @@ def test_a_connection_that_always_breaks_is_given_up(tmp_path: Path) -> None:
         "{hash}  ./release/program\n",
     ],
 )
-def test_checksum_files_are_read_as_publishers_write_them(text: str) -> None:
+def test_checksum_files_are_parsed_in_all_publisher_formats(text: str) -> None:
     line = text.format(hash="a" * 64, other="b" * 64)
     assert published_hash(line, FILE, FILE.checksums[0]) == "a" * 64
 
 
 @pytest.mark.parametrize("text", ["", "a" * 63, "a" * 128, f"{'a' * 64}  another-program"])
-def test_a_checksum_file_that_does_not_speak_of_the_file_is_refused(text: str) -> None:
+def test_checksum_file_without_entry_for_file_is_refused(text: str) -> None:
     with pytest.raises(ToolError, match="does not contain program"):
         published_hash(text, FILE, FILE.checksums[0])
 
@@ -153,7 +153,7 @@ def tarball(path: Path, names: list[str]) -> Path:
 ARCHIVE = ReleaseFile("publisher.example/a.tgz", (), ("one", "two"), inside="bin", folders=("config",))
 
 
-def test_an_archive_gives_its_commands_and_folders_and_nothing_else(tmp_path: Path) -> None:
+def test_unpack_extracts_only_listed_commands_and_folders(tmp_path: Path) -> None:
     names = ["./bin/one", "bin/two", "bin/three", "config/deep/a.json", "config/../../escape", "README"]
     into = tmp_path / "into"
     unpack(TOOL, ARCHIVE, tarball(tmp_path / "a.tgz", names), into)
@@ -163,11 +163,11 @@ def test_an_archive_gives_its_commands_and_folders_and_nothing_else(tmp_path: Pa
     assert (into / "one").stat().st_mode & 0o777 == 0o755
 
 
-def test_an_archive_that_lacks_a_command_is_refused(tmp_path: Path) -> None:
+def test_archive_without_expected_command_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"lacks bin/two"):
         unpack(TOOL, ARCHIVE, tarball(tmp_path / "a.tgz", ["bin/one"]), tmp_path)
 
 
-def test_the_real_catalog_knows_where_each_publisher_keeps_checksums() -> None:
+def test_release_files_in_catalog_come_from_known_hosts() -> None:
     hosts = {file.host for tool in catalog.TOOLS for file in tool.release}
     assert hosts == {"dl.k8s.io", "github.com"}

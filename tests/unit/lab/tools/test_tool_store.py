@@ -39,17 +39,17 @@ CHANGES: dict[str, Callable[[GoTool], GoTool]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_the_key_changes_with_the_recipe(change: Callable[[GoTool], GoTool]) -> None:
+def test_recipe_key_changes_with_recipe(change: Callable[[GoTool], GoTool]) -> None:
     assert recipe_key(change(RUNC), "amd64") != recipe_key(RUNC, "amd64")
 
 
-def test_the_key_changes_with_the_architecture_and_is_else_the_same() -> None:
+def test_recipe_key_changes_with_architecture_and_is_deterministic() -> None:
     assert recipe_key(RUNC, "amd64") != recipe_key(RUNC, "arm64")
     assert recipe_key(RUNC, "amd64") == recipe_key(dataclasses.replace(RUNC), "amd64")
 
 
 @pytest.mark.parametrize("name", ["go.mod", "go.sum", "commands.go"])
-def test_the_key_changes_with_each_module_file(tmp_path: Path, name: str) -> None:
+def test_recipe_key_changes_with_each_go_module_file(tmp_path: Path, name: str) -> None:
     for source in RUNC.recipe.directory.iterdir():
         (tmp_path / source.name).write_bytes(source.read_bytes())
     copied = with_recipe(module=str(tmp_path))(RUNC)
@@ -59,5 +59,5 @@ def test_the_key_changes_with_each_module_file(tmp_path: Path, name: str) -> Non
     assert recipe_key(copied, "amd64") != recipe_key(RUNC, "amd64")
 
 
-def test_what_a_build_needs_of_the_machine_does_not_change_the_key() -> None:
+def test_recipe_key_ignores_build_requirements() -> None:
     assert recipe_key(with_recipe(megabytes=1, requirements=())(RUNC), "amd64") == recipe_key(RUNC, "amd64")

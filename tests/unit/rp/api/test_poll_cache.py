@@ -73,7 +73,7 @@ def with_cards(store: SlowStore, act: Callable[[PollCache], object]) -> None:
     asyncio.run(run())
 
 
-def test_a_node_is_read_once() -> None:
+def test_poll_cache_reads_node_from_store_once() -> None:
     store = SlowStore()
 
     async def act(held: PollCache) -> None:
@@ -83,7 +83,7 @@ def test_a_node_is_read_once() -> None:
     assert store.reads == 1
 
 
-def test_a_node_that_changes_while_it_is_read_is_read_again() -> None:
+def test_poll_cache_rereads_node_that_changes_during_read() -> None:
     store = SlowStore()
     store.while_read = lambda: store.write(SECOND)
 
@@ -94,7 +94,7 @@ def test_a_node_that_changes_while_it_is_read_is_read_again() -> None:
     with_cards(store, act)
 
 
-def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
+def test_poll_cache_detects_change_between_read_and_wait() -> None:
     store = SlowStore()
     store.while_read = lambda: store.write(SECOND)
 
@@ -104,7 +104,7 @@ def test_a_change_between_the_look_and_the_wait_is_not_missed() -> None:
     with_cards(store, act)
 
 
-def test_a_change_of_another_node_costs_no_second_look() -> None:
+def test_poll_cache_does_not_reread_when_another_node_changes() -> None:
     store = SlowStore()
     store.while_read = lambda: store.broadcast.publish([NodeWritten("cluster", "edge-2", 2)])
 
@@ -116,7 +116,7 @@ def test_a_change_of_another_node_costs_no_second_look() -> None:
     assert store.reads == 1
 
 
-def test_two_who_read_the_same_node_do_not_hinder_each_other() -> None:
+def test_concurrent_reads_of_same_node_do_not_block_each_other() -> None:
     store = SlowStore()
 
     async def act(held: PollCache) -> None:
@@ -126,7 +126,7 @@ def test_two_who_read_the_same_node_do_not_hinder_each_other() -> None:
     with_cards(store, act)
 
 
-def test_what_was_never_there_is_not_kept() -> None:
+def test_poll_cache_does_not_cache_missing_node() -> None:
     async def act(held: PollCache) -> None:
         assert (await held.state(("cluster", "made-up"))).etag == ""
         assert held.cached(("cluster", "made-up")) is None
@@ -134,7 +134,7 @@ def test_what_was_never_there_is_not_kept() -> None:
     with_cards(SlowStore(), act)
 
 
-def test_sightings_are_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_are_flushed_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poll_cache, "NODES_PER_WRITE", 2)
     store = SlowStore()
 
@@ -147,7 +147,7 @@ def test_sightings_are_written_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     assert store.batches == [2, 2, 1]
 
 
-def test_sightings_are_kept_while_the_store_is_away() -> None:
+def test_heartbeats_are_kept_while_store_is_unavailable() -> None:
     store = SlowStore(away=True)
 
     async def act(held: PollCache) -> None:
@@ -161,7 +161,7 @@ def test_sightings_are_kept_while_the_store_is_away() -> None:
     assert store.batches == [1]
 
 
-def test_a_node_that_polls_on_and_on_is_written_once_in_a_while_and_at_the_end() -> None:
+def test_heartbeats_of_polling_node_are_flushed_at_intervals_and_at_stop() -> None:
     store = SlowStore()
 
     async def act(held: PollCache) -> None:
@@ -179,7 +179,7 @@ def test_a_node_that_polls_on_and_on_is_written_once_in_a_while_and_at_the_end()
     assert store.batches == [1, 1, 1]
 
 
-def test_nothing_is_kept_while_changes_elsewhere_are_not_heard() -> None:
+def test_poll_cache_is_disabled_while_change_feed_is_disconnected() -> None:
     store = SlowStore()
 
     async def act(held: PollCache) -> None:

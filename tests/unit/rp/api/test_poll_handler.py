@@ -24,7 +24,7 @@ def scope(path: str = PATH, query: str = f"api-version={API_VERSION}", **headers
     return {"path": path, "query_string": query.encode(), "headers": encoded}
 
 
-def test_a_poll_names_its_node_in_any_case() -> None:
+def test_poll_path_is_case_insensitive() -> None:
     polls = [parse_poll(scope(path), PathCache()) for path in (PATH, PATH.upper(), f"{PATH}/")]
 
     assert [poll.node_key for poll in polls if poll] == [PLACE] * 3
@@ -41,7 +41,7 @@ def test_a_poll_names_its_node_in_any_case() -> None:
         scope("/healthz"),
     ],
 )
-def test_what_is_no_poll_is_left_to_others(asked: dict[str, Any]) -> None:
+def test_parse_poll_ignores_requests_that_are_not_polls(asked: dict[str, Any]) -> None:
     assert parse_poll(asked, PathCache()) is None
 
 
@@ -49,21 +49,21 @@ def test_what_is_no_poll_is_left_to_others(asked: dict[str, Any]) -> None:
     ("prefer", "seconds"),
     [("", 0), ("wait=10", 10), ("respond-async, wait=10", 10), ('Wait="7"', 7), ("wait=999999", LONGEST_WAIT)],
 )
-def test_how_long_a_poll_waits_is_what_it_prefers_within_bounds(prefer: str, seconds: float) -> None:
+def test_poll_wait_is_read_from_prefer_header_and_bounded(prefer: str, seconds: float) -> None:
     poll = parse_poll(scope(prefer=prefer), PathCache())
 
     assert poll is not None
     assert poll.seconds == seconds
 
 
-def test_a_remembered_path_stands_for_the_same_node() -> None:
+def test_path_cache_returns_remembered_node() -> None:
     paths = PathCache()
     paths.remember(PATH, PLACE)
 
     assert paths.node_key(PATH) == PLACE
 
 
-def test_no_more_paths_are_remembered_than_there_is_room_for() -> None:
+def test_path_cache_evicts_oldest_path_when_full() -> None:
     paths = PathCache(max_size=2)
     for number in range(3):
         paths.remember(f"not a path {number}", PLACE)
@@ -71,7 +71,7 @@ def test_no_more_paths_are_remembered_than_there_is_room_for() -> None:
     assert [paths.node_key(f"not a path {number}") for number in range(3)] == [None, PLACE, PLACE]
 
 
-def test_ids_of_requests_look_like_guids_and_never_repeat() -> None:
+def test_request_ids_are_formatted_as_guids_and_unique() -> None:
     ids = [one.fresh().decode() for one in (RequestIds(), RequestIds()) for _ in range(1000)]
 
     assert all(re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", each) for each in ids)

@@ -30,7 +30,7 @@ def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
     beside.replace(file)
 
 
-def test_it_is_made_once_and_is_only_its_owners(file: Path) -> None:
+def test_admin_key_is_created_once_with_private_permissions(file: Path) -> None:
     assert AdminKey(file).ensure()
     key = file.read_bytes()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -40,7 +40,7 @@ def test_it_is_made_once_and_is_only_its_owners(file: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["admin.key"]
 
 
-def test_the_key_and_nothing_else_opens(file: Path) -> None:
+def test_only_exact_admin_key_matches(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
     right = file.read_bytes().strip()
@@ -49,7 +49,7 @@ def test_the_key_and_nothing_else_opens(file: Path) -> None:
         assert not key.matches(wrong)
 
 
-def test_replacing_the_file_rotates_the_key_at_once(file: Path) -> None:
+def test_replacing_admin_key_file_rotates_key_immediately(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
     old, new = file.read_bytes().strip(), generate_key()
@@ -62,7 +62,7 @@ def test_replacing_the_file_rotates_the_key_at_once(file: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\n", ADMIN_KEY_PREFIX.encode(), b"x" * 80, generate_key() + b"\n" + generate_key()]
 )
-def test_a_file_without_a_key_opens_nothing_and_is_refused_at_the_start(file: Path, content: bytes) -> None:
+def test_invalid_admin_key_file_matches_nothing_and_is_refused_at_startup(file: Path, content: bytes) -> None:
     AdminKey(file).ensure()
     replace(file, content)
     assert not AdminKey(file).matches(content)
@@ -72,7 +72,7 @@ def test_a_file_without_a_key_opens_nothing_and_is_refused_at_the_start(file: Pa
     assert caught.value.name == "admin-key-invalid"
 
 
-def test_a_key_that_everybody_can_read_opens_nothing(file: Path) -> None:
+def test_world_readable_admin_key_matches_nothing(file: Path) -> None:
     key, text = AdminKey(file), generate_key()
     key.ensure()
     replace(file, text, 0o644)
@@ -83,7 +83,7 @@ def test_a_key_that_everybody_can_read_opens_nothing(file: Path) -> None:
     assert key.matches(text)
 
 
-def test_a_key_that_was_taken_away_opens_nothing(file: Path) -> None:
+def test_deleted_admin_key_matches_nothing(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
     right = file.read_bytes().strip()
@@ -92,7 +92,7 @@ def test_a_key_that_was_taken_away_opens_nothing(file: Path) -> None:
     assert not key.matches(right)
 
 
-def test_a_request_with_the_key_is_the_admins(file: Path) -> None:
+def test_request_with_admin_key_is_authenticated_as_admin(file: Path) -> None:
     key = AdminKey(file)
     key.ensure()
     tokens, shown = TokenVerifier(AuthSettings(), key), f"Bearer {file.read_text().strip()}"
@@ -105,6 +105,6 @@ def test_a_request_with_the_key_is_the_admins(file: Path) -> None:
         asyncio.run(tokens.caller(shown))
 
 
-def test_where_there_is_no_key_none_is_right() -> None:
+def test_admin_key_is_refused_when_none_is_configured() -> None:
     with pytest.raises(Unauthenticated):
         asyncio.run(TokenVerifier(AuthSettings()).caller(f"Bearer {generate_key().decode()}"))

@@ -13,18 +13,18 @@ TENANT = "aaaaaaaa-0000-4000-8000-000000000001"
 GRANT = {"role": "reader", "scope": "/", "principal": TENANT}
 
 
-def test_nothing_is_a_configuration_too() -> None:
+def test_empty_auth_settings_are_valid() -> None:
     assert AuthSettings.model_validate({}) == AuthSettings()
 
 
-def test_a_tenant_needs_its_id_alone() -> None:
+def test_tenant_settings_need_only_tenant_id() -> None:
     tenant = TenantSettings.model_validate({"tenantId": TENANT.upper()})
     assert tenant.metadata == f"https://login.microsoftonline.com/{TENANT}/v2.0/.well-known/openid-configuration"
     assert tenant.sign_in == f"https://login.microsoftonline.com/{TENANT}"
     assert "https://management.azure.com" in tenant.audiences
 
 
-def test_a_private_authority_is_named_by_its_metadata() -> None:
+def test_tenant_sign_in_url_is_derived_from_private_metadata_url() -> None:
     address = f"https://login.example/{TENANT}/v2.0/.well-known/openid-configuration"
     tenant = TenantSettings.model_validate({"tenantId": TENANT, "metadataUrl": address, "caFile": "/ca.pem"})
     assert (tenant.metadata, tenant.sign_in, tenant.ca_file) == (
@@ -50,7 +50,7 @@ def test_a_private_authority_is_named_by_its_metadata() -> None:
         ({"azureRoleAssigments": True}, "azureRoleAssigments", "not permitted"),
     ],
 )
-def test_what_is_wrong_is_named(value: dict[str, Any], where: str, words: str) -> None:
+def test_invalid_auth_settings_are_refused_with_location(value: dict[str, Any], where: str, words: str) -> None:
     with pytest.raises(ValidationError) as caught:
         AuthSettings.model_validate(value)
     [problem] = caught.value.errors()

@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def test_a_burst_goes_through_and_then_the_rate_holds() -> None:
+def test_rate_limiter_allows_burst_then_enforces_rate() -> None:
     clock = Clock()
     limits = RateLimiter(SETTINGS, clock)
     assert [limits.acquire("a", "read") for _ in range(4)] == [0.0] * 4
@@ -29,7 +29,7 @@ def test_a_burst_goes_through_and_then_the_rate_holds() -> None:
     assert limits.acquire("a", "read") > 0
 
 
-def test_whoever_waits_as_told_goes_on() -> None:
+def test_caller_that_waits_as_long_as_required_is_admitted() -> None:
     clock = Clock()
     limits = RateLimiter(SETTINGS, clock)
     for _ in range(100):
@@ -38,7 +38,7 @@ def test_whoever_waits_as_told_goes_on() -> None:
         assert wait == 0.0 or limits.acquire("a", "write") == 0.0
 
 
-def test_callers_and_kinds_have_buckets_of_their_own() -> None:
+def test_rate_limiter_separates_callers_and_request_kinds() -> None:
     limits = RateLimiter(SETTINGS, Clock())
     assert limits.acquire("a", "write") == 0.0
     assert limits.acquire("a", "write") > 0
@@ -46,7 +46,7 @@ def test_callers_and_kinds_have_buckets_of_their_own() -> None:
     assert limits.acquire("b", "write") == 0.0
 
 
-def test_rest_fills_a_bucket_no_further_than_its_burst() -> None:
+def test_rate_limit_bucket_refills_only_up_to_burst() -> None:
     clock = Clock()
     limits = RateLimiter(SETTINGS, clock)
     limits.acquire("a", "read")
@@ -54,7 +54,7 @@ def test_rest_fills_a_bucket_no_further_than_its_burst() -> None:
     assert [limits.acquire("a", "read") > 0 for _ in range(5)] == [False, False, False, False, True]
 
 
-def test_a_busy_caller_is_not_forgotten_when_many_others_come() -> None:
+def test_rate_limit_of_busy_caller_survives_many_other_callers() -> None:
     limits = RateLimiter(SETTINGS, Clock(), generation=10)
     limits.acquire("a", "write")
     for number in range(1000):
@@ -62,7 +62,7 @@ def test_a_busy_caller_is_not_forgotten_when_many_others_come() -> None:
         assert limits.acquire("a", "write") > 0
 
 
-def test_memory_is_bounded() -> None:
+def test_rate_limiter_memory_is_bounded() -> None:
     limits = RateLimiter(SETTINGS, Clock(), generation=10)
     for number in range(1000):
         limits.acquire(str(number), "read")

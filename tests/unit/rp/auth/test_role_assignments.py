@@ -61,11 +61,11 @@ class Azure:
         ("00000000-0000-0000-0000-000000000000", "/", set()),
     ],
 )
-def test_built_in_roles_count_at_the_cluster_and_above(definition: str, scope: str, roles: set[str]) -> None:
+def test_built_in_roles_apply_at_cluster_scope_and_above(definition: str, scope: str, roles: set[str]) -> None:
     assert effective_roles([assigned(definition, scope)], CLUSTER) == roles
 
 
-def test_azure_is_asked_about_the_caller_once_in_five_minutes() -> None:
+def test_role_assignments_are_cached_for_five_minutes() -> None:
     azure = Azure(assigned(READER, str(CLUSTER)))
     roles = azure.roles()
 
@@ -85,7 +85,7 @@ def test_azure_is_asked_about_the_caller_once_in_five_minutes() -> None:
     assert azure.asked == [(path, {"$filter": "assignedTo('oid-1')"})] * 2
 
 
-def test_many_who_come_at_once_make_one_question() -> None:
+def test_concurrent_checks_share_one_role_assignment_request() -> None:
     azure = Azure(assigned(READER, "/"))
     roles = azure.roles()
 
@@ -96,7 +96,7 @@ def test_many_who_come_at_once_make_one_question() -> None:
     assert len(azure.asked) == 1
 
 
-def test_the_last_answer_stands_for_an_hour_while_azure_is_away() -> None:
+def test_cached_role_assignments_are_used_for_an_hour_if_azure_is_down() -> None:
     azure = Azure(assigned(OWNER, "/"))
     roles = azure.roles()
 
@@ -115,7 +115,7 @@ def test_the_last_answer_stands_for_an_hour_while_azure_is_away() -> None:
     asyncio.run(go_away())
 
 
-def test_nobody_is_let_in_by_an_azure_that_was_never_reached_and_it_is_not_flooded() -> None:
+def test_callers_are_denied_and_requests_limited_if_azure_is_unreachable() -> None:
     azure = Azure(assigned(OWNER, "/"))
     azure.away = True
     roles = azure.roles()

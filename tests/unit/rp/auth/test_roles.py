@@ -77,26 +77,28 @@ def allowed(roles: Roles, operation: Operation, caller: Caller = CALLER, node_id
     return bool(now)
 
 
-def test_the_table_has_every_operation() -> None:
+def test_role_table_covers_every_operation() -> None:
     assert set(COLUMNS) == set(Operation)
     assert all(len(row.split()) == len(COLUMNS) for row in (*TABLE.values(), OWN_NODE))
 
 
 @pytest.mark.parametrize(("role", "operation", "scope"), [*product(TABLE, COLUMNS, SCOPES)])
-def test_a_role_allows_its_operations_within_its_scope(role: Role | None, operation: Operation, scope: str) -> None:
+def test_role_allows_its_operations_only_within_its_scope(
+    role: Role | None, operation: Operation, scope: str
+) -> None:
     grants = [RoleGrant(role=role, scope=scope, principal=ME)] if role else []
     assert allowed(Roles(grants), operation) is (SCOPES[scope] and expected(TABLE[role], operation))
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
 @pytest.mark.parametrize("principal", [ME, ME.upper(), MY_APPLICATION, MY_GROUP, SOMEBODY])
-def test_a_grant_is_for_an_identity_an_application_or_a_group(principal: str, operation: Operation) -> None:
+def test_role_grant_matches_object_id_application_id_or_group(principal: str, operation: Operation) -> None:
     roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal)])
     assert allowed(roles, operation) is (principal != SOMEBODY)
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
-def test_the_admin_key_may_do_everything_everywhere(operation: Operation) -> None:
+def test_admin_key_allows_every_operation(operation: Operation) -> None:
     assert allowed(Roles([]), operation, ADMIN_CALLER)
 
 
@@ -114,12 +116,14 @@ def test_the_admin_key_may_do_everything_everywhere(operation: Operation) -> Non
         (f"@{TENANT}", False),
     ],
 )
-def test_a_nodes_identity_speaks_for_its_own_node(identity: str, own: bool, operation: Operation) -> None:
+def test_node_identity_allows_node_operations_only_on_its_own_node(
+    identity: str, own: bool, operation: Operation
+) -> None:
     assert allowed(Roles([]), operation, node_identity=identity) is (own and expected(OWN_NODE, operation))
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
-def test_roles_add_up(operation: Operation) -> None:
+def test_permissions_of_role_and_node_identity_are_combined(operation: Operation) -> None:
     """A node whose identity also is a reader may do what either may."""
     roles = Roles([RoleGrant(role=Role.READER, scope=str(CLUSTER), principal=ME)])
     both = expected(TABLE[Role.READER], operation) or expected(OWN_NODE, operation)
@@ -127,5 +131,5 @@ def test_roles_add_up(operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
-def test_a_caller_without_ids_may_do_nothing(operation: Operation) -> None:
+def test_caller_without_ids_is_denied_every_operation(operation: Operation) -> None:
     assert not allowed(Roles([]), operation, Caller("x", "x", CallerKind.USER), node_identity="")

@@ -28,17 +28,17 @@ GOOD: dict[str, Any] = Issuer._shown("good", rsa_key("first"))
         ({"n": 5}, False),
     ],
 )
-def test_keys_that_verify_for_this_tenant_are_used(changes: dict[str, Any], used: bool) -> None:
+def test_only_valid_signing_keys_of_tenant_are_used(changes: dict[str, Any], used: bool) -> None:
     key = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
     assert bool(parse_keys(TENANT, {"keys": [key]})) is used
 
 
 @pytest.mark.parametrize("keys", [None, 5, "x", {}, [5], [None], ["x"], [[]]])
-def test_what_is_no_list_of_keys_has_none(keys: object) -> None:
+def test_malformed_key_set_yields_no_keys(keys: object) -> None:
     assert parse_keys(TENANT, {"keys": keys}) == {}
 
 
-def test_a_tenant_has_two_names() -> None:
+def test_tenant_has_v1_and_v2_token_issuers() -> None:
     assert token_issuers(TENANT, "https://login.example/{tenantid}/v2.0") == {
         f"https://login.example/{TENANT}/v2.0",
         f"https://sts.windows.net/{TENANT}/",

@@ -51,13 +51,13 @@ def ago(seconds: float) -> int:
     return int(time.time() - seconds)
 
 
-def test_an_application_is_known_by_its_object_id_and_its_application_id() -> None:
+def test_application_has_object_id_and_application_id() -> None:
     caller = asked(Issuer(), Issuer().sign())
     assert (caller.id, caller.kind, caller.tenant) == (OID, "Application", TENANT)
     assert caller.ids == {OID, APP}
 
 
-def test_a_machines_identity_is_also_known_by_the_machine() -> None:
+def test_managed_identity_is_matched_by_its_machine_resource_id() -> None:
     machine = "/subscriptions/s/resourcegroups/G/providers/Microsoft.HybridCompute/machines/Edge-1"
     caller = asked(Issuer(), Issuer().sign(xms_mirid=machine))
 
@@ -79,13 +79,13 @@ def test_a_machines_identity_is_also_known_by_the_machine() -> None:
         ({"oid": OID.upper(), "sub": OID.upper(), "tid": TENANT.upper()}, "Application", {OID, APP}),
     ],
 )
-def test_claims_say_what_kind_of_caller_it_is(changes: dict[str, Any], kind: str, ids: set[str]) -> None:
+def test_caller_kind_is_derived_from_token_claims(changes: dict[str, Any], kind: str, ids: set[str]) -> None:
     caller = asked(Issuer(), Issuer().sign(**changes))
     assert str(caller.kind) == kind
     assert caller.ids == ids
 
 
-def test_a_users_token_does_not_give_the_user_the_rights_of_the_program_it_was_made_with() -> None:
+def test_user_token_does_not_grant_rights_of_client_application() -> None:
     assert APP not in asked(Issuer(), Issuer().sign(idtyp="user")).ids
 
 
@@ -109,28 +109,28 @@ def test_a_users_token_does_not_give_the_user_the_rights_of_the_program_it_was_m
         ({"oid": None}, INVALID),
     ],
 )
-def test_a_token_that_does_not_hold_is_refused_with_arms_code(changes: dict[str, Any], code: str) -> None:
+def test_token_with_invalid_claims_is_refused_with_arm_error_code(changes: dict[str, Any], code: str) -> None:
     assert refused(Issuer(), bearer(Issuer().sign(**changes))).code == code
 
 
 @pytest.mark.parametrize(("claim", "seconds"), [("exp", 200), ("nbf", -200), ("iat", -200)])
-def test_clocks_may_differ_a_little(claim: str, seconds: float) -> None:
+def test_small_clock_skew_is_tolerated(claim: str, seconds: float) -> None:
     changes: dict[str, Any] = {claim: ago(seconds)}
     assert asked(Issuer(), Issuer().sign(**changes)).id == OID
 
 
 @pytest.mark.parametrize("audience", [AUDIENCE, AUDIENCE + "/", "https://management.core.windows.net/"])
-def test_arms_audiences_are_accepted(audience: str) -> None:
+def test_arm_audiences_are_accepted(audience: str) -> None:
     assert asked(Issuer(), Issuer().sign(aud=audience)).id == OID
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"])
-def test_every_way_to_sign_with_an_rsa_key_is_accepted(algorithm: str) -> None:
+def test_all_rsa_signature_algorithms_are_accepted(algorithm: str) -> None:
     assert asked(Issuer(), Issuer().sign(algorithm=algorithm)).id == OID
 
 
 @pytest.mark.parametrize(("curve", "algorithm"), [("P-256", "ES256"), ("P-384", "ES384")])
-def test_a_curve_signs_in_its_own_way(curve: str, algorithm: str) -> None:
+def test_elliptic_curve_key_verifies_its_own_algorithm(curve: str, algorithm: str) -> None:
     issuer = Issuer({"curve": curve_key(curve)})
     assert asked(issuer, issuer.sign("curve", algorithm)).id == OID
 
@@ -186,11 +186,11 @@ def with_a_key_of_its_own() -> str:
         encoded([]).decode() + "." + encoded([]).decode() + ".",
     ],
 )
-def test_forgeries_are_refused(token: str) -> None:
+def test_forged_or_malformed_tokens_are_refused(token: str) -> None:
     assert refused(Issuer(), bearer(token)).code == INVALID
 
 
-def test_a_key_that_is_too_short_verifies_nothing() -> None:
+def test_token_signed_with_too_short_rsa_key_is_refused() -> None:
     issuer = Issuer({"short": rsa_key("short", 1024)})
     with pytest.warns(jwt.warnings.InsecureKeyLengthWarning):
         token = issuer.sign("short")
@@ -198,13 +198,13 @@ def test_a_key_that_is_too_short_verifies_nothing() -> None:
 
 
 @pytest.mark.parametrize("header", ["", "   ", "Bearer", "Bearer ", "Basic YTpi", "Negotiate", Issuer().sign()])
-def test_what_is_no_bearer_token_is_no_authentication(header: str) -> None:
+def test_request_without_bearer_token_is_unauthenticated(header: str) -> None:
     answer = refused(Issuer(), header)
     assert answer.code == "AuthenticationFailed"
     assert answer.challenge.startswith(f'Bearer authorization_uri="https://login.microsoftonline.com/{TENANT}", ')
 
 
-def test_a_refusal_repeats_nothing_of_the_token_and_breaks_no_header() -> None:
+def test_refusal_does_not_echo_token_and_challenge_header_is_valid() -> None:
     token = Issuer().sign(exp=ago(999))
     answer = refused(Issuer(), bearer(token))
     assert answer.status == 401
@@ -215,7 +215,7 @@ def test_a_refusal_repeats_nothing_of_the_token_and_breaks_no_header() -> None:
     assert Unauthenticated("AuthenticationFailed", 'a "b" \\ \r\n é').challenge.count('"') == 4
 
 
-def test_a_key_that_the_tenant_has_changed_is_fetched_and_the_old_one_ends() -> None:
+def test_rotated_tenant_key_is_fetched_and_old_key_is_no_longer_trusted() -> None:
     issuer = Issuer()
     now = 0.0
     old = issuer.sign()
@@ -233,7 +233,7 @@ def test_a_key_that_the_tenant_has_changed_is_fetched_and_the_old_one_ends() -> 
     asyncio.run(rotate())
 
 
-def test_made_up_key_ids_do_not_make_us_flood_the_tenant() -> None:
+def test_unknown_key_ids_trigger_limited_key_requests() -> None:
     issuer = Issuer()
     now = 0.0
 
@@ -251,7 +251,7 @@ def test_made_up_key_ids_do_not_make_us_flood_the_tenant() -> None:
     assert len(issuer.asked) == 4  # metadata and keys, at the start and once more in a minute
 
 
-def test_many_who_come_at_once_make_one_question() -> None:
+def test_concurrent_verifications_share_one_key_request() -> None:
     issuer = Issuer()
 
     async def crowd() -> None:
@@ -262,7 +262,7 @@ def test_many_who_come_at_once_make_one_question() -> None:
     assert len(issuer.asked) == 2
 
 
-def test_known_keys_serve_while_the_tenant_is_away() -> None:
+def test_cached_keys_are_used_while_tenant_is_unreachable() -> None:
     issuer = Issuer()
     now = 0.0
 
@@ -277,7 +277,7 @@ def test_known_keys_serve_while_the_tenant_is_away() -> None:
     asyncio.run(go_away())
 
 
-def test_a_tenant_that_was_never_reached_is_no_reason_to_call_a_token_wrong() -> None:
+def test_verification_fails_as_unreachable_if_tenant_keys_never_loaded() -> None:
     issuer = Issuer(away=True)
     now = 0.0
 
@@ -293,7 +293,7 @@ def test_a_tenant_that_was_never_reached_is_no_reason_to_call_a_token_wrong() ->
     asyncio.run(come_back())
 
 
-def test_a_believed_token_is_looked_up_until_it_expires() -> None:
+def test_verified_token_is_cached_until_it_expires() -> None:
     issuer, now = Issuer(), time.time()
     token = bearer(issuer.sign(exp=int(now) + 60))
 
@@ -311,7 +311,7 @@ def test_a_believed_token_is_looked_up_until_it_expires() -> None:
     asyncio.run(twice())
 
 
-def test_only_so_many_tokens_are_remembered() -> None:
+def test_token_cache_size_is_bounded() -> None:
     issuer = Issuer()
     shown = [bearer(issuer.sign(n=n)) for n in range(5)]
 
@@ -324,7 +324,7 @@ def test_only_so_many_tokens_are_remembered() -> None:
     assert asyncio.run(many()) == [False, False, True, True, True]
 
 
-def test_without_tenants_every_token_is_foreign() -> None:
+def test_every_token_is_refused_without_configured_tenants() -> None:
     with pytest.raises(Unauthenticated) as caught:
         asyncio.run(TokenVerifier(AuthSettings()).caller(bearer(Issuer().sign())))
     assert caught.value.code == "InvalidAuthenticationTokenTenant"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         (False, "exec", {"useAzureAuth": False, "method": "exec"}),
     ],
 )
-def test_two_options_say_how_the_kubelet_joins(
+def test_auth_options_map_to_kubernetes_auth(
     use_azure_auth: bool | None, azure_auth: str | None, wanted: dict[str, object] | None
 ) -> None:
     assert kubernetes_auth_from(use_azure_auth, azure_auth) == wanted
@@ -34,8 +34,8 @@ def test_two_options_say_how_the_kubelet_joins(
 @pytest.mark.parametrize(
     ("options", "name", "text"),
     [
-        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is no label."),
-        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is no taint."),
+        (NodeOptions(labels=["plain"]), "label-invalid", "'plain' is not a label."),
+        (NodeOptions(taints=["plain"]), "taint-invalid", "'plain' is not a taint."),
         (NodeOptions(auth_method="password"), "auth-method-invalid", "Unknown authentication method 'password'."),
         (
             NodeOptions(client_id="a", principal_id="b"),
@@ -44,14 +44,14 @@ def test_two_options_say_how_the_kubelet_joins(
         ),
     ],
 )
-def test_options_that_cannot_be_applied_are_usage_errors(options: NodeOptions, name: str, text: str) -> None:
+def test_invalid_node_options_are_usage_errors(options: NodeOptions, name: str, text: str) -> None:
     with pytest.raises(CommandUsageError) as refused:
         apply_options({}, options)
 
     assert (refused.value.name, refused.value.message) == (name, text)
 
 
-def test_a_file_may_have_the_envelope_of_arm(tmp_path: Path) -> None:
+def test_node_file_may_contain_arm_envelope(tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
 
     file.write_text("properties: {status: {}, versions: {runc: 1.3.0}}")
@@ -64,7 +64,7 @@ def test_a_file_may_have_the_envelope_of_arm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "path"), [("properties: [1]", "properties"), ("nodeConfig: {labels: [a]}", "nodeConfig.labels")]
 )
-def test_a_file_with_other_types_than_the_api_has_is_refused(tmp_path: Path, text: str, path: str) -> None:
+def test_node_file_with_wrong_types_is_refused_with_path(tmp_path: Path, text: str, path: str) -> None:
     file = tmp_path / "node.yaml"
     file.write_text(text)
 

@@ -23,12 +23,12 @@ NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
         ("2026-05-01T12:00Z", "2026-05-01T12:00:00.000000Z"),
     ],
 )
-def test_a_time_can_be_said_as_an_age_or_as_a_moment(text: str, meant: str) -> None:
+def test_since_accepts_age_or_timestamp(text: str, meant: str) -> None:
     assert parse_since(text, NOW) == meant
 
 
 @pytest.mark.parametrize("text", ["yesterday", "5x", "-3d", "2026-13-01"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_invalid_since_value_is_refused(text: str) -> None:
     with pytest.raises(CommandUsageError):
         parse_since(text, NOW)
 
@@ -37,11 +37,11 @@ def test_what_is_no_time_is_refused(text: str) -> None:
     ("seconds", "said"),
     [(-5, "0 s ago"), (119, "119 s ago"), (120, "2 min ago"), (7200, "2 h ago"), (10**6, "11 d ago")],
 )
-def test_an_age_is_said_in_one_unit(seconds: int, said: str) -> None:
+def test_age_is_formatted_in_one_unit(seconds: int, said: str) -> None:
     assert format_age("2026-05-10T12:00:00Z", NOW.timestamp() + seconds) == said
 
 
-def test_a_node_that_was_never_heard_of_has_a_whole_row() -> None:
+def test_node_that_never_reported_is_listed_with_placeholders() -> None:
     created = {"name": "edge-1", "properties": {"status": {"joinState": "Created"}}}
 
     assert format_nodes([created]).splitlines()[1].split() == ["edge-1", "Unknown", "Created", "-", "never"]
@@ -56,7 +56,7 @@ def test_a_node_that_was_never_heard_of_has_a_whole_row() -> None:
         ({"useAzureAuth": True, "method": "certificate"}, "Azure identity (certificate)"),
     ],
 )
-def test_a_node_says_how_it_joins(auth: dict[str, object], way: str) -> None:
+def test_node_output_shows_join_method(auth: dict[str, object], way: str) -> None:
     shown = format_node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "kubernetesAuth": auth}})
 
     assert (
@@ -75,7 +75,7 @@ def test_a_node_says_how_it_joins(auth: dict[str, object], way: str) -> None:
         ({"enabled": True, "gatewayName": "gate", "p2sGatewayCIDR": "10.9.0.0/24"}, "yes, gate, 10.9.0.0/24"),
     ],
 )
-def test_a_node_says_by_which_ways_it_reaches_its_cluster(vpn: dict[str, object], words: str | None) -> None:
+def test_node_output_shows_server_url_and_vpn(vpn: dict[str, object], words: str | None) -> None:
     settings = {"vpn": vpn, "kubelet": {"serverURL": "https://10.1.0.4:443"}}
     shown = format_node({"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", "nodeConfig": settings}})
 

@@ -40,12 +40,12 @@ class Scene:
         return (binding["roleRef"]["name"], binding["subjects"][0]["name"]) if binding else None
 
 
-def test_no_node_has_the_name_of_a_binding_that_all_need() -> None:
+def test_common_role_bindings_do_not_use_node_binding_prefix() -> None:
     assert not any(one.body["metadata"]["name"].startswith(BINDING_PREFIX) for one in ROLE_BINDINGS)
 
 
 @in_loop
-async def test_an_identity_is_given_the_role_that_its_way_to_join_needs() -> None:
+async def test_identity_is_bound_to_role_required_by_join_method() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
     assert scene.gives() == ("system:node", OID)
@@ -58,7 +58,7 @@ async def test_an_identity_is_given_the_role_that_its_way_to_join_needs() -> Non
 
 
 @in_loop
-async def test_a_binding_is_read_as_it_was_made_and_one_that_was_changed_is_not() -> None:
+async def test_modified_role_binding_is_not_recognized() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
     assert access.read_binding(scene.api.objects[PATH]) == EXEC
@@ -71,7 +71,7 @@ async def test_a_binding_is_read_as_it_was_made_and_one_that_was_changed_is_not(
 
 
 @in_loop
-async def test_a_label_alone_makes_no_binding_ours() -> None:
+async def test_role_binding_with_only_our_label_is_ignored() -> None:
     scene = Scene()
     scene.api.put(
         f"{BINDINGS}/somebodys", {"metadata": {"labels": {IDENTITY_LABEL: OID}}, "roleRef": {"name": "view"}}
@@ -84,7 +84,7 @@ async def test_a_label_alone_makes_no_binding_ours() -> None:
 
 
 @in_loop
-async def test_what_is_nobodys_is_taken_back_and_told() -> None:
+async def test_orphaned_cluster_access_is_withdrawn_and_reported() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
@@ -95,7 +95,7 @@ async def test_what_is_nobodys_is_taken_back_and_told() -> None:
 
 
 @in_loop
-async def test_what_was_lost_or_changed_by_hand_is_put_right() -> None:
+async def test_missing_or_modified_role_binding_is_restored() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
     await scene.restarted()
@@ -121,7 +121,7 @@ async def test_access_by_a_method_of_another_release_is_left_alone() -> None:
 
 
 @in_loop
-async def test_what_is_changed_while_it_is_put_right_is_looked_at_again() -> None:
+async def test_role_binding_modified_during_restore_is_restored_again() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
     await scene.restarted()
@@ -140,7 +140,7 @@ async def test_what_is_changed_while_it_is_put_right_is_looked_at_again() -> Non
 
 
 @in_loop
-async def test_what_is_just_being_given_is_left_alone() -> None:
+async def test_recently_granted_access_is_not_withdrawn() -> None:
     scene = Scene(settle=60)
     await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
@@ -150,7 +150,7 @@ async def test_what_is_just_being_given_is_left_alone() -> None:
 
 
 @in_loop
-async def test_a_node_that_is_deleted_while_its_cluster_is_away_loses_it_later() -> None:
+async def test_failed_access_withdrawal_of_deleted_node_is_retried() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
     await access.grant_access(scene.client, "edge-1", EXEC)
@@ -169,7 +169,7 @@ async def test_a_node_that_is_deleted_while_its_cluster_is_away_loses_it_later()
 
 
 @in_loop
-async def test_a_node_that_shows_its_identity_keeps_it_until_it_has_taken_its_leave() -> None:
+async def test_access_of_deleted_node_is_kept_until_its_node_object_is_gone() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
     scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
@@ -185,7 +185,7 @@ async def test_a_node_that_shows_its_identity_keeps_it_until_it_has_taken_its_le
 
 
 @in_loop
-async def test_a_node_that_never_leaves_loses_it_when_its_time_is_over() -> None:
+async def test_access_of_deleted_node_is_withdrawn_after_timeout() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
     scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
@@ -196,7 +196,7 @@ async def test_a_node_that_never_leaves_loses_it_when_its_time_is_over() -> None
 
 
 @in_loop
-async def test_where_all_is_as_it_should_be_the_cluster_is_not_asked() -> None:
+async def test_consistent_access_requires_no_cluster_requests() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
     await access.grant_access(scene.client, "edge-1", EXEC)

@@ -15,7 +15,7 @@ from tests.unit.rp.clusters.harness import Scene
 
 
 @in_loop
-async def test_tokens_are_not_listed_when_there_is_nothing_to_look_for() -> None:
+async def test_tokens_are_not_listed_when_nothing_is_pending() -> None:
     scene = Scene()
     await scene.mint()
     await scene.approver.tidy()
@@ -26,7 +26,7 @@ async def test_tokens_are_not_listed_when_there_is_nothing_to_look_for() -> None
 
 
 @in_loop
-async def test_orphaned_tokens_are_swept_and_no_others_and_nobody_is_told() -> None:
+async def test_sweep_deletes_only_orphaned_tokens_without_reporting() -> None:
     scene = Scene()
     await scene.mint()
     orphan = await bootstrap_tokens.mint_token(
@@ -49,7 +49,7 @@ async def test_orphaned_tokens_are_swept_and_no_others_and_nobody_is_told() -> N
 
 
 @in_loop
-async def test_a_token_that_expires_unused_is_told_and_then_removed() -> None:
+async def test_expired_unused_token_is_reported_before_it_is_deleted() -> None:
     scene = Scene()
     await scene.mint(timedelta(seconds=-1))
     scene.heard.deaf = True
@@ -65,7 +65,7 @@ async def test_a_token_that_expires_unused_is_told_and_then_removed() -> None:
 
 
 @in_loop
-async def test_an_expired_token_that_the_cluster_removed_itself_is_told_too() -> None:
+async def test_expired_token_deleted_by_cluster_is_reported_as_failed() -> None:
     scene = Scene()
     await scene.mint(timedelta(seconds=1))
     await scene.approver.sweep()

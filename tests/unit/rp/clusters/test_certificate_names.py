@@ -61,7 +61,7 @@ def general_name(text: str) -> x509.GeneralName:
         return x509.DNSName(text)
 
 
-def test_a_node_serves_under_all_its_own_names_and_addresses() -> None:
+def test_serving_certificate_may_contain_all_names_of_node() -> None:
     own = ("edge-1", "Edge-1", "edge-1.example", "edge-1.inside", "192.0.2.1", "2001:db8::1", "::ffff:192.0.2.1")
 
     assert serving(*own) == CsrVerdict(True)
@@ -100,14 +100,14 @@ def test_a_node_serves_under_all_its_own_names_and_addresses() -> None:
         (x509.UniformResourceIdentifier("spiffe://x"), "It requests a UniformResourceIdentifier"),
     ],
 )
-def test_a_node_does_not_serve_under_anything_else(name: str | x509.GeneralName, words: str) -> None:
+def test_serving_certificate_with_foreign_name_is_refused(name: str | x509.GeneralName, words: str) -> None:
     verdict = serving("edge-1", name)
 
     assert not verdict.allowed
     assert words in verdict.why
 
 
-def test_a_serving_certificate_is_for_the_node_that_asks_and_for_serving() -> None:
+def test_serving_csr_must_match_requesting_node_and_usage() -> None:
     assert "no DNS name and no IP address" in serving().why
     assert "not node edge-1" in serving("edge-1", user="system:node:edge-2").why
     assert "usages" in serving("edge-1", usages=("digital signature", "client auth")).why
@@ -115,7 +115,7 @@ def test_a_serving_certificate_is_for_the_node_that_asks_and_for_serving() -> No
     assert "only system:node:edge-1 is allowed" in serving("edge-1", as_user="system:node:edge-2").why
 
 
-def test_the_name_of_a_node_is_no_way_to_the_name_of_the_api_server() -> None:
+def test_serving_csr_for_api_server_name_is_refused() -> None:
     document = sent(
         request_for("kubernetes", names=(x509.DNSName("kubernetes"),), **SERVES), "system:node:kubernetes"
     )
@@ -127,7 +127,7 @@ def test_the_name_of_a_node_is_no_way_to_the_name_of_the_api_server() -> None:
 
 
 @in_loop
-async def test_what_is_not_a_nodes_own_is_read_from_the_cluster() -> None:
+async def test_names_of_api_server_and_other_nodes_are_read_from_cluster() -> None:
     api = FakeApi()
     api.put(KUBERNETES, {"spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}})
     for name, at in (("edge-1", "192.0.2.1"), ("cloud-1", "192.0.2.2"), ("cloud-2", "no address")):

@@ -64,7 +64,7 @@ def only(token: str) -> Any:
 
 
 @in_loop
-async def test_azure_is_asked_for_a_new_kubeconfig_when_the_old_one_is_refused() -> None:
+async def test_new_kubeconfig_is_requested_from_azure_when_old_one_is_refused() -> None:
     azure, api = Azure(), FakeApi()
     async with api.client(ManagedConnection(ID, azure)) as client:
         for token in ("token-1", "token-2"):
@@ -76,7 +76,7 @@ async def test_azure_is_asked_for_a_new_kubeconfig_when_the_old_one_is_refused()
 
 
 @in_loop
-async def test_azure_is_not_asked_for_ever() -> None:
+async def test_kubeconfig_request_to_azure_is_retried_only_once() -> None:
     azure, api = Azure(), FakeApi()
     api.answers["GET /version"] = only("none")
     async with api.client(ManagedConnection(ID, azure)) as client:
@@ -87,7 +87,7 @@ async def test_azure_is_not_asked_for_ever() -> None:
 
 
 @in_loop
-async def test_a_kubeconfig_that_is_refused_stays_refused() -> None:
+async def test_refused_static_kubeconfig_is_not_retried() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only("none")
     async with api.client() as client:
@@ -98,7 +98,7 @@ async def test_a_kubeconfig_that_is_refused_stays_refused() -> None:
 
 
 @in_loop
-async def test_azure_without_local_accounts_is_told() -> None:
+async def test_azure_cluster_without_local_accounts_is_an_error() -> None:
     class Closed(Azure):
         def post(self, path: str, api_version: str) -> dict[str, Any]:  # noqa: ARG002
             return {"kubeconfigs": []}
@@ -107,13 +107,13 @@ async def test_azure_without_local_accounts_is_told() -> None:
         await ManagedConnection(ID, Closed()).connection()
 
 
-def test_a_cluster_of_azure_needs_an_identity() -> None:
+def test_azure_cluster_without_azure_identity_is_an_error() -> None:
     with pytest.raises(ClusterError, match="no Azure identity"):
         open_client(ArmConnection(ID))
 
 
 @in_loop
-async def test_facts_come_from_the_cluster_from_azure_and_last_from_a_person() -> None:
+async def test_cluster_facts_merge_api_server_azure_and_overrides() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only("token-1")
     async with api.client(ManagedConnection(ID, Azure())) as client:
@@ -127,7 +127,7 @@ async def test_facts_come_from_the_cluster_from_azure_and_last_from_a_person() -
 
 
 @in_loop
-async def test_while_a_ca_is_replaced_nodes_get_both() -> None:
+async def test_cluster_facts_contain_both_ca_certificates_during_rotation() -> None:
     api = FakeApi()
     new = PEM.replace("canary", "newer")
     path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
@@ -140,7 +140,7 @@ async def test_while_a_ca_is_replaced_nodes_get_both() -> None:
 
 
 @in_loop
-async def test_the_address_of_dns_is_that_of_its_service_and_else_the_tenth() -> None:
+async def test_dns_service_ip_is_read_from_service_or_derived_or_overridden() -> None:
     api = FakeApi()
     api.answers["GET /version"] = only(DIRECT.token)
     api.put("/api/v1/namespaces/default/services/kubernetes", {"spec": {"clusterIP": "10.96.0.1"}})
@@ -160,7 +160,7 @@ async def test_the_address_of_dns_is_that_of_its_service_and_else_the_tenth() ->
     ],
 )
 @in_loop
-async def test_a_cluster_that_cannot_be_asked_is_told_as_such(error: Exception, name: str) -> None:
+async def test_unreachable_or_untrusted_cluster_raises_retriable_error(error: Exception, name: str) -> None:
     def fail(request: httpx2.Request) -> httpx2.Response:
         raise error
 
@@ -176,7 +176,7 @@ async def test_a_cluster_that_cannot_be_asked_is_told_as_such(error: Exception, 
 
 
 @in_loop
-async def test_a_closed_client_opens_nothing_again() -> None:
+async def test_closed_client_does_not_reconnect() -> None:
     client = FakeApi().client()
     await client.close()
 
@@ -185,7 +185,7 @@ async def test_a_closed_client_opens_nothing_again() -> None:
 
 
 @in_loop
-async def test_long_lists_come_in_pages() -> None:
+async def test_list_reads_all_pages() -> None:
     def page(request: httpx2.Request) -> httpx2.Response:
         more = request.url.params.get("continue")
         metadata = {"resourceVersion": "7"} | ({} if more else {"continue": "page-2"})

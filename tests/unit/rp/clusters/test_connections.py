@@ -50,13 +50,13 @@ def kubeconfig(
     return json.dumps(document | top)
 
 
-def test_the_current_context_is_taken() -> None:
+def test_kubeconfig_current_context_is_used() -> None:
     found = parse_kubeconfig(kubeconfig())
 
     assert found == DirectConnection("https://api.example.com:6443", PEM, certificate=PEM, key=KEY)
 
 
-def test_a_token_will_do_and_so_does_a_name_that_differs_from_the_address() -> None:
+def test_kubeconfig_supports_token_and_tls_server_name() -> None:
     found = parse_kubeconfig(kubeconfig(CLUSTER | {"tls-server-name": "api"}, {"token": CANARY}))
 
     assert (found.token, found.server_name, found.certificate) == (CANARY, "api", "")
@@ -86,7 +86,7 @@ def test_a_token_will_do_and_so_does_a_name_that_differs_from_the_address() -> N
         (kubeconfig(user={"client-certificate": "cert.pem"}), "user.client-certificate refers to a file"),
     ],
 )
-def test_what_is_wrong_is_named_and_no_secret_is_shown(text: str, field: str) -> None:
+def test_invalid_kubeconfig_error_names_field_without_secrets(text: str, field: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_kubeconfig(text, "admin.conf")
 
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_named_and_no_secret_is_shown(text: str, field: str) ->
     assert CANARY not in str(caught.value)
 
 
-def test_files_are_read_beside_the_kubeconfig(tmp_path: Path) -> None:
+def test_kubeconfig_file_paths_are_relative_to_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text(PEM)
     (tmp_path / "token").write_text(f"{CANARY}\n")
     cluster = {"server": "https://api", "certificate-authority": "ca.pem"}
@@ -111,17 +111,17 @@ def test_files_are_read_beside_the_kubeconfig(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "connection", [parse_kubeconfig(kubeconfig()), ArmConnection("/subscriptions/x")], ids=["direct", "arm"]
 )
-def test_a_connection_is_kept_whole(connection: DirectConnection | ArmConnection) -> None:
+def test_connection_survives_serialization(connection: DirectConnection | ArmConnection) -> None:
     assert from_bytes(to_bytes(connection)) == connection
 
 
-def test_a_connection_does_not_show_its_secrets() -> None:
+def test_connection_repr_hides_secrets() -> None:
     connection = DirectConnection("https://api", "", proxy=CANARY, certificate=CANARY, key=CANARY, token=CANARY)
 
     assert CANARY not in repr(connection)
 
 
-def test_certificates_that_cannot_be_used_are_told_without_showing_them() -> None:
+def test_unusable_certificate_error_hides_key_material() -> None:
     with pytest.raises(ConfigError) as caught:
         client_ssl_context(parse_kubeconfig(kubeconfig()))
 

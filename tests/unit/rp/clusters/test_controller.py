@@ -11,7 +11,7 @@ from tests.unit.rp.clusters.fakes import DIRECT, FakeApi
 
 
 @in_loop
-async def test_facts_are_told_at_every_look_and_again_when_they_could_not_be_taken() -> None:
+async def test_cluster_facts_are_reported_on_refresh_and_retried_after_failure() -> None:
     api, heard = FakeApi(), Heard()
     api.put("/version", {"gitVersion": "v1.34.4"})
     api.put(DNS, {"spec": {"clusterIP": "10.0.0.10"}})

@@ -17,7 +17,7 @@ from tests.unit.rp.clusters.harness import Scene
 
 
 @in_loop
-async def test_the_service_knows_of_the_attempt_before_it_is_approved() -> None:
+async def test_csr_is_approved_only_after_attempt_is_recorded() -> None:
     scene = Scene()
     await scene.mint()
     request = scene.ask()
@@ -33,7 +33,7 @@ async def test_the_service_knows_of_the_attempt_before_it_is_approved() -> None:
 
 
 @in_loop
-async def test_what_was_denied_is_told_later_when_nobody_could_listen() -> None:
+async def test_denied_csr_is_reported_again_after_failed_report() -> None:
     scene = Scene()
     await scene.mint()
     scene.heard.deaf = True
@@ -50,7 +50,7 @@ async def test_what_was_denied_is_told_later_when_nobody_could_listen() -> None:
 
 
 @in_loop
-async def test_a_token_ends_with_its_first_request_also_when_that_is_wrong() -> None:
+async def test_invalid_first_csr_revokes_bootstrap_token() -> None:
     scene = Scene()
     await scene.mint()
     await scene.approver.changed("ADDED", scene.ask(as_user="system:node:edge-2"))
@@ -63,7 +63,7 @@ async def test_a_token_ends_with_its_first_request_also_when_that_is_wrong() -> 
 
 
 @in_loop
-async def test_a_wrong_request_does_not_end_the_token_that_an_earlier_one_holds() -> None:
+async def test_invalid_later_csr_keeps_token_claimed_by_earlier_csr() -> None:
     scene = Scene()
     await scene.mint()
     await scene.approver.changed("ADDED", scene.ask())
@@ -76,7 +76,7 @@ async def test_a_wrong_request_does_not_end_the_token_that_an_earlier_one_holds(
 
 
 @in_loop
-async def test_a_node_that_is_deleted_between_claim_and_approval_gets_nothing() -> None:
+async def test_csr_is_denied_when_node_is_deleted_after_claim() -> None:
     scene = Scene()
     await scene.mint()
     token = await bootstrap_tokens.find_token(scene.client, scene.token)
@@ -103,7 +103,9 @@ async def test_a_node_that_is_deleted_between_claim_and_approval_gets_nothing() 
     ids=["foreign", "of azure", "ours", "has left"],
 )
 @in_loop
-async def test_a_node_takes_no_other_nodes_name_and_may_come_back(metadata: dict[str, Any], decision: str) -> None:
+async def test_csr_for_name_of_foreign_node_is_denied_but_rejoin_is_approved(
+    metadata: dict[str, Any], decision: str
+) -> None:
     scene = Scene()
     await scene.mint()
     scene.api.put(f"{NODES}/edge-1", {"metadata": metadata})
@@ -117,7 +119,7 @@ async def test_a_node_takes_no_other_nodes_name_and_may_come_back(metadata: dict
 
 
 @in_loop
-async def test_one_request_that_cannot_be_dealt_with_does_not_keep_the_others_waiting() -> None:
+async def test_broken_csr_does_not_block_others() -> None:
     scene = Scene()
     await scene.mint()
     broken: dict[str, Any] = {"metadata": {}}
@@ -128,7 +130,7 @@ async def test_one_request_that_cannot_be_dealt_with_does_not_keep_the_others_wa
 
 
 @in_loop
-async def test_a_signer_that_gives_up_ends_the_token_at_once() -> None:
+async def test_signer_failure_revokes_bootstrap_token() -> None:
     scene = Scene()
     await scene.mint()
     await scene.approver.changed("ADDED", scene.ask())
@@ -139,7 +141,7 @@ async def test_a_signer_that_gives_up_ends_the_token_at_once() -> None:
 
 
 @in_loop
-async def test_a_good_request_that_somebody_else_approved_is_kept_also_by_a_replica_that_lags() -> None:
+async def test_valid_csr_approved_by_another_controller_is_accepted() -> None:
     scene = Scene()
     await scene.mint()
     scene.ask()
@@ -154,7 +156,7 @@ async def test_a_good_request_that_somebody_else_approved_is_kept_also_by_a_repl
 
 
 @in_loop
-async def test_a_request_cannot_be_sent_with_the_mark_of_an_accepted_one() -> None:
+async def test_forged_accepted_annotation_does_not_protect_invalid_csr() -> None:
     scene = Scene()
     await scene.mint()
     request = scene.ask(as_user="system:node:edge-2")
@@ -168,7 +170,7 @@ async def test_a_request_cannot_be_sent_with_the_mark_of_an_accepted_one() -> No
 
 
 @in_loop
-async def test_a_node_whose_token_is_renewed_while_it_joins_is_not_cut_off() -> None:
+async def test_token_renewal_during_join_does_not_interrupt_it() -> None:
     scene = Scene()
     await scene.mint()
     await scene.approver.changed("ADDED", scene.ask())
@@ -180,7 +182,7 @@ async def test_a_node_whose_token_is_renewed_while_it_joins_is_not_cut_off() -> 
 
 
 @in_loop
-async def test_when_the_claim_is_lost_to_another_replica_the_request_is_denied() -> None:
+async def test_csr_is_denied_when_another_replica_claimed_the_token() -> None:
     scene = Scene()
     await scene.mint()
     token = await bootstrap_tokens.find_token(scene.client, scene.token)
@@ -204,7 +206,7 @@ async def test_when_the_claim_is_lost_to_another_replica_the_request_is_denied()
     ids=["issued", "failed"],
 )
 @in_loop
-async def test_the_service_knows_how_it_ended_before_the_token_goes(outcome: dict[str, Any], told: str) -> None:
+async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(outcome: dict[str, Any], told: str) -> None:
     scene = Scene()
     await scene.mint()
     await scene.approver.changed("ADDED", scene.ask())
@@ -225,7 +227,7 @@ async def test_the_service_knows_how_it_ended_before_the_token_goes(outcome: dic
 
 
 @in_loop
-async def test_the_time_of_a_claim_ends_whether_or_not_its_request_is_still_there() -> None:
+async def test_token_claim_expires_even_if_csr_is_deleted() -> None:
     scene = Scene()
     await scene.mint()
     approver = scene.replica(grace=0)
@@ -238,7 +240,7 @@ async def test_the_time_of_a_claim_ends_whether_or_not_its_request_is_still_ther
 
 
 @in_loop
-async def test_others_requests_are_left_alone() -> None:
+async def test_csrs_of_other_users_are_ignored() -> None:
     scene = Scene()
     request = scene.ask()
     request["spec"] |= {"username": "system:bootstrap:kubeadm", "groups": ["system:bootstrappers"]}

@@ -39,7 +39,7 @@ def joining(user: str = f"system:bootstrap:{TOKEN}", **odd: Any) -> CsrVerdict:
     ],
     ids=["ec", "ed25519", "rsa"],
 )
-def test_a_kubelets_first_request_is_granted(key: Any) -> None:
+def test_valid_bootstrap_csr_is_approved(key: Any) -> None:
     assert joining(key=key) == CsrVerdict(True)
     assert joining(key=key, usages=("key encipherment", "digital signature", "client auth")).allowed
 
@@ -72,7 +72,7 @@ EXTRA = (x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "more"),)
         ({"key": dsa.generate_private_key(2048)}, "key type is not allowed for nodes"),
     ],
 )
-def test_what_a_token_was_not_made_for_is_refused_with_the_reason(odd: dict[str, Any], words: str) -> None:
+def test_bootstrap_csr_beyond_token_scope_is_refused_with_reason(odd: dict[str, Any], words: str) -> None:
     verdict = joining(**odd)
 
     assert not verdict.allowed
@@ -82,18 +82,18 @@ def test_what_a_token_was_not_made_for_is_refused_with_the_reason(odd: dict[str,
 
 
 @pytest.mark.parametrize("user", ["system:bootstrap:abc124", "system:node:edge-1", "admin", ""])
-def test_only_the_token_of_the_node_may_ask(user: str) -> None:
+def test_bootstrap_csr_from_other_user_is_refused(user: str) -> None:
     assert "not the bootstrap token of node edge-1" in joining(user=user).why
 
 
-def test_a_user_outside_our_group_is_refused() -> None:
+def test_bootstrap_csr_from_user_outside_token_group_is_refused() -> None:
     document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", "system:bootstrappers:other")
 
     assert "is not in group" in check_csr(document, BootstrapExpectation("edge-1", TOKEN, TOKEN_GROUP)).why
 
 
 @pytest.mark.parametrize("text", ["", "?", base64.b64encode(b"no PEM").decode()])
-def test_what_cannot_be_read_is_refused(text: str) -> None:
+def test_unreadable_csr_is_refused(text: str) -> None:
     document = sent(request_for("edge-1"), f"system:bootstrap:{TOKEN}", TOKEN_GROUP)
     document["spec"]["request"] = text
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
     )
 
 
-def test_a_request_signed_with_another_key_is_refused() -> None:
+def test_csr_with_invalid_signature_is_refused() -> None:
     """Else one could get a certificate for a key that somebody else holds."""
     document = sent(
         request_for("edge-1", key=ed25519.Ed25519PrivateKey.generate()), f"system:bootstrap:{TOKEN}", TOKEN_GROUP

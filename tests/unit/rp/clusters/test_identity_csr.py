@@ -51,7 +51,7 @@ def has_address(scene: Scene) -> None:
 
 
 @in_loop
-async def test_a_node_gets_its_certificate_by_its_identity_and_later_another() -> None:
+async def test_identity_csrs_of_node_are_approved_repeatedly() -> None:
     scene = await scene_with(CERTIFICATE)
     await scene.approver.changed("ADDED", ask(scene))
     assert scene.decisions() == APPROVED
@@ -63,7 +63,7 @@ async def test_a_node_gets_its_certificate_by_its_identity_and_later_another() -
 
 
 @in_loop
-async def test_the_service_knows_of_it_before_it_is_approved() -> None:
+async def test_identity_csr_is_approved_only_after_it_is_recorded() -> None:
     scene = await scene_with(CERTIFICATE)
     request = ask(scene)
     scene.heard.deaf = True
@@ -86,7 +86,7 @@ async def test_the_service_knows_of_it_before_it_is_approved() -> None:
     ],
 )
 @in_loop
-async def test_what_an_identity_is_not_for_is_refused_and_named(odd: dict[str, Any], why: str) -> None:
+async def test_identity_csr_beyond_its_scope_is_denied_with_reason(odd: dict[str, Any], why: str) -> None:
     scene = await scene_with(CERTIFICATE)
     await scene.approver.changed("ADDED", ask(scene, **odd))
 
@@ -97,7 +97,7 @@ async def test_what_an_identity_is_not_for_is_refused_and_named(odd: dict[str, A
 
 
 @in_loop
-async def test_requests_of_users_who_are_nobodys_identity_are_left_to_others() -> None:
+async def test_csrs_of_users_without_node_identity_are_ignored() -> None:
     scene = await scene_with(CERTIFICATE)
     for number, user in enumerate((OTHER, "system:serviceaccount:default:somebody", "ann@example.com")):
         await scene.approver.changed("ADDED", ask(scene, f"csr-{number}", user=user))
@@ -107,7 +107,7 @@ async def test_requests_of_users_who_are_nobodys_identity_are_left_to_others() -
 
 
 @in_loop
-async def test_a_node_that_is_gone_gets_nothing_although_its_binding_is_still_there() -> None:
+async def test_identity_csr_of_deleted_node_is_denied_despite_binding() -> None:
     scene = await scene_with(CERTIFICATE)
     scene.heard.given.clear()
     await scene.approver.changed("ADDED", ask(scene))
@@ -116,7 +116,7 @@ async def test_a_node_that_is_gone_gets_nothing_although_its_binding_is_still_th
 
 
 @in_loop
-async def test_a_name_of_the_clusters_own_nodes_is_not_given_away() -> None:
+async def test_identity_csr_for_name_of_foreign_node_is_denied() -> None:
     scene = await scene_with(CERTIFICATE)
     scene.api.put(f"{NODES}/edge-1", {})
     await scene.approver.changed("ADDED", ask(scene))
@@ -126,7 +126,7 @@ async def test_a_name_of_the_clusters_own_nodes_is_not_given_away() -> None:
 
 
 @in_loop
-async def test_a_request_that_somebody_else_approved_is_accepted_or_undone() -> None:
+async def test_identity_csr_approved_by_others_is_accepted_or_deleted() -> None:
     scene = await scene_with(CERTIFICATE)
     ask(scene)
     await scene.approver.changed("MODIFIED", scene.has("csr-1", "Approved"))
@@ -139,7 +139,7 @@ async def test_a_request_that_somebody_else_approved_is_accepted_or_undone() -> 
 
 
 @in_loop
-async def test_a_node_that_is_its_identity_needs_no_certificate_to_log_in() -> None:
+async def test_client_csr_of_node_with_exec_auth_is_denied() -> None:
     scene = await scene_with(EXEC)
     await scene.approver.changed("ADDED", ask(scene))
 
@@ -147,7 +147,7 @@ async def test_a_node_that_is_its_identity_needs_no_certificate_to_log_in() -> N
 
 
 @in_loop
-async def test_a_node_that_is_to_have_a_certificate_gets_it_before_anything_is_taken_from_it() -> None:
+async def test_client_csr_is_approved_while_node_switches_from_exec_auth() -> None:
     scene = await scene_with(EXEC)
     scene.heard.methods["edge-1"] = AccessMethod.CERTIFICATE
     await scene.approver.changed("ADDED", ask(scene))
@@ -156,7 +156,7 @@ async def test_a_node_that_is_to_have_a_certificate_gets_it_before_anything_is_t
 
 
 @in_loop
-async def test_its_kubelet_gets_the_one_by_which_it_answers_once_its_node_says_where_it_is() -> None:
+async def test_serving_csr_is_approved_once_node_has_addresses() -> None:
     scene = await scene_with(EXEC)
     await scene.approver.changed("ADDED", serving(scene))
     assert scene.decisions() == []
@@ -167,7 +167,7 @@ async def test_its_kubelet_gets_the_one_by_which_it_answers_once_its_node_says_w
 
 
 @in_loop
-async def test_nobody_answers_as_another_node() -> None:
+async def test_serving_csr_for_another_node_is_denied() -> None:
     scene = await scene_with(EXEC)
     has_address(scene)
     scene.heard.given["edge-2"] = ClusterAccess(OTHER, AccessMethod.EXEC)

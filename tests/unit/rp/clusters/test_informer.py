@@ -57,7 +57,7 @@ GONE = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message":
 
 
 @in_loop
-async def test_it_lists_once_and_goes_on_where_it_was() -> None:
+async def test_informer_lists_once_and_resumes_from_last_version() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [event("ADDED", "a", 11), event("BOOKMARK", "", 20)], [event("DELETED", "a", 21)])
     async with api.client() as client:
@@ -70,7 +70,7 @@ async def test_it_lists_once_and_goes_on_where_it_was() -> None:
 
 
 @in_loop
-async def test_when_events_were_missed_it_lists_again() -> None:
+async def test_informer_lists_again_after_missed_events() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [GONE], [])
     async with api.client() as client:
@@ -83,7 +83,7 @@ async def test_when_events_were_missed_it_lists_again() -> None:
 
 
 @in_loop
-async def test_an_event_that_could_not_be_dealt_with_comes_again_with_everything_else() -> None:
+async def test_informer_lists_again_after_failed_event_handler() -> None:
     api, seen = FakeApi(), Seen()
     script = Script(api, [event("ADDED", "a", 11)], [])
     async with api.client() as client:
@@ -97,7 +97,7 @@ async def test_an_event_that_could_not_be_dealt_with_comes_again_with_everything
 
 
 @in_loop
-async def test_what_fails_is_tried_until_it_works_and_stops_when_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_periodic_task_retries_failures_and_can_be_cancelled(caplog: pytest.LogCaptureFixture) -> None:
     tries = 0
     done = asyncio.Event()
 
@@ -126,7 +126,7 @@ def node(name: str, ready: str = "True", version: str = "v1.34.4", **metadata: A
 
 
 @in_loop
-async def test_nodes_are_told_of_when_they_change_and_when_they_went_unseen() -> None:
+async def test_node_changes_and_missed_deletions_are_reported() -> None:
     api, heard = FakeApi(), Heard()
     heard.tokens = {"edge-1": "", "edge-2": ""}
     async with api.client() as client:

@@ -40,7 +40,7 @@ class Scene:
 
 @pytest.mark.parametrize("status", ["Unknown", "False"])
 @in_loop
-async def test_a_node_whose_resource_and_machine_are_gone_is_deleted_and_that_is_told(status: str) -> None:
+async def test_lost_node_is_deleted_from_cluster_and_reported(status: str) -> None:
     scene = Scene()
     scene.sees(status)
     await scene.lost.tidy()
@@ -50,7 +50,7 @@ async def test_a_node_whose_resource_and_machine_are_gone_is_deleted_and_that_is
 
 
 @in_loop
-async def test_a_node_that_never_said_a_word_counts_from_its_beginning() -> None:
+async def test_lost_node_without_conditions_is_deleted() -> None:
     scene = Scene()
     scene.lost.saw(scene.api.put(EDGE, {"metadata": {"labels": MANAGED_LABEL}}))
     await scene.lost.tidy()
@@ -69,7 +69,7 @@ async def test_a_node_that_never_said_a_word_counts_from_its_beginning() -> None
     ids=("it is Ready", "it was Ready a while ago", "it came after the deletion", "it is no flex node"),
 )
 @in_loop
-async def test_it_stays_when(words: dict[str, Any]) -> None:
+async def test_node_is_kept_if_recently_ready_recreated_or_foreign(words: dict[str, Any]) -> None:
     scene = Scene()
     scene.sees(**words)
     await scene.lost.tidy()
@@ -79,7 +79,7 @@ async def test_it_stays_when(words: dict[str, Any]) -> None:
 
 
 @in_loop
-async def test_it_stays_while_its_resource_exists_or_was_deleted_just_now_or_never_was_there() -> None:
+async def test_node_is_kept_unless_its_resource_was_deleted_long_enough_ago() -> None:
     scene = Scene()
     scene.sees()
     scene.heard.tokens["edge-1"] = ""
@@ -94,7 +94,7 @@ async def test_it_stays_while_its_resource_exists_or_was_deleted_just_now_or_nev
 
 
 @in_loop
-async def test_a_node_that_becomes_ready_at_the_last_moment_stays() -> None:
+async def test_node_that_becomes_ready_before_deletion_is_kept() -> None:
     scene = Scene()
     scene.sees()
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
@@ -112,7 +112,7 @@ async def test_a_node_that_becomes_ready_at_the_last_moment_stays() -> None:
 
 
 @in_loop
-async def test_nobody_is_asked_about_nodes_that_are_ready_or_gone() -> None:
+async def test_ready_or_deleted_nodes_require_no_cluster_requests() -> None:
     scene = Scene()
     scene.sees()
     scene.sees("True")

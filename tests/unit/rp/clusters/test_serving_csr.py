@@ -36,7 +36,7 @@ def says(scene: Scene, node: str, at: str) -> None:
 
 
 @in_loop
-async def test_a_request_that_waits_for_its_node_is_not_forgotten_on_an_error() -> None:
+async def test_pending_serving_csr_is_retried_after_error() -> None:
     scene = Scene()
     await scene.approver.changed("ADDED", ask(scene))
     says(scene, "edge-1", "192.0.2.1")
@@ -52,7 +52,7 @@ async def test_a_request_that_waits_for_its_node_is_not_forgotten_on_an_error() 
 
 @pytest.mark.parametrize("cluster_ip", ["192.0.2.1", "10.0.0.1"])
 @in_loop
-async def test_what_the_cluster_says_of_others_counts(cluster_ip: str) -> None:
+async def test_serving_csr_for_address_of_other_node_or_api_server_is_refused(cluster_ip: str) -> None:
     scene = Scene()
     says(scene, "edge-1", "192.0.2.1")
     says(scene, "cloud-1", "192.0.2.2" if cluster_ip == "192.0.2.1" else "192.0.2.1")
@@ -64,7 +64,7 @@ async def test_what_the_cluster_says_of_others_counts(cluster_ip: str) -> None:
 
 
 @in_loop
-async def test_no_node_answers_where_another_one_finds_the_api_server() -> None:
+async def test_serving_csr_for_custom_api_server_address_is_refused() -> None:
     scene = Scene()
     scene.heard.urls = {"https://192.0.2.1:6443"}
     says(scene, "edge-1", "192.0.2.1")

@@ -45,23 +45,23 @@ def after(before: dict[str, Any], taints: DesiredTaints) -> list[dict[str, Any]]
     return found
 
 
-def test_what_is_wanted_is_added_beside_what_others_put_there() -> None:
+def test_desired_taints_are_added_to_existing_ones() -> None:
     assert after(node(UNREACHABLE, OPERATORS), wanted(taint("a", "1"))) == [UNREACHABLE, OPERATORS, taint("a", "1")]
 
 
-def test_what_is_no_longer_wanted_goes_and_nothing_else() -> None:
+def test_only_former_managed_taints_are_removed() -> None:
     before = node(UNREACHABLE, OPERATORS, taint("a"), taint("b"), brought=[taint("a"), taint("b")])
 
     assert after(before, wanted(taint("b"), former=("a",))) == [UNREACHABLE, OPERATORS, taint("b")]
 
 
-def test_a_value_changes_and_the_same_key_with_another_effect_is_another_taint() -> None:
+def test_taint_value_is_updated_only_for_same_key_and_effect() -> None:
     before = node(taint("a", "1"), taint("a", "1", "NoExecute"), brought=[taint("a", "1")])
 
     assert after(before, wanted(taint("a", "2"))) == [taint("a", "1", "NoExecute"), taint("a", "2")]
 
 
-def test_a_new_node_that_registered_with_its_taints_is_only_marked() -> None:
+def test_taints_set_at_registration_are_only_recorded_in_annotation() -> None:
     change = taint_patch(node(taint("a")), wanted(taint("a")))
 
     assert change
@@ -69,7 +69,7 @@ def test_a_new_node_that_registered_with_its_taints_is_only_marked() -> None:
     assert json.loads(change["metadata"]["annotations"][TAINTS_ANNOTATION]) == [taint("a")]
 
 
-def test_a_new_node_that_registered_with_what_was_wanted_earlier_loses_it() -> None:
+def test_former_taint_set_at_registration_is_removed() -> None:
     assert after(node(OPERATORS, taint("a")), wanted(former=("a",))) == [OPERATORS]
 
 
@@ -84,13 +84,13 @@ def test_a_new_node_that_registered_with_what_was_wanted_earlier_loses_it() -> N
     ],
     ids=("no taints", "others'", "nothing left of ours", "a person took it away", "a person put it there again"),
 )
-def test_there_is_nothing_to_do_when_what_was_brought_is_what_is_wanted(
+def test_taints_are_not_patched_when_applied_taints_match_desired(
     before: dict[str, Any], taints: DesiredTaints
 ) -> None:
     assert taint_patch(before, taints) is None
 
 
-def test_a_node_cannot_get_rid_of_anothers_taint_by_claiming_that_it_was_ours() -> None:
+def test_forged_taints_annotation_does_not_remove_foreign_taints() -> None:
     liar = node(UNREACHABLE, OPERATORS, brought=[UNREACHABLE, OPERATORS])
 
     assert after(liar, wanted()) == [UNREACHABLE, OPERATORS]
@@ -109,11 +109,11 @@ def test_a_node_cannot_get_rid_of_anothers_taint_by_claiming_that_it_was_ours() 
         pytest.param("[" * 100_000, id="deep"),
     ],
 )
-def test_a_mark_that_nobody_can_read_is_none(garbage: str) -> None:
+def test_malformed_taints_annotation_is_ignored(garbage: str) -> None:
     assert after(node(OPERATORS, brought=garbage), wanted(taint("a"))) == [OPERATORS, taint("a")]
 
 
-def test_the_clusters_own_taints_are_neither_brought_nor_taken() -> None:
+def test_taints_of_kubernetes_are_neither_added_nor_removed() -> None:
     own = taint("node.kubernetes.io/unschedulable")
 
     assert taint_patch(node(), wanted(own)) is None
@@ -142,7 +142,7 @@ class Scene:
 
 
 @in_loop
-async def test_taints_are_brought_when_the_node_appears_and_when_they_change_and_once_each() -> None:
+async def test_taints_are_patched_once_per_change() -> None:
     scene = Scene()
     scene.appears()
     await scene.tainting.reconcile_due()
@@ -158,7 +158,7 @@ async def test_taints_are_brought_when_the_node_appears_and_when_they_change_and
 
 
 @in_loop
-async def test_a_node_that_comes_back_is_looked_at_again() -> None:
+async def test_taints_are_patched_again_when_node_is_recreated() -> None:
     scene = Scene()
     scene.appears()
     await scene.tainting.reconcile_due()
@@ -170,7 +170,7 @@ async def test_a_node_that_comes_back_is_looked_at_again() -> None:
 
 
 @in_loop
-async def test_a_node_that_is_none_of_ours_is_left_alone() -> None:
+async def test_taints_of_foreign_node_are_not_changed() -> None:
     scene = Scene()
     scene.appears(metadata={"name": "edge-1", "uid": "u"})
     scene.tainting.mark_due("edge-1")
@@ -180,7 +180,7 @@ async def test_a_node_that_is_none_of_ours_is_left_alone() -> None:
 
 
 @in_loop
-async def test_nodes_without_taints_are_not_asked_for() -> None:
+async def test_nodes_without_desired_taints_require_no_cluster_requests() -> None:
     scene = Scene()
     scene.heard.wanted, scene.heard.tokens = {}, {"edge-1": ""}
     scene.appears()
@@ -190,7 +190,7 @@ async def test_nodes_without_taints_are_not_asked_for() -> None:
 
 
 @in_loop
-async def test_what_fails_is_due_again() -> None:
+async def test_failed_taint_reconcile_is_retried() -> None:
     scene = Scene()
     scene.heard.deaf = True
     scene.appears()
@@ -203,7 +203,7 @@ async def test_what_fails_is_due_again() -> None:
 
 
 @in_loop
-async def test_when_others_write_the_node_at_the_same_moment_it_is_read_again() -> None:
+async def test_taint_patch_conflict_is_retried_with_fresh_node() -> None:
     scene = Scene()
 
     def busy(_: httpx2.Request) -> httpx2.Response:
@@ -218,7 +218,7 @@ async def test_when_others_write_the_node_at_the_same_moment_it_is_read_again() 
 
 
 @in_loop
-async def test_what_the_cluster_does_not_allow_is_said_and_not_tried_for_ever(
+async def test_forbidden_taint_patch_is_logged_and_not_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()

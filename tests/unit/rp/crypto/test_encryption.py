@@ -28,19 +28,19 @@ def private(file: Path, *lines: str) -> Path:
     return file
 
 
-def test_what_is_sealed_opens_and_does_not_show() -> None:
+def test_sealed_secret_can_be_opened_and_is_not_plaintext() -> None:
     sealer = Sealer([NEW], "a test")
     sealed = sealer.seal(SECRET, "node a")
     assert sealer.open(sealed, "node a") == SECRET
     assert SECRET not in sealed
 
 
-def test_the_same_secret_never_looks_the_same_twice() -> None:
+def test_sealing_same_secret_twice_gives_different_ciphertexts() -> None:
     sealer = Sealer([NEW], "a test")
     assert sealer.seal(SECRET, "node a") != sealer.seal(SECRET, "node a")
 
 
-def test_a_secret_moved_to_another_record_does_not_open() -> None:
+def test_secret_sealed_for_another_record_is_not_opened() -> None:
     sealer = Sealer([NEW], "a test")
     with pytest.raises(ConfigError, match="belongs to another record") as caught:
         sealer.open(sealer.seal(SECRET, "node a"), "node b")
@@ -48,7 +48,7 @@ def test_a_secret_moved_to_another_record_does_not_open() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 4, 12, 30, -1])
-def test_a_changed_byte_is_noticed_wherever_it_is(place: int) -> None:
+def test_modified_ciphertext_is_refused(place: int) -> None:
     sealer = Sealer([NEW], "a test")
     damaged = bytearray(sealer.seal(SECRET, "node a"))
     damaged[place] ^= 1
@@ -57,13 +57,13 @@ def test_a_changed_byte_is_noticed_wherever_it_is(place: int) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 9, 20])
-def test_a_stump_is_refused_and_not_a_crash(length: int) -> None:
+def test_truncated_ciphertext_is_refused(length: int) -> None:
     sealer = Sealer([NEW], "a test")
     with pytest.raises(ConfigError, match="Cannot decrypt"):
         sealer.open(sealer.seal(SECRET, "node a")[:length], "node a")
 
 
-def test_after_a_rotation_the_old_opens_and_is_known_to_be_old() -> None:
+def test_secret_sealed_with_old_key_is_opened_but_not_current() -> None:
     before, after = Sealer([OLD], "a test"), Sealer([NEW, OLD], "a test")
     sealed = before.seal(SECRET, "node a")
     assert after.open(sealed, "node a") == SECRET
@@ -71,7 +71,7 @@ def test_after_a_rotation_the_old_opens_and_is_known_to_be_old() -> None:
     assert after.is_current(after.seal(SECRET, "node a"))
 
 
-def test_a_key_that_is_gone_is_told_with_the_file_and_without_any_key(tmp_path: Path) -> None:
+def test_missing_key_error_names_file_without_showing_keys(tmp_path: Path) -> None:
     file = private(tmp_path / "keys", text(NEW))
     sealed = Sealer([OLD], "a test").seal(SECRET, "node a")
     with pytest.raises(ConfigError, match="a key that is not available") as caught:
@@ -80,7 +80,7 @@ def test_a_key_that_is_gone_is_told_with_the_file_and_without_any_key(tmp_path: 
     assert text(NEW) not in str(caught.value)
 
 
-def test_the_first_start_makes_a_key_that_only_its_owner_reads(tmp_path: Path) -> None:
+def test_first_start_creates_private_key_file(tmp_path: Path) -> None:
     file = tmp_path / "state" / "keys"
     sealed = open_sealer_keys(file, {}).seal(SECRET, "node a")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -88,7 +88,7 @@ def test_the_first_start_makes_a_key_that_only_its_owner_reads(tmp_path: Path) -
     assert [each.name for each in file.parent.iterdir()] == ["keys"]
 
 
-def test_a_new_key_seals_and_what_was_sealed_before_opens(tmp_path: Path) -> None:
+def test_prepended_key_is_current_and_old_key_still_opens(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     sealed = open_sealer_keys(file, {}).seal(SECRET, "node a")
     prepend_key(file)
@@ -98,7 +98,7 @@ def test_a_new_key_seals_and_what_was_sealed_before_opens(tmp_path: Path) -> Non
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+def test_key_file_readable_by_group_is_refused(tmp_path: Path) -> None:
     file = private(tmp_path / "keys", text(NEW))
     file.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600") as caught:
@@ -107,35 +107,35 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["not base64!", text(b"short"), text(NEW)[:-3]])
-def test_a_line_that_is_no_key_is_named_by_its_number_and_not_shown(tmp_path: Path, line: str) -> None:
+def test_invalid_key_error_shows_line_number_but_not_content(tmp_path: Path, line: str) -> None:
     file = private(tmp_path / "keys", "# first the newest", text(NEW), line)
     with pytest.raises(ConfigError, match=f"Line 3 of {file}") as caught:
         open_sealer_keys(file, {})
     assert line not in str(caught.value)
 
 
-def test_an_empty_file_is_not_taken_for_a_first_start(tmp_path: Path) -> None:
+def test_empty_key_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="contains no key"):
         open_sealer_keys(private(tmp_path / "keys", "# nothing"), {})
 
 
-def test_keys_of_the_environment_seal_before_those_of_the_file(tmp_path: Path) -> None:
+def test_key_from_environment_takes_precedence_over_file(tmp_path: Path) -> None:
     file = private(tmp_path / "keys", text(OLD))
     both = open_sealer_keys(file, {KEYS_VARIABLE: text(NEW)})
     assert both.open(Sealer([OLD], "a test").seal(SECRET, "node a"), "node a") == SECRET
     assert both.is_current(Sealer([NEW], "a test").seal(SECRET, "node a"))
 
 
-def test_the_environment_may_hold_several_and_then_no_file_is_made(tmp_path: Path) -> None:
+def test_keys_from_environment_need_no_file(tmp_path: Path) -> None:
     sealer = open_sealer_keys(tmp_path / "keys", {KEYS_VARIABLE: f"{text(NEW)},{text(OLD)}"})
     assert sealer.open(Sealer([OLD], "a test").seal(SECRET, "node a"), "node a") == SECRET
     assert not (tmp_path / "keys").exists()
 
 
-def test_no_key_at_all_is_an_error_that_says_how_to_give_one() -> None:
+def test_missing_keys_error_names_environment_variable() -> None:
     with pytest.raises(ConfigError, match=KEYS_VARIABLE):
         open_sealer_keys(None, {})
 
 
-def test_a_sealer_shows_no_key() -> None:
+def test_sealer_repr_hides_keys() -> None:
     assert "nnn" not in repr(Sealer([NEW], "a test"))

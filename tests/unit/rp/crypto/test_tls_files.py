@@ -58,28 +58,28 @@ def refused(files: Files, now: float = NOW) -> ConfigError:
     return caught.value
 
 
-def test_files_that_belong_together_are_used_and_pin_the_authority_they_include(files: Files) -> None:
+def test_tls_files_are_used_and_pin_included_ca(files: Files) -> None:
     assert files.given.current(NOW).pin == files.authority.pin
 
 
-def test_a_chain_without_its_authority_has_no_pin(files: Files) -> None:
+def test_certificate_chain_without_ca_has_no_pin(files: Files) -> None:
     files.put(files.server(), whole=False)
     assert files.given.current(NOW).pin == ""
 
 
-def test_a_key_of_another_certificate_is_told(files: Files) -> None:
+def test_tls_key_of_another_certificate_is_refused(files: Files) -> None:
     before = files.given.certificate.read_bytes()
     files.put(files.server())
     files.given.certificate.write_bytes(before)
     assert refused(files).name == "tls-key-mismatch"
 
 
-def test_an_expired_certificate_and_one_of_the_future_are_told(files: Files) -> None:
+def test_expired_or_not_yet_valid_certificate_is_refused(files: Files) -> None:
     assert refused(files, NOW + 366 * DAY).name == "tls-certificate-expired"
     assert refused(files, NOW - DAY).name == "tls-certificate-not-yet-valid"
 
 
-def test_what_is_no_certificate_or_no_key_or_not_there_is_told_with_its_name(files: Files) -> None:
+def test_unreadable_tls_file_error_names_the_file(files: Files) -> None:
     files.given.certificate.write_text("nothing")
     assert "tls.crt contains no PEM certificate" in refused(files).message
     files.put(files.server())
@@ -89,20 +89,20 @@ def test_what_is_no_certificate_or_no_key_or_not_there_is_told_with_its_name(fil
     assert "tls.crt: No such file" in refused(files).message
 
 
-def test_a_key_with_a_password_is_told(files: Files) -> None:
+def test_password_protected_tls_key_is_refused(files: Files) -> None:
     key = files.authority.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
     files.given.key.write_bytes(key)
     assert "password" in refused(files).message
 
 
-def test_a_key_may_be_a_groups_and_not_everybodys(files: Files) -> None:
+def test_tls_key_may_be_group_readable_but_not_world_readable(files: Files) -> None:
     files.given.key.chmod(0o640)
     files.given.current(NOW)
     files.given.key.chmod(0o644)
     assert refused(files).name == "private-file-permissions"
 
 
-def test_a_new_file_is_taken_up_by_the_same_context(files: Files) -> None:
+def test_tls_refresh_loads_replaced_files(files: Files) -> None:
     serving = ServerTls(files.given, NOW)
     assert not serving.refresh(NOW)
     files.put(files.server(), whole=False)
@@ -110,7 +110,7 @@ def test_a_new_file_is_taken_up_by_the_same_context(files: Files) -> None:
     assert serving.pin == ""
 
 
-def test_a_new_file_that_cannot_be_used_leaves_the_old_in_use(files: Files) -> None:
+def test_tls_refresh_keeps_old_certificate_when_new_files_are_invalid(files: Files) -> None:
     serving = ServerTls(files.given, NOW)
     files.given.key.write_text("half of a")
     with pytest.raises(ConfigError):
@@ -118,7 +118,7 @@ def test_a_new_file_that_cannot_be_used_leaves_the_old_in_use(files: Files) -> N
     assert serving.pin == files.authority.pin
 
 
-def test_a_running_service_takes_up_new_files_and_tells_of_bad_ones_once(
+def test_running_service_reloads_tls_files_and_logs_invalid_ones_once(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = time.time()

@@ -78,30 +78,30 @@ def sequences(found: audit_query.AuditSlice) -> list[int]:
         ({"cluster": "nonsense"}, ""),
     ],
 )
-def test_a_place_is_an_id_or_a_cluster_and_perhaps_a_node(query: Mapping[str, str], resource: str) -> None:
+def test_audit_scope_is_parsed_from_resource_or_cluster_and_node(query: Mapping[str, str], resource: str) -> None:
     assert parse_scope(query).resource.lower() == resource.lower()
 
 
-def test_what_cannot_be_meant_is_left_out() -> None:
+def test_invalid_audit_query_parameters_are_ignored() -> None:
     query = {"before": "-1", "since": "yesterday", "until": "2026-13-01", "outcome": "lucky", "who": " ann "}
     assert parse_query(query, parse_scope(query)) == AuditQuery(who="ann")
 
 
-def test_days_are_those_of_utc_and_the_last_one_counts() -> None:
+def test_audit_dates_are_utc_and_end_date_is_inclusive() -> None:
     query = {"since": "1970-01-02", "until": "1970-01-02"}
     wanted = parse_query(query, parse_scope(query))
     assert (wanted.since, wanted.until) == (86400.0, 172800.0)
     assert [wanted.fits(event(1, at)) for at in (86399.0, 86400.0, 172799.0, 172800.0)] == [False, True, True, False]
 
 
-def test_a_node_of_any_cluster_is_found_by_its_name() -> None:
+def test_audit_query_matches_node_name_in_any_cluster() -> None:
     query = {"node": "PRESS-1"}
     wanted = parse_query(query, parse_scope(query))
     other = PLANT.node("compress-1")
     assert [wanted.fits(each) for each in (event(1), event(2, resource=other))] == [True, False]
 
 
-def test_pages_follow_one_another_without_gap_or_repeat() -> None:
+def test_audit_pages_have_no_gaps_or_duplicates() -> None:
     store = FakeStore([event(number) for number in range(1, 26)])
     first = part(store, AuditQuery())
     second = part(store, AuditQuery(before=first.next))
@@ -110,7 +110,7 @@ def test_pages_follow_one_another_without_gap_or_repeat() -> None:
     assert (third.next, third.cut) == (0, False)
 
 
-def test_looking_for_what_is_rare_ends_and_can_be_gone_on_with() -> None:
+def test_audit_search_is_limited_per_request_and_can_be_continued() -> None:
     rare = event(3, outcome="denied")
     store = FakeStore([rare, *(event(number) for number in range(4, 3000))])
     found = part(store, AuditQuery(outcome=AuditOutcome.DENIED), most=1000)
@@ -120,14 +120,14 @@ def test_looking_for_what_is_rare_ends_and_can_be_gone_on_with() -> None:
     assert sequences(again) == [3]
 
 
-def test_nobody_looks_behind_the_first_day_that_is_asked_for() -> None:
+def test_audit_search_stops_at_start_date() -> None:
     store = FakeStore([event(number, at=number * 100.0) for number in range(1, 5000)])
     found = part(store, AuditQuery(since=499_000.0))
     assert sequences(found) == list(range(4999, 4989, -1))
     assert len(store.asked) == 1
 
 
-def test_events_are_told_in_words_with_a_way_to_their_node() -> None:
+def test_audit_row_has_description_and_link_to_node() -> None:
     shown = [ShownCluster(PLANT, 1, "Plant")]
     assert audit_row(event(1), shown).link == shown[0].node("press-1")
     assert audit_row(event(1), shown).text == "Changed"
@@ -150,13 +150,13 @@ def written(parts: AsyncIterator[bytes]) -> str:
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n"])
-def test_no_cell_of_a_table_is_a_formula(start: str) -> None:
+def test_csv_export_escapes_formulas(start: str) -> None:
     bad = f"{start}cmd|' /C calc'!A0"
     [found] = csv.DictReader(io.StringIO(written(audit_page.as_csv(_batches([event(1, who=bad)]))), newline=""))
     assert found["who"] == f"'{bad}"
 
 
-def test_a_table_has_every_event_and_all_of_it() -> None:
+def test_csv_export_contains_all_events_and_fields() -> None:
     told = AuditEvent(
         1.5, 'a "b", c', AuditAction.UPDATE, NODE, "192.0.2.1", "id", AuditOutcome.OK, {"why": "x\ny"}, 7
     )
@@ -167,6 +167,6 @@ def test_a_table_has_every_event_and_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("batches", [(), ([],), ([event(2)], [], [event(1)])])
-def test_what_programs_get_is_one_document(batches: tuple[list[AuditEvent], ...]) -> None:
+def test_json_export_is_one_valid_document(batches: tuple[list[AuditEvent], ...]) -> None:
     document = json.loads(written(audit_page.as_json(_batches(*batches))))
     assert [each["sequence"] for each in document["value"]] == [each.sequence for batch in batches for each in batch]

@@ -39,11 +39,11 @@ def test_every_see_reference_is_in_the_catalogue() -> None:
         ("SomethingNew", "True", "bad"),
     ],
 )
-def test_some_conditions_are_good_when_they_hold_and_others_when_not(kind: str, holds: str, mood: str) -> None:
+def test_condition_state_depends_on_type_and_status(kind: str, holds: str, mood: str) -> None:
     assert condition_text.explain_condition(told(kind, holds)).mood == mood
 
 
-def test_a_reason_is_explained_where_the_machine_says_nothing() -> None:
+def test_condition_reason_is_explained_when_message_is_missing() -> None:
     bare = condition_text.explain_condition(told("Ready", "False", "ServiceFailed"))
     assert bare.message == NAMES["ServiceFailed"].meaning
     said = condition_text.explain_condition(told("Ready", "False", "ServiceFailed", "containerd does not run"))
@@ -52,17 +52,17 @@ def test_a_reason_is_explained_where_the_machine_says_nothing() -> None:
     assert said.help == "service-failed"
 
 
-def test_all_is_well_needs_no_remedy() -> None:
+def test_condition_without_problem_has_no_remedy() -> None:
     fine = condition_text.explain_condition(told("Drifted", "False", "NoDrift"))
     assert (fine.remedy, fine.help) == ("", "")
 
 
-def test_what_is_under_way_is_not_wrong() -> None:
+def test_condition_in_progress_is_not_a_problem() -> None:
     found = condition_text.explain_condition(told("ConfigApplied", "False", "InProgress"))
     assert (found.status, found.mood) == ("False", "unknown")
 
 
-def test_the_name_of_an_error_leads_to_its_section() -> None:
+def test_error_reason_links_to_its_troubleshooting_section() -> None:
     found = condition_text.explain_condition(told("ConfigApplied", "False", "ArtifactUnreachable", "no route"))
     assert found.help == "artifact-unreachable"
     assert condition_text.explain_condition(told("Ready", "False", "ArtifactUnreachable")).help == ""
@@ -81,20 +81,20 @@ def test_the_name_of_an_error_leads_to_its_section() -> None:
         (told("Ready", "Unknown"), "Failed", "Failed"),
     ],
 )
-def test_a_node_stands_as_the_fleet_counts_it(ready: dict[str, str], join: str, expected: str) -> None:
+def test_node_state_is_derived_from_readiness_and_join_state(ready: dict[str, str], join: str, expected: str) -> None:
     assert condition_text.state_of(status(ready, join)) == expected
 
 
-def test_a_failed_join_tells_its_cause_on_top() -> None:
+def test_summary_of_failed_join_shows_cause_and_remedy() -> None:
     found = condition_text.summarize(status(told("Ready", "Unknown"), "Failed", joinFailure="no route"), "try again")
     assert (found.cause, found.remedy) == ("no route", "try again")
 
 
-def test_the_same_cause_is_told_once() -> None:
+def test_problems_with_same_cause_are_shown_once() -> None:
     rows = [told("ConfigApplied", "False", "RolledBack", "why"), told("UpgradeFailed", "True", "RolledBack", "why")]
     assert len(condition_text.problems_shown(map(condition_text.explain_condition, rows))) == 1
 
 
-def test_what_is_no_time_is_none() -> None:
+def test_invalid_time_is_parsed_as_zero() -> None:
     assert condition_text.parse_time("2026-11-15T10:00:00Z") == 1794736800.0
     assert condition_text.parse_time("yesterday") == condition_text.parse_time("") == 0.0

@@ -44,7 +44,7 @@ def write(version: int, before: Document, after: Document, what: str = "update")
 HISTORY = [write(3, SECOND, THIRD), write(2, FIRST, SECOND), write(1, {}, FIRST, "create")]
 
 
-def test_what_was_applied_is_found_back_to_the_beginning() -> None:
+def test_applied_properties_are_reconstructed_from_history() -> None:
     for has, expected in (("3", THIRD), ("2", SECOND), ("1", FIRST)):
         found = document_diff.applied_properties(THIRD, 3, has, HISTORY)
         assert found is not None
@@ -52,13 +52,13 @@ def test_what_was_applied_is_found_back_to_the_beginning() -> None:
         assert not found.renewed
 
 
-def test_an_audit_that_does_not_reach_back_leads_nowhere() -> None:
+def test_applied_properties_are_unknown_when_history_is_incomplete() -> None:
     assert document_diff.applied_properties(THIRD, 3, "1", HISTORY[:2]) is None
     assert document_diff.applied_properties(THIRD, 3, "0", HISTORY) is None
     assert document_diff.applied_properties(THIRD, 3, "1", []) is None
 
 
-def test_what_was_refused_has_changed_nothing() -> None:
+def test_denied_updates_are_ignored_in_history() -> None:
     refused = AuditEvent(
         1.0,
         "p",
@@ -72,7 +72,7 @@ def test_what_was_refused_has_changed_nothing() -> None:
     assert found.properties == SECOND
 
 
-def test_a_change_of_the_cluster_itself_is_noticed() -> None:
+def test_update_by_cluster_sync_is_detected_in_history() -> None:
     renewed = AuditEvent(2.0, "cluster watch", AuditAction.UPDATE, "/n", detail={"configVersion": "4"})
     found = document_diff.applied_properties(THIRD, 4, "3", [renewed, *HISTORY])
     assert found is not None
@@ -80,7 +80,7 @@ def test_a_change_of_the_cluster_itself_is_noticed() -> None:
     assert found.properties == THIRD
 
 
-def test_changes_are_the_smallest_things_that_differ() -> None:
+def test_diff_returns_smallest_differing_values() -> None:
     assert document_diff.diff({"a": {"x": 1}}, {"a": {"x": 2}, "b": {"y": {"z": []}}}) == {
         ("a", "x"): (1, 2),
         ("b", "y", "z"): (None, []),
@@ -90,20 +90,20 @@ def test_changes_are_the_smallest_things_that_differ() -> None:
     assert document_diff.diff({}, {"a": {}}) == {("a",): (None, {})}
 
 
-def test_what_is_changed_and_changed_back_is_as_it_was() -> None:
+def test_applying_diff_and_its_reverse_restores_document() -> None:
     forth = {path: new for path, (_, new) in document_diff.diff(FIRST, THIRD).items()}
     back = {path: old for path, (old, _) in document_diff.diff(FIRST, THIRD).items()}
     assert document_diff.apply_values(FIRST, forth) == THIRD
     assert document_diff.apply_values(THIRD, back) == FIRST
 
 
-def test_to_take_out_what_is_not_there_makes_nothing() -> None:
+def test_removing_missing_value_changes_nothing() -> None:
     assert document_diff.apply_values({"a": {"b": 1}}, {("x", "y", "z"): None, ("a", "b", "c"): None}) == {
         "a": {"b": 1}
     }
 
 
-def test_lines_say_what_was_and_what_is() -> None:
+def test_diff_lines_show_old_and_new_values() -> None:
     told = document_diff.diff_lines(
         {"versions": (None, {"runc": "1", "cni": "2"}), "n": ("1", "2"), "old": ([], None)}
     )
@@ -116,5 +116,5 @@ def test_lines_say_what_was_and_what_is() -> None:
     assert [each.kind for each in told] == ["added", "added", "changed", "removed"]
 
 
-def test_names_with_dots_are_told_apart() -> None:
+def test_path_segments_with_dots_are_quoted() -> None:
     assert document_diff.name_of(("labels", "example.com/a")) == 'labels."example.com/a"'

@@ -38,14 +38,14 @@ EVERYTHING: Document = {
     "properties",
     [EVERYTHING, {}, {"azureAuth": {"method": "none"}}, {"nodeConfig": {"labels": {}, "taints": [], "maxPods": 1}}],
 )
-def test_a_form_that_is_sent_as_it_came_changes_nothing(properties: Document) -> None:
+def test_unmodified_form_keeps_properties(properties: Document) -> None:
     found = edit_form.parse_form(edit_form.form_fields(properties), properties)
     assert found.properties == properties
     assert found.errors == []
 
 
 @pytest.mark.parametrize("place", edit_form.FIELDS_BY_PATH, ids=".".join)
-def test_every_field_stands_for_a_setting_that_there_is(place: tuple[str, ...]) -> None:
+def test_every_form_field_maps_to_an_existing_property(place: tuple[str, ...]) -> None:
     schema = Properties.model_json_schema()
     here: Document = schema
     for step in place:
@@ -55,7 +55,7 @@ def test_every_field_stands_for_a_setting_that_there_is(place: tuple[str, ...]) 
             here = schema["$defs"][here["$ref"].rpartition("/")[2]]
 
 
-def test_ticks_and_choices_are_what_they_say() -> None:
+def test_checkboxes_and_selections_are_parsed_into_properties() -> None:
     form = {
         **edit_form.form_fields({}),
         "monitored": "yes",
@@ -70,7 +70,7 @@ def test_ticks_and_choices_are_what_they_say() -> None:
     assert found == {"continuousMonitoring": True, "nodeConfig": node}
 
 
-def test_a_window_that_is_emptied_is_gone() -> None:
+def test_emptied_maintenance_window_is_removed() -> None:
     form = {**edit_form.form_fields(EVERYTHING), "window-start": "", "window-minutes": "", "window-zone": ""}
     form |= dict.fromkeys(("day-Monday", "day-Sunday"), "")
     found = edit_form.parse_form(form, EVERYTHING).properties
@@ -94,13 +94,13 @@ def test_a_window_that_is_emptied_is_gone() -> None:
         ("client-secret", "s", "do not contain a service principal"),
     ],
 )
-def test_what_cannot_be_read_is_told_at_its_field(field: str, text: str, words: str) -> None:
+def test_unparsable_form_value_is_reported_at_its_field(field: str, text: str, words: str) -> None:
     [wrong] = edit_form.parse_form({**edit_form.form_fields({}), field: text}, {}).errors
     assert wrong.field == field
     assert words in wrong.message
 
 
-def test_a_secret_goes_where_it_belongs_and_never_comes_back() -> None:
+def test_client_secret_is_parsed_but_never_shown_again() -> None:
     form = {**edit_form.form_fields(EVERYTHING), "client-secret": "s3cret"}
     found = edit_form.parse_form(form, EVERYTHING).properties
     assert found["azureAuth"]["servicePrincipal"] == {"clientId": "c", "clientSecret": "s3cret"}
@@ -124,20 +124,20 @@ def test_a_secret_goes_where_it_belongs_and_never_comes_back() -> None:
         ("", ""),
     ],
 )
-def test_what_the_api_finds_wrong_is_told_where_it_was_written(target: str, field: str) -> None:
+def test_api_validation_errors_are_mapped_to_form_fields(target: str, field: str) -> None:
     [wrong] = edit_form.locate_errors([Problem(target, "is wrong.")])
     assert wrong.field == field
     assert wrong.message.endswith("is wrong.")
 
 
-def test_the_taint_that_is_wrong_is_named() -> None:
+def test_error_of_invalid_taint_names_the_taint() -> None:
     problem = Problem("properties.nodeConfig.taints[1].effect", "The value must be one of these.")
     assert edit_form.locate_errors([problem], "a:NoSchedule\n\n b:Never\n") == [
         FieldError("taints", "b:Never: The value must be one of these.")
     ]
 
 
-def test_an_older_version_is_asked_about_in_the_words_of_the_form() -> None:
+def test_downgrade_error_refers_to_form_checkbox() -> None:
     said = (
         "'1.33.1' is older than the node's 1.34.4. If that is meant, say so: --allow-downgrade, or "
         "allowDowngrade=true in the query."
@@ -146,7 +146,7 @@ def test_an_older_version_is_asked_about_in_the_words_of_the_form() -> None:
     assert wrong.message == "'1.33.1' is older than the node's 1.34.4. To downgrade, select “Allow downgrade” below."
 
 
-def test_two_who_change_different_things_both_get_theirs() -> None:
+def test_concurrent_changes_of_different_properties_are_merged() -> None:
     opened = {"nodeConfig": {"maxPods": 1}}
     mine = {"nodeConfig": {"maxPods": 1, "labels": {"a": "1"}}}
     theirs = {"nodeConfig": {"maxPods": 2, "labels": {"b": "2"}}}
@@ -155,14 +155,14 @@ def test_two_who_change_different_things_both_get_theirs() -> None:
     assert [each.yours for each in both.conflicts] == [None, None]
 
 
-def test_two_who_change_the_same_are_told_of_each_other() -> None:
+def test_concurrent_changes_of_same_property_are_reported() -> None:
     both = merge_changes({"v": {"x": "1"}}, {"v": {"x": "2"}}, {"v": {"x": "3"}, "n": {"y": "4"}})
     assert both.properties == {"v": {"x": "2"}, "n": {"y": "4"}}
     told = {each.name: (each.before, each.after, each.yours) for each in both.conflicts}
     assert told == {"v.x": ("1", "3", "2"), "n.y": ("", "4", None)}
 
 
-def test_the_rest_is_readable_json() -> None:
+def test_remaining_properties_are_shown_as_json() -> None:
     rest = json.loads(edit_form.form_fields(EVERYTHING)["rest"])
     assert rest["nodeConfig"].keys() == {"kubelet", "vpn", "updatePolicy", "registryMirrors"}
     assert rest["nodeConfig"]["updatePolicy"] == {"drain": False}

@@ -49,7 +49,7 @@ async def shown(counting: FleetCounter) -> int:
     return found
 
 
-def test_many_who_look_at_once_are_one_count() -> None:
+def test_fleet_counts_are_cached_for_concurrent_requests() -> None:
     async def work() -> None:
         store = Counted()
         counting = store.counting()
@@ -60,7 +60,7 @@ def test_many_who_look_at_once_are_one_count() -> None:
     asyncio.run(work())
 
 
-def test_one_slow_moment_of_the_database_does_not_show_the_past_for_long() -> None:
+def test_slow_fleet_count_does_not_extend_cache_for_long() -> None:
     async def work() -> None:
         store = Counted(takes=60.0)
         counting = store.counting()
@@ -73,7 +73,7 @@ def test_one_slow_moment_of_the_database_does_not_show_the_past_for_long() -> No
     asyncio.run(work())
 
 
-def test_a_clock_that_is_set_back_does_not_stop_the_counts() -> None:
+def test_fleet_counts_are_refreshed_after_clock_moves_backwards() -> None:
     async def work() -> None:
         store = Counted()
         counting = store.counting()

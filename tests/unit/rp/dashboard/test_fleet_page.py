@@ -21,11 +21,11 @@ ROME = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "rome"), 2, "rome")
 NEW = ShownCluster(ClusterId(SUBSCRIPTION, "edge", "new"), 0, "new")
 
 
-def test_an_address_without_words_asks_for_the_first_page_of_all() -> None:
+def test_empty_fleet_query_selects_first_page_of_all_clusters() -> None:
     assert parse_fleet_query({}, [OSLO, ROME, NEW]) == FleetQuery((1, 2))
 
 
-def test_every_word_of_an_address_is_understood() -> None:
+def test_all_fleet_query_parameters_are_parsed() -> None:
     words = {"cluster": OSLO.id.key.upper(), "search": "hall", "state": "NotReady", "version": "1.34.4"}
     words |= {"behind": "yes", "trouble": "yes", "sort": "seen", "order": "desc", "page": "3"}
     assert parse_fleet_query(words, [OSLO, ROME]) == FleetQuery(
@@ -45,28 +45,28 @@ def test_every_word_of_an_address_is_understood() -> None:
     "words",
     [{"state": "Fine"}, {"sort": "key; DROP TABLE fleet"}, {"page": "-1"}, {"page": "0"}, {"page": "9" * 40}],
 )
-def test_words_that_mean_nothing_are_left_out(words: Mapping[str, str]) -> None:
+def test_invalid_fleet_query_parameters_are_ignored(words: Mapping[str, str]) -> None:
     assert parse_fleet_query(words, [OSLO, ROME]) == FleetQuery((1, 2))
 
 
-def test_a_cluster_that_one_may_not_see_shows_nothing() -> None:
+def test_fleet_query_for_inaccessible_cluster_selects_nothing() -> None:
     assert parse_fleet_query({"cluster": ROME.id.key}, [OSLO]).cluster_numbers == ()
 
 
-def test_a_link_keeps_what_is_asked_for_and_begins_at_the_first_page() -> None:
+def test_fleet_link_keeps_query_and_resets_page() -> None:
     link = FleetLinks({"search": "a b&c", "page": "4", "state": "Ready"})
     assert link(state="NotReporting") == "/?search=a+b%26c&state=NotReporting"
     assert link(page=2) == "/?search=a+b%26c&state=Ready&page=2"
     assert FleetLinks({})(state="") == "/"
 
 
-def test_sorting_by_the_same_column_turns_it_round() -> None:
+def test_sorting_by_current_column_reverses_order() -> None:
     assert FleetLinks({}).sort("name") == "/?sort=name&order=desc"
     assert FleetLinks({"sort": "seen", "order": "desc"}).sort("seen") == "/?sort=seen"
     assert FleetLinks({"sort": "seen"}).sort("state") == "/?sort=state"
 
 
-def test_a_bar_is_full_and_its_smallest_part_can_be_seen() -> None:
+def test_bar_segments_fill_bar_and_small_ones_remain_visible() -> None:
     parts = segments([("a", "A", 99_999), ("b", "B", 0), ("c", "C", 1)])
     assert [each.name for each in parts] == ["a", "c"]
     assert parts[-1].width >= 0.9
@@ -75,7 +75,7 @@ def test_a_bar_is_full_and_its_smallest_part_can_be_seen() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/?search=a", "/ui/nodes/a/b/c/d", "/ui/audit?who=//x"])
-def test_a_page_of_ours_may_follow_a_sign_in(path: str) -> None:
+def test_dashboard_path_is_allowed_as_sign_in_redirect(path: str) -> None:
     assert local_path(path) == path
 
 
@@ -95,10 +95,10 @@ def test_a_page_of_ours_may_follow_a_sign_in(path: str) -> None:
         "/ui/" + "a" * 3000,
     ],
 )
-def test_nothing_else_does(path: str) -> None:
+def test_other_paths_are_replaced_by_root_after_sign_in(path: str) -> None:
     assert local_path(path) == "/"
 
 
-def test_a_node_that_says_something_odd_about_its_version_keeps_nobody_from_the_page() -> None:
+def test_malformed_versions_do_not_break_version_sorting() -> None:
     odd = ["1.34.4", "1.35.0", "\u00b2.1", "\u0661.2", "", "x" * 256, "9" * 256, "-1.+2"]
     assert newest_first(odd)[:3] == ["9" * 256, "1.35.0", "1.34.4"]

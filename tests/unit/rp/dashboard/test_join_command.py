@@ -53,16 +53,16 @@ def given(made: ConfigUrlCookie) -> str:
     return header.partition("=")[2].partition(";")[0]
 
 
-def test_the_page_of_the_same_node_and_session_gets_it() -> None:
+def test_join_url_is_returned_to_same_node_and_session() -> None:
     made = url_cookie()
     assert made.take(visit(cookie=given(made)), NODE.upper()) == URL
 
 
-def test_the_cookie_does_not_show_it() -> None:
+def test_join_cookie_does_not_contain_url_in_plaintext() -> None:
     assert "hc0secret" not in given(url_cookie())
 
 
-def test_nobody_else_gets_it() -> None:
+def test_join_url_is_not_returned_for_other_session_node_or_cookie() -> None:
     made = url_cookie()
     cookie = given(made)
     assert made.take(visit(OTHER_SESSION, cookie), NODE) is None
@@ -71,7 +71,7 @@ def test_nobody_else_gets_it() -> None:
         assert made.take(visit(cookie=other), NODE) is None
 
 
-def test_after_a_minute_it_is_gone() -> None:
+def test_join_cookie_expires_after_a_minute() -> None:
     clock = Clock()
     made = url_cookie(clock)
     cookie = given(made)
@@ -79,11 +79,11 @@ def test_after_a_minute_it_is_gone() -> None:
     assert made.take(visit(cookie=cookie), NODE) is None
 
 
-def test_the_command_is_one_line_for_a_shell() -> None:
+def test_join_command_is_a_single_shell_line() -> None:
     assert join_command(URL) == f"aks-flex-node agent --config-url '{URL.url}'"
 
 
-def test_what_helps_depends_on_how_far_the_machine_came() -> None:
+def test_join_remedy_depends_on_failed_step() -> None:
     def stopped(at: str) -> str:
         return join_remedy([JoinStep("Created", "Created", "done"), JoinStep(at, at, "failed")])
 

@@ -21,12 +21,12 @@ def progress(join: dict[str, Any], state: str, ready: str = "Unknown", *events: 
 
 
 @pytest.mark.parametrize("state", ORDER[:4])
-def test_the_step_that_a_machine_is_at_is_marked(state: str) -> None:
+def test_current_join_step_is_marked(state: str) -> None:
     place = ORDER.index(state)
     assert progress({}, state) == [*["done"] * place, "now", *["next"] * (4 - place)]
 
 
-def test_a_node_that_is_ready_has_done_all() -> None:
+def test_ready_node_has_all_join_steps_done() -> None:
     assert progress({}, "Joined", "True") == ["done"] * 5
 
 
@@ -39,7 +39,7 @@ def test_a_node_that_is_ready_has_done_all() -> None:
         ({"state": "Failed", "csr": "x"}, {}, "Joined"),
     ],
 )
-def test_the_step_that_failed_is_the_one_after_the_last_that_went_well(
+def test_failed_join_step_is_the_one_after_last_completed_step(
     join: dict[str, Any], more: dict[str, Any], failing: str
 ) -> None:
     found = progress(join, "Failed", **more)
@@ -47,13 +47,13 @@ def test_the_step_that_failed_is_the_one_after_the_last_that_went_well(
     assert "now" not in found
 
 
-def test_the_audit_tells_whether_a_failed_one_had_fetched_anything() -> None:
+def test_failed_join_step_considers_config_url_fetches_in_audit() -> None:
     earlier, later = (AuditEvent(at, "u", AuditAction.CONFIG_URL_FETCHED, "/n") for at in (5.0, 15.0))
     assert progress({"state": "Failed"}, "Failed", "Unknown", earlier).index("failed") == 1
     assert progress({"state": "Failed"}, "Failed", "Unknown", later).index("failed") == 2
 
 
-def test_the_cause_stands_at_the_step_that_failed() -> None:
+def test_failure_cause_is_shown_at_failed_join_step() -> None:
     told = {"joinState": "Failed", "joinFailure": "no route", "conditions": []}
     [failed] = [each for each in join_steps(node(), told) if each.progress == "failed"]
     assert failed.note == "no route"

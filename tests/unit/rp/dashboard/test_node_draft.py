@@ -47,7 +47,7 @@ def properties(form: dict[str, str], secret: str = "") -> dict[str, Any]:
     return made
 
 
-def test_a_node_with_a_token_has_no_identity_and_is_not_monitored() -> None:
+def test_draft_with_bootstrap_token_has_no_identity_or_monitoring() -> None:
     assert properties({**BASE, "monitor": "yes"}) == {
         "continuousMonitoring": False,
         "kubernetesAuth": {"method": "bootstrapToken"},
@@ -55,7 +55,7 @@ def test_a_node_with_a_token_has_no_identity_and_is_not_monitored() -> None:
     }
 
 
-def test_a_principal_has_a_secret_or_a_certificate() -> None:
+def test_draft_service_principal_has_secret_or_certificate() -> None:
     made = properties(PRINCIPAL, SECRET_ONE)
     assert made["azureAuth"]["servicePrincipal"] == {"clientId": CLIENT, "clientSecret": SECRET_ONE}
     made = properties({**PRINCIPAL, "sp-proof": "certificate", "sp-tenant": "other.example"}, SECRET_ONE)
@@ -67,20 +67,20 @@ def test_a_principal_has_a_secret_or_a_certificate() -> None:
 
 
 @pytest.mark.parametrize("method", ["managedIdentity", "arc"])
-def test_an_identity_may_be_left_to_the_machine(method: str) -> None:
+def test_draft_may_omit_identity_details_of_machine(method: str) -> None:
     made = properties({**BASE, "method": method, "kubelet": "exec"})
     assert made["azureAuth"] == {"method": method}
     assert made["kubernetesAuth"] == {"method": "exec"}
 
 
-def test_what_was_written_for_another_method_is_kept_and_not_sent() -> None:
+def test_draft_keeps_but_does_not_submit_fields_of_other_methods() -> None:
     form = {**PRINCIPAL, "method": "managedIdentity", "mi-client": CLIENT}
     assert properties(form)["azureAuth"] == {"method": "managedIdentity", "managedIdentity": {"clientId": CLIENT}}
     assert dict(parse_draft(form).carried(1))["sp-client"] == CLIENT
 
 
 @pytest.mark.parametrize("step", FIELDS)
-def test_every_step_carries_all_the_others_and_never_the_secret(step: int) -> None:
+def test_each_draft_step_carries_other_fields_except_secret(step: int) -> None:
     form = {**PRINCIPAL, "pods": "50", SECRET: SECRET_ONE, "label-key-0": "a", "label-value-0": "b"}
     form |= {"taint-key-0": "t", "taint-value-0": "", "taint-effect-0": "NoExecute"}
     found = parse_draft(form)
@@ -89,14 +89,14 @@ def test_every_step_carries_all_the_others_and_never_the_secret(step: int) -> No
     assert SECRET_ONE not in str(found)
 
 
-def test_a_form_with_all_rows_is_still_one_that_is_read() -> None:
+def test_draft_with_maximum_rows_is_within_form_field_limit() -> None:
     most = NodeDraft(labels=(("k", "v"),) * MAX_ROWS["label"], taints=(("k", "v", "NoExecute"),) * MAX_ROWS["taint"])
     others = sum(map(len, FIELDS.values()))
     assert len(list(most.cells())) + others + len(("csrf", "step", "to")) < MAX_FIELDS
     assert most.with_row("label") == most
 
 
-def test_rows_are_added_and_taken_out() -> None:
+def test_label_rows_can_be_added_and_removed() -> None:
     found = parse_draft({**BASE, "label-key-0": "a", "label-key-7": "b", "taint-effect-3": "NoExecute"})
     assert found.labels == (("a", ""), ("b", ""))
     assert found.taints == ()
@@ -110,11 +110,11 @@ def test_rows_are_added_and_taken_out() -> None:
 
 
 @pytest.mark.parametrize("to", ["next", "", "add-nothing", "drop-label-x", "drop-label-", "create"])
-def test_any_other_button_goes_on(to: str) -> None:
+def test_other_button_values_do_not_change_rows(to: str) -> None:
     assert navigate(parse_draft(BASE), 3, to) is None
 
 
-def test_what_is_right_has_no_trouble() -> None:
+def test_valid_draft_has_no_errors() -> None:
     assert troubles(BASE) == troubles(PRINCIPAL) == {}
 
 
@@ -123,7 +123,7 @@ def test_what_is_right_has_no_trouble() -> None:
     [
         ({"cluster": "elsewhere"}, "cluster", "Select a cluster"),
         ({"name": ""}, "name", "Enter a node name"),
-        ({"name": "Press"}, "name", "write press"),
+        ({"name": "Press"}, "name", "Use press"),
         ({"method": "magic"}, "method", "Select an authentication method"),
         ({"sp-client": ""}, "sp-client", "required"),
         ({"sp-client": "me"}, "sp-client", "Enter an Entra ID"),
@@ -135,43 +135,43 @@ def test_what_is_right_has_no_trouble() -> None:
         ({"pods": "9999"}, "pods", "less than or equal"),
         ({"drift": "ignore"}, "drift", "must be one of"),
         ({"label-value-0": "alone"}, "label-key-0", "Enter a key"),
-        ({"label-key-0": "-a"}, "label-key-0", "is not a name"),
+        ({"label-key-0": "-a"}, "label-key-0", "is not a valid key"),
         ({"label-key-0": "a", "label-value-0": "no spaces"}, "label-value-0", "is not a label value"),
         ({"label-key-0": "a", "label-key-1": "a"}, "label-key-1", "duplicated"),
-        ({"label-key-0": "x.y/z", "label-key-1": "kubernetes.io/role"}, "label-key-1", "belongs to the cluster"),
+        ({"label-key-0": "x.y/z", "label-key-1": "kubernetes.io/role"}, "label-key-1", "is reserved for the cluster"),
         ({"taint-value-0": "alone"}, "taint-key-0", "Enter a key"),
         ({"taint-key-0": "a", "taint-effect-0": "Never"}, "taint-effect-0", "must be one of"),
         ({"taint-key-0": "a", "taint-value-0": "b c", "taint-effect-0": "NoExecute"}, "taint-value-0", "label value"),
     ],
 )
-def test_what_is_wrong_is_told_at_its_field(wrong: dict[str, str], field: str, said: str) -> None:
+def test_invalid_draft_value_is_reported_at_its_field(wrong: dict[str, str], field: str, said: str) -> None:
     found = troubles({**PRINCIPAL, **wrong})
     assert said in found[field]
     assert "pattern" not in found[field]
 
 
-def test_a_label_may_be_wrong_twice() -> None:
+def test_label_key_and_value_errors_are_both_reported() -> None:
     found = troubles({**BASE, "label-key-0": "-", "label-value-0": "-"})
     assert set(found) == {"label-key-0", "label-value-0"}
 
 
-def test_a_taint_is_found_though_a_row_before_it_has_no_key() -> None:
+def test_taint_error_is_mapped_to_its_row_after_row_without_key() -> None:
     found = troubles({**BASE, "taint-value-0": "x", "taint-key-1": "-", "taint-effect-1": "NoExecute"})
     assert set(found) == {"taint-key-0", "taint-key-1"}
 
 
-def test_a_cluster_without_entra_takes_tokens_only() -> None:
+def test_cluster_without_entra_accepts_only_bootstrap_token() -> None:
     assert "does not accept Entra ID" in troubles({**PRINCIPAL, "kubelet": "exec"}, aad=False)["kubelet"]
 
 
-def test_who_wants_a_node_followed_must_say_whose_it_is() -> None:
+def test_monitored_node_requires_identity_details() -> None:
     form = {**BASE, "method": "managedIdentity", "kubelet": "bootstrapToken"}
     assert "identity" in troubles({**form, "monitor": "yes"})["monitor"]
     assert troubles(form) == {}
     assert "clientId or principalId" in troubles({**form, "kubelet": "exec"})["mi-client"]
 
 
-def test_the_first_step_with_something_wrong_is_shown_with_all_of_it() -> None:
+def test_first_step_with_errors_is_shown_with_all_its_errors() -> None:
     found = [
         DraftError("label-key-0", "b"),
         DraftError("pods", "a"),
@@ -184,7 +184,7 @@ def test_the_first_step_with_something_wrong_is_shown_with_all_of_it() -> None:
     assert [each.message for each in form.errors] == ["a", "c"]
 
 
-def test_what_the_api_refuses_in_the_end_leads_back_to_its_step() -> None:
+def test_api_errors_lead_to_the_step_of_the_invalid_field() -> None:
     details = (
         ErrorDetail("x", "too old", "properties.versions.runc"),
         ErrorDetail("x", "odd", "properties.nodeConfig.vpn"),
@@ -199,5 +199,5 @@ def test_what_the_api_refuses_in_the_end_leads_back_to_its_step() -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "40", "-1", "", "\u00b2", "\u0663"])
-def test_a_row_that_no_form_can_have_is_not_taken_out(number: str) -> None:
+def test_invalid_row_number_is_not_removed(number: str) -> None:
     assert navigate(NodeDraft(labels=(("a", "b"),)), 4, f"drop-label-{number}") is None

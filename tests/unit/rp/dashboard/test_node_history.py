@@ -12,12 +12,12 @@ def event(at: float, what: str, outcome: str = "ok", **detail: Any) -> AuditEven
     return AuditEvent(at, "anna", AuditAction(what), "/n", "192.0.2.7", outcome=AuditOutcome(outcome), detail=detail)
 
 
-def test_the_newest_comes_first_and_not_too_many() -> None:
+def test_node_history_is_limited_and_newest_first() -> None:
     found = node_history([event(at, "configUrl.fetched") for at in range(50)])
     assert [each.at for each in found] == [*range(49, 49 - MAX_ENTRIES, -1)]
 
 
-def test_an_update_says_what_changed() -> None:
+def test_history_entry_of_update_lists_changes() -> None:
     changes = {
         "versions": [None, {"runc": "1.5.2"}],
         "nodeConfig.maxPods": [110, 50],
@@ -33,19 +33,19 @@ def test_an_update_says_what_changed() -> None:
     )
 
 
-def test_an_update_that_changed_a_great_deal_is_cut_short() -> None:
+def test_history_entry_with_many_changes_is_truncated() -> None:
     changes = {f"nodeConfig.labels.l{number}": [None, "x"] for number in range(40)}
     [moment] = node_history([event(1, "update", changed=changes)])
     assert len(moment.changes) == MAX_CHANGES + 1
     assert moment.changes[-1] == f"and {40 - MAX_CHANGES} more"
 
 
-def test_what_the_cluster_brought_is_told_apart_from_what_people_did() -> None:
+def test_cluster_sync_is_distinguished_from_user_updates_in_history() -> None:
     [moment] = node_history([event(1, "update", configVersion="2")])
     assert moment.what == "Updated for changed cluster"
 
 
-def test_what_was_refused_is_told_as_that() -> None:
+def test_denied_requests_are_shown_as_refused_in_history() -> None:
     refused, certificate = node_history(
         [event(2, "write", "denied"), event(1, "certificate.denied", "denied", why="no")]
     )
@@ -53,11 +53,11 @@ def test_what_was_refused_is_told_as_that() -> None:
     assert (certificate.what, certificate.message) == ("Certificate denied", "no")
 
 
-def test_what_nobody_has_words_for_is_told_as_it_is() -> None:
+def test_unknown_audit_action_is_shown_verbatim() -> None:
     assert node_history([event(1, "node.painted")])[0].what == "node.painted"
 
 
-def test_drift_upgrade_and_rollback_come_from_the_machine() -> None:
+def test_drift_update_and_rollback_are_shown_in_history_from_status() -> None:
     conditions = [
         {
             "type": "UpgradeFailed",

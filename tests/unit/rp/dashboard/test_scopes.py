@@ -42,7 +42,7 @@ class KnownClusters:
         return tuple(Cluster(each.lower(), each, {}, b"") for each in IDS)
 
 
-def test_all_clusters_are_asked_about_at_once_and_shown_in_their_order() -> None:
+def test_cluster_permissions_are_requested_concurrently_in_order() -> None:
     async def work() -> list[tuple[str, int]]:
         doors = SimpleNamespace(context=SimpleNamespace(store=KnownClusters()), roles=SlowRoles())
         found = await asyncio.wait_for(DashboardScopes(cast("Authorizer", doors)).clusters(ADMIN_CALLER), 30)

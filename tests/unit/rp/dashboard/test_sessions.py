@@ -66,7 +66,7 @@ class World:
         return asyncio.run(work)
 
 
-def test_whoever_has_the_secret_is_who_signed_in() -> None:
+def test_session_is_found_by_its_secret() -> None:
     world = World()
     session = world.begin()
     found = world.find(session.secret)
@@ -75,26 +75,26 @@ def test_whoever_has_the_secret_is_who_signed_in() -> None:
     assert found.caller == PERSON
 
 
-def test_the_secret_is_nowhere_in_the_store_nor_in_a_log() -> None:
+def test_session_secret_is_not_stored_or_in_repr() -> None:
     world = World()
     session = world.begin()
     assert session.secret not in repr(world.store.kept)
     assert session.secret not in repr(session)
 
 
-def test_every_sign_in_has_a_secret_of_its_own() -> None:
+def test_every_session_has_its_own_secret() -> None:
     world = World()
     assert world.begin().secret != world.begin().secret
 
 
-def test_a_made_up_secret_is_nobodys() -> None:
+def test_unknown_session_secret_finds_no_session() -> None:
     world = World()
     world.begin()
     for secret in ("", "x", "x" * 100_000, "ü"):
         assert world.find(secret) is None
 
 
-def test_a_session_ends_after_an_idle_hour_and_after_eight_hours_in_any_case() -> None:
+def test_session_expires_after_idle_hour_or_eight_hours() -> None:
     world = World()
     session = world.begin()
     for _ in range(9):
@@ -107,7 +107,7 @@ def test_a_session_ends_after_an_idle_hour_and_after_eight_hours_in_any_case() -
     assert world.find(idle.secret) is None
 
 
-def test_a_page_that_keeps_itself_fresh_does_not_keep_its_session_from_being_idle() -> None:
+def test_automatic_refresh_does_not_prevent_idle_expiry() -> None:
     world = World()
     session = world.begin()
     for _ in range(3):
@@ -127,9 +127,7 @@ def test_a_page_that_keeps_itself_fresh_does_not_keep_its_session_from_being_idl
         ({"entra": {**ENTRA, "tenantId": ID.replace("a", "b")}}, True, False),
     ],
 )
-def test_a_configuration_by_which_nobody_signs_in_so_ends_the_sessions_of_those_who_did(
-    settings: dict[str, Any], by_key: bool, by_entra: bool
-) -> None:
+def test_disabling_sign_in_method_ends_its_sessions(settings: dict[str, Any], by_key: bool, by_entra: bool) -> None:
     world = World()
     admin, person = world.begin(ADMIN_CALLER), world.begin()
     world.settings = settings
@@ -137,7 +135,7 @@ def test_a_configuration_by_which_nobody_signs_in_so_ends_the_sessions_of_those_
     assert bool(world.find(person.secret)) == by_entra
 
 
-def test_a_new_admin_key_ends_the_sessions_of_the_old_one_alone() -> None:
+def test_admin_key_rotation_ends_only_admin_key_sessions() -> None:
     world = World()
     by_key, by_entra = world.begin(ADMIN_CALLER), world.begin()
     assert world.find(by_key.secret)
@@ -148,14 +146,14 @@ def test_a_new_admin_key_ends_the_sessions_of_the_old_one_alone() -> None:
     assert world.find(world.begin(ADMIN_CALLER).secret) is None  # there is none at all
 
 
-def test_who_signed_out_is_out() -> None:
+def test_signed_out_session_is_not_found() -> None:
     world = World()
     session = world.begin()
     world.run(world.sessions.end(session.secret))
     assert world.find(session.secret) is None
 
 
-def test_a_form_is_believed_with_the_token_of_its_own_session_alone() -> None:
+def test_form_token_is_valid_only_for_its_own_session() -> None:
     world = World()
     mine, other = world.begin(), world.begin()
     assert mine.sent(mine.form_token)

@@ -50,7 +50,7 @@ def secret_of(url: str) -> str:
     return config_urls.parse(url).address.rpartition("/")[2]
 
 
-def test_the_url_leads_to_the_bundle_and_says_which_authority_to_trust(file: Path) -> None:
+def test_config_url_leads_to_bundle_and_contains_ca_pin(file: Path) -> None:
     async def work(_: SqliteStore, delivery: BuiltInDelivery) -> tuple[str, FetchedBundle | None]:
         url = await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
         return url, await delivery.fetch(secret_of(url), 1_000.0)
@@ -61,7 +61,7 @@ def test_the_url_leads_to_the_bundle_and_says_which_authority_to_trust(file: Pat
     assert len(secret_of(url)) >= 43  # 32 random bytes
 
 
-def test_a_new_url_kills_the_earlier_one_of_the_same_node_alone(file: Path) -> None:
+def test_new_config_url_revokes_only_previous_url_of_same_node(file: Path) -> None:
     async def work(_: SqliteStore, delivery: BuiltInDelivery) -> list[bool]:
         urls = [
             await delivery.put(CLUSTER, NODE, BUNDLE, LATER),
@@ -73,7 +73,7 @@ def test_a_new_url_kills_the_earlier_one_of_the_same_node_alone(file: Path) -> N
     assert during(file, work) == [False, True, True]
 
 
-def test_what_has_expired_or_was_revoked_or_was_guessed_is_not_there(file: Path) -> None:
+def test_expired_revoked_or_guessed_config_url_returns_nothing(file: Path) -> None:
     async def work(_: SqliteStore, delivery: BuiltInDelivery) -> list[object]:
         secret = secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
         guesses = [secret[:-1], secret + "=", "", "\udcff", delivery_id(secret)]
@@ -85,7 +85,7 @@ def test_what_has_expired_or_was_revoked_or_was_guessed_is_not_there(file: Path)
     assert during(file, work) == [None] * 7 + [[True, False]]
 
 
-def test_a_sweep_forgets_what_has_expired(file: Path) -> None:
+def test_sweep_deletes_expired_bundles(file: Path) -> None:
     async def work(_: SqliteStore, delivery: BuiltInDelivery) -> tuple[int, int]:
         await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
         await delivery.put(CLUSTER, "edge-2", BUNDLE, LATER + 1)
@@ -94,7 +94,7 @@ def test_a_sweep_forgets_what_has_expired(file: Path) -> None:
     assert during(file, work) == (1, 0)
 
 
-def test_the_database_has_neither_the_urls_secret_nor_the_bundle(file: Path) -> None:
+def test_database_contains_neither_url_secret_nor_bundle_in_plaintext(file: Path) -> None:
     async def work(_: SqliteStore, delivery: BuiltInDelivery) -> str:
         return secret_of(await delivery.put(CLUSTER, NODE, BUNDLE, LATER))
 
@@ -105,7 +105,7 @@ def test_the_database_has_neither_the_urls_secret_nor_the_bundle(file: Path) -> 
     assert b"canary" not in written
 
 
-def test_a_bundle_that_was_moved_to_another_nodes_row_does_not_open(file: Path) -> None:
+def test_bundle_moved_to_another_node_is_not_opened(file: Path) -> None:
     async def put(_: SqliteStore, delivery: BuiltInDelivery) -> str:
         await delivery.put(CLUSTER, NODE, BUNDLE, LATER)
         return secret_of(await delivery.put(CLUSTER, "edge-2", b"{}", LATER))

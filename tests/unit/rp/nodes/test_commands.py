@@ -38,19 +38,19 @@ MACHINES = "providers/microsoft.hybridcompute/machines"
         (Preconditions(if_none_match='"1"'), True, True),
     ],
 )
-def test_a_guard_lets_through_what_it_says(guard: Preconditions, exists: bool, absent: bool) -> None:
+def test_preconditions_allow_only_matching_requests(guard: Preconditions, exists: bool, absent: bool) -> None:
     for node, passes in ((NODE, exists), (None, absent)):
         with nullcontext() if passes else pytest.raises(ArmError, match="If-Match"):
             guard.check(node, "edge")
 
 
-def test_an_etag_is_found_in_a_list_weak_or_not() -> None:
+def test_if_none_match_matches_etag_in_list_weak_or_strong() -> None:
     assert if_none_match_matches('"1", W/"17"', '"17"')
     assert if_none_match_matches(" * ", '"17"')
     assert not if_none_match_matches("", '"17"')
 
 
-def test_only_what_differs_is_told() -> None:
+def test_property_changes_contain_only_differences() -> None:
     before = {"a": 1, "b": {"c": 1, "d": 2}, "e": [1]}
     after = {"a": 1, "b": {"c": 2}, "e": [1, 2], "f": None}
 
@@ -78,22 +78,22 @@ def test_only_what_differs_is_told() -> None:
         ),
     ],
 )
-def test_a_nodes_word_is_that_of_its_identity(auth: dict[str, Any], who: str) -> None:
+def test_node_identity_is_derived_from_azure_auth(auth: dict[str, Any], who: str) -> None:
     assert node_identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, "", "edge-1") == who
 
 
-def test_where_the_clusters_tenant_is_known_only_its_identities_count() -> None:
+def test_node_identity_includes_known_tenant_of_cluster() -> None:
     auth = {"method": "arc", "arc": {"principalId": G}}
     assert node_identity(Properties.model_validate({"azureAuth": auth}), CLUSTER, T, "edge-1") == f"{G}@{T}".lower()
 
 
-def test_a_list_goes_on_where_it_ended() -> None:
+def test_list_query_continues_from_skip_token() -> None:
     assert queries.parse_list_query(None, None, queries.skip_token("edge-1")).after == "edge-1"
     assert queries.parse_list_query(None, "1000", None).top == 1000
 
 
 @pytest.mark.parametrize("token", ["%", "AAAA", "ä", "=", "a"])
-def test_a_place_that_was_made_up_is_refused(token: str) -> None:
+def test_invalid_skip_token_is_refused(token: str) -> None:
     with pytest.raises(ArmError) as caught:
         queries.parse_list_query(None, None, token)
     assert caught.value.target == "$skipToken"
@@ -109,7 +109,7 @@ def told(earlier: dict[str, Any], now: float, *, monitored: bool = True, **repor
     return reports.merge_report(reports.parse_report(report), earlier, now, monitored=monitored)
 
 
-def test_what_a_report_leaves_out_stays_and_its_conditions_are_all_there_are() -> None:
+def test_report_keeps_omitted_fields_and_replaces_conditions() -> None:
     first = told({}, 0.0, conditions=[READY, OTHER], agentVersion="1")
     second = told(first, 60.0, driftCount=1)
     third = told(second, 120.0, conditions=[READY])
@@ -120,14 +120,14 @@ def test_what_a_report_leaves_out_stays_and_its_conditions_are_all_there_are() -
     assert told(third, 180.0, conditions=[])["conditions"] == []
 
 
-def test_a_condition_that_changes_has_changed_now() -> None:
+def test_changed_condition_gets_current_transition_time() -> None:
     before = told({}, 0.0, conditions=[READY])
     [after] = told(before, 120.0, conditions=[{**READY, "status": "False"}])["conditions"]
 
     assert after["lastTransitionTime"] == "1970-01-01T00:02:00Z"
 
 
-def test_what_the_cluster_says_of_a_node_that_is_not_monitored_stays() -> None:
+def test_report_of_unmonitored_node_keeps_ready_condition_of_cluster() -> None:
     before = told({}, 0.0, conditions=[READY])
 
     kept = told(before, 60.0, monitored=False, conditions=[OTHER])["conditions"]
@@ -140,7 +140,7 @@ def tainted(*keys: str, before: Node | None = None) -> Node:
     return record_former_taints(replace(NODE, config={"node": {"taints": taints}}), before)
 
 
-def test_a_node_remembers_the_taints_that_it_once_had() -> None:
+def test_former_taints_of_node_are_remembered() -> None:
     first = tainted("a", "b")
     third = tainted("c", before=tainted("b", before=first))
 
@@ -149,7 +149,7 @@ def test_a_node_remembers_the_taints_that_it_once_had() -> None:
     assert desired_taints(tainted("a", before=third)).former == {("b", "NoSchedule"), ("c", "NoSchedule")}
 
 
-def test_no_node_remembers_taints_without_end() -> None:
+def test_number_of_remembered_former_taints_is_bounded() -> None:
     node = tainted(*map(str, range(90)))
     for start in (90, 180):
         node = tainted(*map(str, range(start, start + 90)), before=node)
@@ -157,7 +157,7 @@ def test_no_node_remembers_taints_without_end() -> None:
     assert len(desired_taints(node).former) == 100
 
 
-def test_a_time_keeps_its_zone() -> None:
+def test_reported_time_keeps_its_time_zone() -> None:
     assert told({}, 0.0, lastConfigApplied="2024-02-26T15:30:45.5+01:00") == {
         "lastConfigApplied": "2024-02-26T15:30:45.500000+01:00"
     }

@@ -19,29 +19,29 @@ def node(access: ClusterAccess | None = None, identity: str = "client@tenant", *
     return Node("/c", "edge", "edge", 17, '"17"', said, {}, join=join, identity=identity)
 
 
-def test_a_node_that_joins_by_a_token_is_owed_nothing() -> None:
+def test_node_joining_by_token_needs_no_identity_access() -> None:
     assert join_rules.granted_identity(node(method="bootstrapToken")) is None
     assert join_rules.granted_identity(Node("/c", "edge", "edge", 17, '"17"', {}, {})) is None
 
 
-def test_a_node_is_owed_what_its_way_to_join_needs() -> None:
+def test_granted_identity_depends_on_join_method() -> None:
     assert join_rules.granted_identity(node()) == ""
     assert join_rules.granted_identity(node(EXEC)) == OID
     assert join_rules.granted_identity(node(EXEC, method="certificate")) == ""
 
 
-def test_a_node_that_is_written_anew_keeps_its_access_while_it_is_the_same() -> None:
+def test_rewritten_node_with_same_identity_keeps_access() -> None:
     before = node(EXEC)
 
     assert join_rules.keep_access(node(), before).join.access == EXEC
     assert join_rules.keep_access(node(), None).join.access is None
 
 
-def test_who_is_to_join_in_the_other_way_works_on_until_it_comes() -> None:
+def test_node_keeps_access_while_join_method_changes() -> None:
     assert join_rules.keep_access(node(method="certificate"), node(EXEC)).join.access == EXEC
 
 
-def test_who_is_somebody_else_has_none() -> None:
+def test_node_with_changed_identity_loses_access() -> None:
     assert join_rules.keep_access(node(identity="another"), node(EXEC)).join.access is None
 
 
@@ -49,7 +49,7 @@ def applied(version: int, access: ClusterAccess, **auth: Any) -> Node:
     return replace(node(access, **auth), status={"appliedConfigVersion": str(version)})
 
 
-def test_a_node_gets_more_at_once_and_less_when_it_has_what_it_needs_instead() -> None:
+def test_access_is_extended_at_once_and_reduced_only_after_node_switches() -> None:
     def way(one: Node, *, introduction: bool = False) -> str | None:
         return join_rules.next_method(one, OID, introduction=introduction)
 
@@ -60,13 +60,13 @@ def test_a_node_gets_more_at_once_and_less_when_it_has_what_it_needs_instead() -
     assert join_rules.next_method(applied(16, EXEC, method="certificate"), OTHER, introduction=False) == "certificate"
 
 
-def test_what_a_node_was_given_is_over_when_it_has_come_by_a_token() -> None:
+def test_access_is_obsolete_once_bootstrap_token_config_is_applied() -> None:
     assert not join_rules.is_access_obsolete(applied(16, EXEC, method="bootstrapToken"))
     assert join_rules.is_access_obsolete(applied(17, EXEC, method="bootstrapToken"))
     assert not join_rules.is_access_obsolete(applied(17, EXEC, method="exec"))
 
 
-def test_only_a_node_that_is_its_identity_takes_its_leave_with_it() -> None:
+def test_only_joined_node_with_exec_auth_needs_access_to_unbootstrap() -> None:
     def joined(one: Node) -> Node:
         return replace(one, join=one.join.joined())
 

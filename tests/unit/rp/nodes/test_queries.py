@@ -35,7 +35,7 @@ def holds(text: str) -> bool:
         "labels/none ne 'x'",
     ],
 )
-def test_what_holds(text: str) -> None:
+def test_matching_filter_selects_node(text: str) -> None:
     assert holds(text)
 
 
@@ -43,7 +43,7 @@ def test_what_holds(text: str) -> None:
     "text",
     ["ready eq 'true'", "version ne '1.34.4'", "labels/Site eq 'o''hare'", "ready eq 'True' and version eq ''"],
 )
-def test_what_does_not_hold(text: str) -> None:
+def test_non_matching_filter_does_not_select_node(text: str) -> None:
     assert not holds(text)
 
 
@@ -66,7 +66,7 @@ def test_what_does_not_hold(text: str) -> None:
         "(ready eq 'True')",
     ],
 )
-def test_what_is_not_understood_is_a_problem_of_the_query(text: str) -> None:
+def test_invalid_filter_is_reported_as_query_error(text: str) -> None:
     parsed = queries.parse_filter(text)
 
     assert isinstance(parsed, Problem)

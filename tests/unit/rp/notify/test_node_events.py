@@ -25,7 +25,7 @@ def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, list[
     return [(kind, [(one["type"], one["before"], one["status"]) for one in data]) for kind, data in news]
 
 
-def test_ready_is_told_of_by_itself_and_all_others_together() -> None:
+def test_ready_change_and_other_condition_changes_are_separate_events() -> None:
     before = status(Ready="True", Drifted="False", UpgradeFailed="False", ConfigApplied="True")
     after = status(Ready="False", Drifted="True", UpgradeFailed="True", ConfigApplied="True")
     assert told(before, after) == [
@@ -34,7 +34,7 @@ def test_ready_is_told_of_by_itself_and_all_others_together() -> None:
     ]
 
 
-def test_a_change_says_why_and_since_when() -> None:
+def test_ready_event_contains_reason_message_and_time() -> None:
     (news,) = node_events.status_events(status(Ready="True"), status(Ready="False"))
     assert news == NodeEvent(
         NodeEventKind.READY_CHANGED,
@@ -60,19 +60,19 @@ def test_a_change_says_why_and_since_when() -> None:
         (status(Ready="True"), {}, [("ready.changed", [("Ready", "True", "Unknown")])]),
     ],
 )
-def test_a_condition_that_is_not_there_is_no_problem_and_ready_is_unknown(
+def test_missing_condition_counts_as_false_and_missing_ready_as_unknown(
     before: dict[str, Any], after: dict[str, Any], expected: list[Any]
 ) -> None:
     assert told(before, after) == expected
 
 
-def test_another_reason_for_the_same_status_is_not_told() -> None:
+def test_change_of_reason_only_creates_no_event() -> None:
     before = {"conditions": [condition("Ready", "False", reason="ServiceFailed")]}
     after = {"conditions": [condition("Ready", "False", reason="CredentialsLost")], "kubeletVersion": "1.34.4"}
     assert told(before, after) == []
 
 
-def test_a_long_message_is_cut() -> None:
+def test_long_condition_message_is_truncated() -> None:
     (news,) = node_events.status_events({}, {"conditions": [condition("Ready", "False", message="x" * 30_000)]})
     assert len(news.data["message"]) == MAX_CAUSE_LENGTH
     assert news.data["message"].endswith("x…")
@@ -95,13 +95,13 @@ def join_events(before: dict[str, Any], after: dict[str, Any]) -> list[NodeEvent
         ({"state": "Failed", "failure": "no"}, {"state": "Joined"}, ["joined"]),
     ],
 )
-def test_a_step_of_joining_is_told_when_it_ends_something(
+def test_join_events_are_created_only_for_final_transitions(
     before: dict[str, Any], after: dict[str, Any], kinds: list[str]
 ) -> None:
     assert [each.kind for each in join_events(before, after)] == kinds
 
 
-def test_a_join_that_failed_says_why_and_what_to_do_and_nothing_else_of_it() -> None:
+def test_join_failure_event_contains_only_cause_and_remedy() -> None:
     after = {"state": "Failed", "failure": "The signer gave up.", "token": "abcdef", "csr": "csr-1"}
     (news,) = join_events({"state": "Created", "token": "abcdef"}, after)
     assert news == NodeEvent(NodeEventKind.JOIN_FAILED, {"cause": "The signer gave up.", "remedy": REMEDY})

@@ -27,7 +27,7 @@ def webhook(url: str = "https://hooks.example.com/flex", **more: Any) -> dict[st
         "http://localhost/hook",
     ],
 )
-def test_a_receiver_is_reached_by_https_or_is_this_machine(url: str) -> None:
+def test_webhook_url_with_https_or_loopback_is_accepted(url: str) -> None:
     assert WebhookSettings.model_validate(webhook(url)).url == url
 
 
@@ -44,12 +44,12 @@ def test_a_receiver_is_reached_by_https_or_is_this_machine(url: str) -> None:
         "hooks.example.com",
     ],
 )
-def test_any_other_address_is_refused(url: str) -> None:
+def test_other_webhook_urls_are_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         WebhookSettings.model_validate(webhook(url))
 
 
-def test_events_and_clusters_are_checked() -> None:
+def test_webhook_events_and_clusters_are_validated() -> None:
     made = WebhookSettings.model_validate(webhook(events=["joined", "ready.changed"], clusters=[CLUSTER]))
     assert made.clusters == (CLUSTER.lower(),)
     for wrong in ({"events": ["exploded"]}, {"clusters": ["Plant"]}, {"unheardOf": 1}):
@@ -57,7 +57,7 @@ def test_events_and_clusters_are_checked() -> None:
             WebhookSettings.model_validate(webhook(**wrong))
 
 
-def test_an_address_stands_once_and_there_are_not_too_many() -> None:
+def test_webhook_urls_must_be_unique_and_within_limit() -> None:
     many = [webhook(f"https://hooks.example.com/{number}") for number in range(MOST_WEBHOOKS + 1)]
     assert len(NotificationSettings.model_validate({"webhooks": many[1:]}).webhooks) == MOST_WEBHOOKS
     for wrong in (many, [webhook(), webhook(events=["joined"])]):

@@ -15,18 +15,18 @@ from aks_flex_rp.notify.webhook_client import SendResult, SendStatus, classify_r
         (410, "gone"),
     ],
 )
-def test_what_a_receiver_answers_says_what_becomes_of_the_message(status: int, verdict: str) -> None:
+def test_response_status_determines_send_result(status: int, verdict: str) -> None:
     assert classify_response(status).status == verdict
 
 
 @pytest.mark.parametrize(
     ("header", "wait"), [("", 0), ("120", 120), ("999999", 3600), ("-5", 0), ("Fri, 01 May 2026 12:00:00 GMT", 0)]
 )
-def test_a_receiver_that_is_busy_may_say_for_how_long(header: str, wait: float) -> None:
+def test_retry_after_of_receiver_is_used_within_bounds(header: str, wait: float) -> None:
     assert classify_response(503, header) == SendResult(SendStatus.FAILED, "The receiver responded with 503.", wait)
 
 
-def test_tries_come_less_and_less_often_and_never_in_step() -> None:
+def test_retry_delay_grows_up_to_maximum_with_jitter() -> None:
     pace = RetryPolicy()
     for tries, most in ((1, 5.0), (2, 10.0), (5, 80.0), (11, MAX_RETRY_SECONDS), (5000, MAX_RETRY_SECONDS)):
         pauses = {pace.pause(tries, 5.0) for _ in range(50)}

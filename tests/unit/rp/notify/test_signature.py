@@ -25,7 +25,7 @@ def encoded(secret: bytes) -> str:
     return f"whsec_{base64.b64encode(secret).decode()}"
 
 
-def test_the_example_of_standard_webhooks_is_signed_as_it_says(tmp_path: Path) -> None:
+def test_signature_matches_standard_webhooks_example(tmp_path: Path) -> None:
     """From its own documentation."""
     secrets = read_secrets(secret_file(tmp_path, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"))
     made = signature_headers(secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', 1614265330)
@@ -36,7 +36,7 @@ def test_the_example_of_standard_webhooks_is_signed_as_it_says(tmp_path: Path) -
     }
 
 
-def test_two_secrets_give_two_signatures_the_newest_first(tmp_path: Path) -> None:
+def test_two_secrets_give_two_signatures_newest_first(tmp_path: Path) -> None:
     new, old = b"n" * 32, b"o" * 24
     secrets = read_secrets(secret_file(tmp_path, f"{encoded(new)}\n{encoded(old)}\n"))
     signatures = signature_headers(secrets, "id", b"{}", 7)["webhook-signature"].split(" ")
@@ -49,13 +49,13 @@ def test_two_secrets_give_two_signatures_the_newest_first(tmp_path: Path) -> Non
     ["", "whsec_", "whsec_käse", encoded(b"short"), encoded(b"x" * 65), "\n".join([encoded(b"x" * 32)] * 3)],
     ids=["empty", "nothing", "not base64", "short", "long", "three"],
 )
-def test_what_is_no_secret_is_refused_without_being_quoted(tmp_path: Path, content: str) -> None:
+def test_malformed_webhook_secret_is_refused_without_showing_it(tmp_path: Path, content: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_secrets(secret_file(tmp_path, content))
     assert raised.value.name == "webhook-secret-invalid"
     assert len(content) < 10 or content not in str(raised.value)
 
 
-def test_a_file_that_others_can_read_holds_no_secret(tmp_path: Path) -> None:
+def test_webhook_secret_file_readable_by_others_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="users other than its owner"):
         read_secrets(secret_file(tmp_path, encoded(b"x" * 32), 0o644))

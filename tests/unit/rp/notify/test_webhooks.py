@@ -14,7 +14,7 @@ NODE = Node(CLUSTER, "edge-1", "Edge-1", 7, '"7"', {}, {}, b"sealed")
 HOOK = Webhook("key", "https://hooks.example.com:444/services/T0/secret?token=hidden", Path("secret"))
 
 
-def test_a_message_is_a_cloud_event_about_one_node() -> None:
+def test_message_is_a_cloud_event_about_one_node() -> None:
     (message,) = EventPublisher((HOOK,)).messages_for(NODE, [NodeEvent(NodeEventKind.JOINED)], 1777636800.25)
     event = json.loads(message.body)
     assert event == {
@@ -30,7 +30,7 @@ def test_a_message_is_a_cloud_event_about_one_node() -> None:
     assert (message.hook, message.cluster, message.node, message.at) == ("key", CLUSTER, "edge-1", 1777636800.25)
 
 
-def test_receivers_get_what_they_asked_for_and_the_same_event_has_the_same_id() -> None:
+def test_webhooks_get_only_subscribed_events_and_share_event_id() -> None:
     hooks = (
         replace(HOOK, key="all"),
         replace(HOOK, key="joins", kinds=frozenset({NodeEventKind.JOINED, NodeEventKind.JOIN_FAILED})),
@@ -51,11 +51,11 @@ def test_receivers_get_what_they_asked_for_and_the_same_event_has_the_same_id() 
     ]
 
 
-def test_where_nobody_is_to_be_told_there_is_no_message() -> None:
+def test_no_messages_are_created_without_webhooks() -> None:
     assert EventPublisher().messages_for(NODE, [NodeEvent(NodeEventKind.JOINED)], 1.0) == ()
 
 
-def test_neither_a_title_nor_a_representation_shows_what_may_be_a_secret() -> None:
+def test_webhook_title_and_repr_hide_secret_url_parts() -> None:
     assert HOOK.title == "https://hooks.example.com:444 (key)"
     for text in (HOOK.title, repr(HOOK), repr(EventPublisher((HOOK,)))):
         assert "hidden" not in text

@@ -34,7 +34,7 @@ def principal(tenant: str | None = None) -> dict[str, Any]:
     return {"method": "servicePrincipal", "servicePrincipal": who}
 
 
-def test_a_node_that_stays_is_told_where_its_provider_is() -> None:
+def test_config_of_managed_node_contains_provider_endpoint() -> None:
     made = config(continuousMonitoring=True, azureAuth=principal())
 
     assert made["provider"] == {"url": "https://flex.example", "audience": "api://home", "caCertData": "Q0M="}
@@ -43,16 +43,14 @@ def test_a_node_that_stays_is_told_where_its_provider_is() -> None:
     assert (agents.provider.url, agents.azure.authority_host) == ("https://flex.example", "https://login.example")
 
 
-def test_a_node_that_does_not_stay_is_not() -> None:
+def test_config_of_unmanaged_node_has_no_provider_endpoint() -> None:
     assert "provider" not in config(azureAuth=principal())
 
 
 @pytest.mark.parametrize(
     ("said", "way"), [({"useAzureAuth": True}, "exec"), ({"method": "certificate"}, "certificate")]
 )
-def test_a_node_that_joins_by_its_identity_is_told_how_and_where_to_say_who_it_is(
-    said: dict[str, Any], way: str
-) -> None:
+def test_config_of_node_with_azure_auth_has_auth_method_and_provider(said: dict[str, Any], way: str) -> None:
     made = config(azureAuth=principal(), kubernetesAuth=said)
 
     assert made["node"]["kubelet"]["auth"] == way
@@ -61,7 +59,7 @@ def test_a_node_that_joins_by_its_identity_is_told_how_and_where_to_say_who_it_i
     assert "auth" not in config(azureAuth=principal(), kubernetesAuth={"method": "bootstrapToken"})["node"]["kubelet"]
 
 
-def test_a_certificate_that_is_on_the_machine_is_found_there() -> None:
+def test_config_with_certificate_on_machine_contains_its_path() -> None:
     who = {"clientId": G, "certificateOnMachine": True}
     made = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": who})
 
@@ -71,7 +69,7 @@ def test_a_certificate_that_is_on_the_machine_is_found_there() -> None:
     assert principal.client_secret is None
 
 
-def test_a_node_without_an_identity_does_not_go_to_azure() -> None:
+def test_config_without_identity_has_no_azure_endpoints() -> None:
     assert not AZURE.keys() & config()["azure"].keys()
     assert AZURE.items() <= config(azureAuth={"method": "managedIdentity"})["azure"].items()
 
@@ -79,24 +77,24 @@ def test_a_node_without_an_identity_does_not_go_to_azure() -> None:
 @pytest.mark.parametrize(
     ("tenant", "audience"), [(None, "api://home"), (OTHER.upper(), "api://other"), ("plant.example", "api://other")]
 )
-def test_tokens_are_made_out_to_whom_the_service_is_in_the_nodes_tenant(tenant: str | None, audience: str) -> None:
+def test_provider_audience_depends_on_tenant_of_node(tenant: str | None, audience: str) -> None:
     made = config(continuousMonitoring=True, azureAuth=principal(tenant))
 
     assert made["provider"]["audience"] == audience
 
 
-def test_where_the_public_authorities_do_nothing_more_is_said() -> None:
+def test_config_omits_endpoints_and_cas_for_public_cloud() -> None:
     made = config(ways=AgentEndpoints("https://flex.example"), continuousMonitoring=True, azureAuth=principal())
 
     assert made["provider"] == {"url": "https://flex.example"}
     assert not AZURE.keys() & made["azure"].keys()
 
 
-def test_ways_are_read_as_they_were_written_also_by_an_older_program() -> None:
+def test_agent_endpoints_ignore_unknown_fields() -> None:
     assert AgentEndpoints.from_document({**WAYS.to_document(), "by": "air"}) == WAYS
 
 
-def test_the_agent_has_a_version_only_when_it_was_given_one() -> None:
+def test_config_contains_agent_version_only_if_specified() -> None:
     assert "agent" not in config()
     made = config(versions={"agent": "v0.3.0"}, nodeConfig={"unbootstrapOnDelete": False})
     assert made["agent"] == {"version": "0.3.0", "unbootstrapOnDelete": False}
@@ -104,7 +102,7 @@ def test_the_agent_has_a_version_only_when_it_was_given_one() -> None:
     assert "agent" not in config_generator.config_versions(config(nodeConfig={"unbootstrapOnDelete": True}))
 
 
-def test_older_versions_are_allowed_beside_what_the_policy_says() -> None:
+def test_allow_downgrade_is_added_to_update_policy() -> None:
     policy = {"updatePolicy": {"paused": True}}
 
     assert config(nodeConfig=policy)["updatePolicy"] == {"paused": True}

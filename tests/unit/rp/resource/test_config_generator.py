@@ -29,13 +29,13 @@ def config(**properties: Any) -> dict[str, Any]:
     return config_generator.generate_config(read, CLUSTER, FACTS, "edge-1", chosen)
 
 
-def test_a_list_leaves_the_generated_configuration_out() -> None:
+def test_node_list_view_omits_generated_config() -> None:
     assert "config" in view.node_resource(NODE, CLUSTER, 2000.0)["properties"]
     assert "config" not in view.node_resource(NODE, CLUSTER, 2000.0, whole=False)["properties"]
 
 
 @pytest.mark.parametrize(("silent", "status"), [(120, "True"), (121, "Unknown")])
-def test_silence_is_counted_from_the_last_word(silent: int, status: str) -> None:
+def test_ready_becomes_unknown_when_node_is_silent_too_long(silent: int, status: str) -> None:
     node = replace(NODE, status={"conditions": [READY, {"type": "Other", "status": "True"}]}, last_seen=5000.0)
 
     first, other = view.node_status(node, 5000.0 + silent)["conditions"]
@@ -44,13 +44,13 @@ def test_silence_is_counted_from_the_last_word(silent: int, status: str) -> None
     assert other["status"] == "True"
 
 
-def test_a_node_that_nobody_has_heard_of_is_not_silent() -> None:
+def test_node_that_never_reported_is_not_silent() -> None:
     [ready] = view.node_status(NODE, 1e9)["conditions"]
 
     assert ready["reason"] == "NeverReported"
 
 
-def test_a_node_that_speaks_and_says_nothing_of_ready_is_not_known_to_be() -> None:
+def test_node_that_reports_no_ready_condition_is_unknown() -> None:
     [ready] = view.node_status(replace(NODE, status={"conditions": []}), 2000.0)["conditions"]
 
     assert (ready["status"], ready["reason"]) == ("Unknown", "NotReported")
@@ -66,14 +66,14 @@ def test_a_node_that_speaks_and_says_nothing_of_ready_is_not_known_to_be() -> No
         ("Joined", 101.0, "Joined"),
     ],
 )
-def test_a_url_that_expired_unused_is_a_join_that_failed(state: str, now: float, shown: str) -> None:
+def test_unused_expired_config_url_is_shown_as_failed_join(state: str, now: float, shown: str) -> None:
     told = view.node_status(replace(NODE, join=JoinState.from_document({"state": state, "urlExpires": 100.0})), now)
 
     assert told["joinState"] == shown
     assert ("regenerateToken" in told.get("joinFailure", "")) is (shown == "Failed")
 
 
-def test_what_is_stored_is_not_changed_by_showing_it() -> None:
+def test_node_view_does_not_modify_stored_status() -> None:
     node = replace(NODE, status={"conditions": [READY]}, last_seen=1.0)
 
     view.node_resource(node, CLUSTER, 1e9)
@@ -81,7 +81,7 @@ def test_what_is_stored_is_not_changed_by_showing_it() -> None:
     assert node.status == {"conditions": [READY]}
 
 
-def test_a_configuration_says_what_the_cluster_is() -> None:
+def test_config_contains_cluster_facts_and_defaults() -> None:
     made = config()
 
     assert made["azure"]["targetCluster"] == {"resourceId": str(CLUSTER), "location": "westeurope"}
@@ -96,14 +96,14 @@ def test_a_configuration_says_what_the_cluster_is() -> None:
     assert "driftPolicy" not in made
 
 
-def test_what_a_person_says_is_stronger_than_what_the_cluster_says() -> None:
+def test_node_properties_override_cluster_facts() -> None:
     made = config(nodeConfig={"kubelet": {"clusterDomain": "plant.example"}}, versions={"kubernetes": "v1.33.1"})
 
     assert made["node"]["kubelet"]["clusterDomain"] == "plant.example"
     assert made["kubernetes"] == {"version": "1.33.1"}
 
 
-def test_an_identity_is_told_without_what_only_the_service_needs() -> None:
+def test_config_omits_identity_fields_used_only_by_provider() -> None:
     arc = config(azureAuth={"method": "arc", "arc": {"machineName": "edge", "principalId": G}})
     managed = config(azureAuth={"method": "managedIdentity", "managedIdentity": {"principalId": G}})
     principal = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": {"clientId": G}})
@@ -114,7 +114,7 @@ def test_an_identity_is_told_without_what_only_the_service_needs() -> None:
     assert principal["azure"]["servicePrincipal"] == {"clientId": G, "clientTenant": "tenant"}
 
 
-def test_a_bundle_has_the_secrets_and_the_configuration_has_none() -> None:
+def test_bundle_contains_secrets_and_config_does_not() -> None:
     made = config(azureAuth={"method": "servicePrincipal", "servicePrincipal": {"clientId": G}})
     secrets = NodeSecrets("abcdef.0123456789abcdef", "hush")
 
@@ -136,15 +136,15 @@ def test_a_bundle_has_the_secrets_and_the_configuration_has_none() -> None:
         (("$filter",), "$filter"),
     ],
 )
-def test_a_place_in_a_body_is_written_as_a_path(steps: tuple[str | int, ...], text: str) -> None:
+def test_json_path_is_formatted_with_indices_and_quoted_keys(steps: tuple[str | int, ...], text: str) -> None:
     assert errors.json_path(*steps) == text
 
 
-def test_a_message_repeats_no_more_than_a_person_can_read() -> None:
+def test_quoted_values_in_messages_are_truncated() -> None:
     assert len(errors.quoted("x" * 10_000)) < 100
 
 
-def test_a_component_that_is_not_spoken_of_never_goes_back() -> None:
+def test_unspecified_component_version_is_never_downgraded() -> None:
     nothing = Properties.model_validate({})
     tested = config_generator.effective_versions(nothing, "1.34.4")
     newer = {**tested, "containerd": "9.9.9", "runc": "0.0.1"}

@@ -44,17 +44,17 @@ def wrong(**settings: Any) -> list[str]:
         ("10.0.255.0/24", f"{SERVICES} (the cluster's services). Choose"),
     ],
 )
-def test_addresses_of_the_cluster_are_not_for_vpn_clients(pool: str, others: str) -> None:
+def test_vpn_pool_overlapping_cluster_ranges_is_refused(pool: str, others: str) -> None:
     [message] = wrong(vpn={"p2sGatewayCIDR": pool})
 
     assert f"'{pool}' overlaps {others}" in message
 
 
-def test_of_a_cluster_whose_ranges_nobody_knows_its_dns_service_counts() -> None:
+def test_dns_service_ip_is_reserved_when_cluster_ranges_are_unknown() -> None:
     assert ClusterFacts("1.34.4", "https://api", "", "10.0.0.10").taken == {"10.0.0.10": "the cluster's DNS service"}
 
 
-def test_the_usual_pool_is_that_of_the_agent_and_is_judged_as_one_that_was_said() -> None:
+def test_default_vpn_pool_matches_agent_and_is_checked_for_overlap() -> None:
     assert Vpn().p2s_gateway_cidr == network_rules.DEFAULT_VPN_POOL
     [message] = wrong(vpn={"enabled": True, "gatewaySubnetCIDR": "192.168.100.128/27"})
     assert message.startswith(
@@ -65,15 +65,15 @@ def test_the_usual_pool_is_that_of_the_agent_and_is_judged_as_one_that_was_said(
 @pytest.mark.parametrize(
     ("pool", "words"),
     [
-        ("192.168.100.1/24", "you may mean 192.168.100.0/24."),
+        ("192.168.100.1/24", "Use 192.168.100.0/24."),
         ("192.168.100.0/30", "is too small. The prefix length must be from 8 to 29."),
         ("64.0.0.0/7", "is too large"),
         ("fd00::/64", "is an IPv6 network, which the VPN does not support."),
         ("239.0.0.0/24", "contains unusable addresses"),
-        ("plant", "is not a network, like 192.168.100.0/24."),
+        ("plant", "is not a network, for example 192.168.100.0/24."),
     ],
 )
-def test_what_is_wrong_with_a_network_is_said_once(pool: str, words: str) -> None:
+def test_invalid_vpn_pool_has_exactly_one_error(pool: str, words: str) -> None:
     [message] = wrong(vpn={"p2sGatewayCIDR": pool})
 
     assert words in message
@@ -83,18 +83,18 @@ def test_what_is_wrong_with_a_network_is_said_once(pool: str, words: str) -> Non
     ("url", "words"),
     [
         ("http://10.1.0.4", "is not encrypted"),
-        ("https://me:hush@10.1.0.4", "name or password"),
+        ("https://me:hush@10.1.0.4", "user name, a password"),
         ("https://10.1.0.4/hush", "without user, path, query or fragment"),
     ],
 )
-def test_the_address_of_an_api_server_is_nothing_but_that_and_is_not_repeated(url: str, words: str) -> None:
+def test_invalid_server_url_is_refused_without_showing_credentials(url: str, words: str) -> None:
     [message] = wrong(kubelet={"serverURL": url})
 
     assert words in message
     assert "hush" not in message
 
 
-def test_an_agent_is_told_of_its_vpn_as_it_was_said() -> None:
+def test_config_contains_vpn_settings_unchanged() -> None:
     made = config(nodeConfig={"vpn": ALL})
 
     assert made["azure"]["vpn"] == ALL
@@ -102,17 +102,17 @@ def test_an_agent_is_told_of_its_vpn_as_it_was_said() -> None:
     assert to_document(agents) == ALL
 
 
-def test_only_what_was_said_of_a_vpn_is_told() -> None:
+def test_config_contains_only_specified_vpn_settings() -> None:
     assert config(nodeConfig={"vpn": {"enabled": True}})["azure"]["vpn"] == {"enabled": True}
     assert "vpn" not in config(nodeConfig={"vpn": {}})["azure"]
 
 
-def test_the_gateway_of_a_node_without_an_identity_is_in_the_private_cloud_too() -> None:
+def test_config_with_vpn_enabled_contains_azure_endpoints() -> None:
     assert AZURE.items() <= config(nodeConfig={"vpn": {"enabled": True}})["azure"].items()
     assert not AZURE.keys() & config(nodeConfig={"vpn": {"enabled": False}})["azure"].keys()
 
 
-def test_a_node_may_reach_the_api_server_elsewhere_and_trusts_the_same_authority() -> None:
+def test_custom_server_url_keeps_cluster_ca() -> None:
     kubelet = config(nodeConfig={"kubelet": {"serverURL": "https://10.1.0.4"}})["node"]["kubelet"]
 
     assert (kubelet["serverURL"], kubelet["caCertData"]) == ("https://10.1.0.4", "Q0E=")

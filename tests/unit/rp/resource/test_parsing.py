@@ -22,7 +22,7 @@ def labels(count: int) -> bytes:
 @pytest.mark.parametrize(
     "body", [nested(MAX_DEPTH), labels(MAX_VALUES), b"\xef\xbb\xbf{}", b" " * (MAX_BODY_BYTES - 2) + b"{}"]
 )
-def test_what_is_just_right_is_taken(body: bytes) -> None:
+def test_body_within_limits_is_parsed(body: bytes) -> None:
     assert isinstance(parse_body(body), dict)
 
 
@@ -39,7 +39,7 @@ def test_what_is_just_right_is_taken(body: bytes) -> None:
         (b"{", "is not JSON"),
     ],
 )
-def test_what_is_not_is_told(body: bytes, words: str) -> None:
+def test_body_beyond_limits_or_malformed_is_refused(body: bytes, words: str) -> None:
     said = parse_body(body)
     assert isinstance(said, Problem)
     assert words in said.message

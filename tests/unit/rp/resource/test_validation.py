@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("case", cases("valid"), ids=str)
-def test_a_valid_body_is_accepted(case: Case) -> None:
+def test_valid_body_is_accepted(case: Case) -> None:
     wanted = validation.validate_body(copy.deepcopy(case.body), NAME, case.beside)
 
     assert isinstance(wanted, DesiredNode), wanted
 
 
 @pytest.mark.parametrize("case", cases("invalid"), ids=str)
-def test_all_problems_of_a_body_are_told_and_no_others(case: Case) -> None:
+def test_exactly_the_errors_of_invalid_body_are_reported(case: Case) -> None:
     problems = validation.validate_body(copy.deepcopy(case.body), NAME, case.beside)
 
     assert isinstance(problems, list), "it was accepted"
@@ -37,7 +37,7 @@ def test_all_problems_of_a_body_are_told_and_no_others(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", cases("valid"), ids=str)
-def test_what_is_kept_of_a_body_is_accepted_again_and_is_the_same(case: Case) -> None:
+def test_normalized_body_is_accepted_again_unchanged(case: Case) -> None:
     wanted = validation.validate_body(copy.deepcopy(case.body), NAME, case.beside)
     assert isinstance(wanted, DesiredNode)
     kept = wanted.document()

@@ -9,23 +9,23 @@ from aks_flex_rp.resource import versions
 IN_ORDER = ["1.9.0", "1.30.0-alpha.1", "1.30.0-rc.1", "1.30.0", "1.30.1", "1.31.0", "2.0.0"]
 
 
-def test_versions_compare_by_number_and_previews_come_before() -> None:
+def test_versions_are_ordered_numerically_with_prereleases_first() -> None:
     read = [versions.parse_version(text) for text in IN_ORDER]
 
     assert None not in read
     assert sorted(read, key=lambda each: each or versions.KubernetesVersion(0, 0)) == read
 
 
-def test_what_the_vendor_adds_does_not_matter() -> None:
+def test_vendor_suffix_of_version_is_ignored() -> None:
     assert versions.parse_version("v1.34.4+k3s1") == versions.parse_version("1.34.4")
 
 
 @pytest.mark.parametrize("text", ["", "1", "one", "1.2.3.4", "1.2.x", " 1.2.3", "1.2.3 "])
-def test_what_is_no_version_is_none(text: str) -> None:
+def test_invalid_version_is_parsed_as_none(text: str) -> None:
     assert versions.parse_version(text) is None
 
 
-def test_a_version_is_shown_as_it_is_fetched() -> None:
+def test_version_is_formatted_without_prefix_and_build_suffix() -> None:
     assert [str(versions.parse_version(text)) for text in ("v1.34.4", "1.34", "1.34.0-rc.1+x")] == [
         "1.34.4",
         "1.34.0",
@@ -33,7 +33,7 @@ def test_a_version_is_shown_as_it_is_fetched() -> None:
     ]
 
 
-def test_a_minor_without_a_row_takes_the_nearest_below_or_the_first() -> None:
+def test_unlisted_minor_version_uses_nearest_lower_or_first_components() -> None:
     first, *_, last = sorted(versions.TESTED_COMPONENTS)
 
     assert versions.tested_components(f"{last[0]}.{last[1] + 5}.0") == versions.TESTED_COMPONENTS[last]
@@ -41,7 +41,7 @@ def test_a_minor_without_a_row_takes_the_nearest_below_or_the_first() -> None:
     assert versions.tested_components("nonsense") == versions.TESTED_COMPONENTS[first]
 
 
-def test_nobody_changes_the_table_by_what_they_are_given() -> None:
+def test_tested_components_table_cannot_be_modified_by_callers() -> None:
     versions.tested_components("1.34.4")["runc"] = "0"
 
     assert versions.tested_components("1.34.4")["runc"] != "0"

@@ -23,7 +23,7 @@ from tests.unit.agent.jobs.update.harness import NOON
         ("1.33.1", "v1.37.0", "4 minor versions older than the API server"),
     ],
 )
-def test_a_kubelet_fits_its_api_server(kubelet: str, server: str, words: str) -> None:
+def test_version_skew_between_kubelet_and_api_server_is_refused(kubelet: str, server: str, words: str) -> None:
     verdict = admission.check_version_skew(config_of({"kubernetes.version": kubelet}), server)
     assert (verdict is None) is (not words)
     if verdict:
@@ -31,7 +31,7 @@ def test_a_kubelet_fits_its_api_server(kubelet: str, server: str, words: str) ->
         assert (verdict.result, verdict.reason) == (JobStatus.REFUSED, "SkewViolation")
 
 
-def test_a_downgrade_is_named_and_can_be_allowed() -> None:
+def test_downgrade_is_refused_unless_allowed() -> None:
     older: dict[str, object] = {"kubernetes.version": "1.33.1"}
     refused = admission.check_downgrade(compare_configs(config_of(), config_of(older)), config_of(older))
     assert refused
@@ -51,15 +51,13 @@ def test_a_downgrade_is_named_and_can_be_allowed() -> None:
     ],
     ids=str,
 )
-def test_a_configuration_for_another_node_or_cluster_is_refused(
-    values: dict[str, object], name: str, refused: bool
-) -> None:
+def test_config_for_another_node_or_cluster_is_refused(values: dict[str, object], name: str, refused: bool) -> None:
     here = config_of({"azure.targetCluster.resourceId": CLUSTER_ID})
     verdict = admission.check_same_node(here, config_of(values), "edge-1", name)
     assert (verdict is not None) is refused
 
 
-def test_only_what_disturbs_waits_for_the_window() -> None:
+def test_only_disruptive_changes_wait_for_the_maintenance_window() -> None:
     policy: dict[str, object] = {
         "updatePolicy.maintenanceWindow": {"start": "02:00", "timeZone": "Europe/Berlin", "days": ["Saturday"]}
     }
@@ -76,7 +74,7 @@ def test_only_what_disturbs_waits_for_the_window() -> None:
     ("left_out", "word"),
     [("kubernetes.version", "kubernetes.version"), ("node.kubelet.serverURL", "serverURL")],
 )
-def test_a_configuration_that_lacks_something_is_refused(left_out: str, word: str) -> None:
+def test_incomplete_config_is_refused(left_out: str, word: str) -> None:
     verdict = admission.check_complete(config_of(without=[left_out]))
     assert verdict
     assert word in verdict.message

@@ -24,7 +24,7 @@ from tests.unit.agent.builders import config_of
     ],
     ids=str,
 )
-def test_what_is_replaced_says_who_is_disturbed(
+def test_config_diff_lists_upgrades_and_whether_they_disrupt_or_drain(
     values: dict[str, object], words: list[str], disturbs: bool, drains: bool
 ) -> None:
     changes = compare_configs(config_of(), config_of(values))
@@ -32,12 +32,12 @@ def test_what_is_replaced_says_who_is_disturbed(
     assert (changes.disrupts_pods, changes.needs_drain, changes.downgrades) == (disturbs, drains, ())
 
 
-def test_going_back_is_seen_in_whatever_component() -> None:
+def test_downgrade_of_any_component_is_detected() -> None:
     older = compare_configs(config_of(), config_of({"kubernetes.version": "1.35.0", "runc.version": "1.4.0"}))
     assert [one.component for one in older.downgrades] == ["runc"]
 
 
-def test_leaving_the_detector_out_is_no_downgrade() -> None:
+def test_disabling_npd_is_not_a_downgrade() -> None:
     without = config_of({"npd.enabled": False})
     assert compare_configs(config_of(), without).downgrades == compare_configs(without, config_of()).downgrades == ()
 
@@ -52,11 +52,11 @@ def test_leaving_the_detector_out_is_no_downgrade() -> None:
     ],
     ids=str,
 )
-def test_another_way_to_the_api_server_is_seen(values: dict[str, object], moves: bool) -> None:
+def test_changed_api_server_endpoint_is_detected(values: dict[str, object], moves: bool) -> None:
     assert compare_configs(config_of(), config_of(values)).endpoint_changed is moves
 
 
-def test_versions_are_compared_as_people_mean_them() -> None:
+def test_versions_are_ordered_semantically() -> None:
     mixed = ["2.0.0", "2.0.0-rc.10", "1.10.0", "2.0.1", "2.0.0-beta.2", "1.9.9", "2.0.0-rc.1"]
     ascending = ["1.9.9", "1.10.0", "2.0.0-beta.2", "2.0.0-rc.1", "2.0.0-rc.10", "2.0.0", "2.0.1"]
     assert sorted(mixed, key=version_key) == ascending

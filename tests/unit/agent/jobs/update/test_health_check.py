@@ -33,7 +33,7 @@ CTR = ("/usr/local/bin/ctr", "--namespace", "k8s.io")
         ("anything", "", True),
     ],
 )
-def test_a_node_shows_a_version_as_its_builder_wrote_it(shown: str, wanted: str, same: bool) -> None:
+def test_reported_version_matches_despite_vendor_formatting(shown: str, wanted: str, same: bool) -> None:
     assert matches_version(shown, wanted) is same
 
 
@@ -55,7 +55,7 @@ def changed(**changes: Any) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_pods_that_run_and_are_meant_to_are_expected_again(one: dict[str, Any], counts: bool) -> None:
+def test_only_ready_restartable_pods_are_expected_after_an_update(one: dict[str, Any], counts: bool) -> None:
     assert running_pods([one]) == ({"uid-web": "default/web"} if counts else {})
 
 
@@ -89,25 +89,25 @@ def tried(host: Runtime) -> list[str]:
     return said
 
 
-def test_a_container_is_started_and_taken_away() -> None:
+def test_smoke_test_starts_a_container() -> None:
     host = Runtime()
     assert tried(host) == ["container smoke test passed"]
     assert host.ran == ["run --detach"]
 
 
-def test_what_a_crash_left_of_a_trial_is_taken_away_first() -> None:
+def test_smoke_test_first_removes_leftovers_of_a_crash() -> None:
     host = Runtime(left=True)
     tried(host)
     assert host.ran[:3] == ["tasks delete", "containers delete", "run --detach"]
 
 
-def test_without_the_image_nothing_is_tried_and_that_is_told() -> None:
+def test_smoke_test_is_skipped_with_a_note_when_the_image_is_missing() -> None:
     host = Runtime(image=False)
     assert tried(host) == [f"container smoke test skipped: {IMAGE} is not on this machine"]
     assert host.ran == []
 
 
-def test_a_runtime_that_starts_no_container_is_the_cause() -> None:
+def test_smoke_test_fails_when_the_runtime_starts_no_container() -> None:
     host = Runtime(works=False, left=True)
     with pytest.raises(MachineError) as caught:
         tried(host)

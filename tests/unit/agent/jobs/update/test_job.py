@@ -42,14 +42,14 @@ class Broken(Ready):
         raise ArtifactError("artifact-unreachable", f"{program.component} cannot be fetched.")
 
 
-def test_where_nothing_waits_nothing_is_done() -> None:
+def test_update_without_a_pending_config_does_nothing() -> None:
     scene = Scene()
     outcome = scene.run()
     assert (outcome.kind, outcome.result) == (JobKind.UPDATE, JobStatus.DONE)
     assert scene.host.done == []
 
 
-def test_labels_alone_restart_nothing_and_reach_the_node() -> None:
+def test_label_update_restarts_nothing_and_labels_the_node() -> None:
     scene = Scene({"node.labels": {"old": "1"}}).wants({"node.labels": {"site": "b"}})
     scene.cluster.node["metadata"]["labels"] = {"old": "1"}
     scene.bench().save_state(scene.config, labels="old")
@@ -59,13 +59,13 @@ def test_labels_alone_restart_nothing_and_reach_the_node() -> None:
     assert (scene.current, scene.waits, scene.under_way) == ("2", False, False)
 
 
-def test_labels_are_taken_on_though_the_node_is_not_ready() -> None:
+def test_label_update_succeeds_when_the_node_is_not_ready() -> None:
     scene = Scene().wants({"node.labels": {"site": "b"}})
     scene.cluster.broken = frozenset(["1.33.13"])
     assert scene.run().result == JobStatus.DONE
 
 
-def test_a_setting_of_the_kubelet_costs_one_restart_and_no_drain() -> None:
+def test_kubelet_setting_update_restarts_the_kubelet_without_a_drain() -> None:
     scene = Scene().wants(SETTING)
     scene.cluster.pods = [pod()]
     assert scene.run().result == JobStatus.DONE
@@ -74,7 +74,7 @@ def test_a_setting_of_the_kubelet_costs_one_restart_and_no_drain() -> None:
     assert (scene.current, scene.waits) == ("2", False)
 
 
-def test_an_upgrade_drains_flips_proves_and_lets_pods_come_again() -> None:
+def test_upgrade_drains_switches_verifies_and_uncordons() -> None:
     scene = Scene().wants({**UPGRADE, "containerd.version": "2.5.0", "runc.version": "1.6.0"})
     scene.cluster.pods = [pod(), pod("agent", "DaemonSet")]
     outcome = scene.run()
@@ -87,7 +87,7 @@ def test_an_upgrade_drains_flips_proves_and_lets_pods_come_again() -> None:
     assert '"maxPods"' not in json.dumps(scene.document("/var/lib/aks-flex-node/applied-config.json"))
 
 
-def test_everything_is_there_before_anything_is_touched() -> None:
+def test_update_stages_all_artifacts_before_changing_anything() -> None:
     scene = Scene().wants({**UPGRADE, "runc.version": "1.6.0"})
     scene.run()
     begin = next(at for at, one in enumerate(scene.host.done) if isinstance(one, MakeLink | PlaceTree))
@@ -96,21 +96,21 @@ def test_everything_is_there_before_anything_is_touched() -> None:
     assert staged <= {one.path for one in scene.host.done[:begin] if isinstance(one, WriteFile)}
 
 
-def test_where_drains_are_not_wanted_pods_stay() -> None:
+def test_update_with_drain_disabled_keeps_pods() -> None:
     scene = Scene().wants({**UPGRADE, "updatePolicy.drain": False})
     scene.cluster.pods = [pod()]
     assert scene.run().result == JobStatus.DONE
     assert names(scene.cluster.pods) == ["web"]
 
 
-def test_a_node_that_somebody_else_cordoned_stays_cordoned() -> None:
+def test_update_keeps_a_foreign_cordon() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.node["spec"]["unschedulable"] = True
     assert scene.run().result == JobStatus.DONE
     assert scene.cluster.cordoned
 
 
-def test_pods_that_do_not_go_in_time_keep_the_update_from_beginning() -> None:
+def test_update_fails_without_changes_when_the_drain_times_out() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.pods = [pod()]
     scene.cluster.budget = "The disruption budget web needs 1 healthy pods and has 1 currently"
@@ -121,7 +121,7 @@ def test_pods_that_do_not_go_in_time_keep_the_update_from_beginning() -> None:
     assert (scene.restarted, scene.current, scene.waits, scene.under_way) == ([], "1", True, False)
 
 
-def test_when_something_cannot_be_fetched_nothing_is_touched() -> None:
+def test_update_fails_without_changes_when_an_artifact_is_unavailable() -> None:
     scene = Scene().wants(UPGRADE)
     scene.workshop = Broken
     outcome = scene.run()
@@ -131,7 +131,7 @@ def test_when_something_cannot_be_fetched_nothing_is_touched() -> None:
     assert (scene.waits, scene.under_way, scene.failed) == (True, False, {})
 
 
-def test_a_version_that_does_not_work_is_undone_and_told_with_its_cause() -> None:
+def test_failed_upgrade_is_rolled_back_and_reports_the_cause() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4"])
     outcome = scene.run()
@@ -144,7 +144,7 @@ def test_a_version_that_does_not_work_is_undone_and_told_with_its_cause() -> Non
     assert (scene.failed["configVersion"], scene.failed["reason"]) == ("2", "node-not-ready")
 
 
-def test_a_version_that_failed_is_not_tried_again_until_the_configuration_changes() -> None:
+def test_failed_version_is_not_retried_until_the_config_changes() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4"])
     scene.run()
@@ -156,7 +156,7 @@ def test_a_version_that_failed_is_not_tried_again_until_the_configuration_change
     assert scene.failed == {}
 
 
-def test_going_back_to_what_is_in_effect_ends_a_failure() -> None:
+def test_returning_to_the_current_config_clears_the_failure() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4"])
     scene.run()
@@ -164,7 +164,7 @@ def test_going_back_to_what_is_in_effect_ends_a_failure() -> None:
     assert (scene.restarted, scene.current, scene.failed) == ([], "3", {})
 
 
-def test_when_even_the_way_back_is_not_proven_the_node_stays_cordoned_until_it_is() -> None:
+def test_failed_rollback_keeps_the_node_cordoned_until_it_succeeds() -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.broken = frozenset(["1.34.4", "1.33.13"])
     outcome = scene.run()
@@ -175,7 +175,7 @@ def test_when_even_the_way_back_is_not_proven_the_node_stays_cordoned_until_it_i
     assert (scene.cluster.cordoned, scene.under_way, scene.failed["configVersion"]) == (False, False, "2")
 
 
-def test_pods_that_ran_and_do_not_run_again_are_a_failure() -> None:
+def test_pods_that_do_not_run_after_an_update_cause_a_rollback() -> None:
     scene = Scene().wants(SETTING)
     scene.cluster.pods = [pod("web"), pod("job", ready=False)]
 
@@ -188,7 +188,7 @@ def test_pods_that_ran_and_do_not_run_again_are_a_failure() -> None:
     assert "default/web" in outcome.message
 
 
-def test_an_api_server_that_is_away_while_the_change_is_proven_is_no_failure_of_it() -> None:
+def test_unreachable_api_server_during_health_check_causes_no_rollback() -> None:
     scene = Scene().wants(UPGRADE)
 
     def probed() -> None:
@@ -204,7 +204,7 @@ def test_an_api_server_that_is_away_while_the_change_is_proven_is_no_failure_of_
     assert (scene.restarted, scene.current, scene.cluster.cordoned) == ([], "2", False)
 
 
-def test_a_kubelet_that_fails_while_the_api_server_is_away_is_undone_all_the_same() -> None:
+def test_unhealthy_kubelet_is_rolled_back_when_api_server_is_unreachable() -> None:
     scene = Scene().wants(SETTING)
     scene.cluster.unhealthy = lambda: "maxPods: 50" in scene.kubelet_settings
 
@@ -217,7 +217,7 @@ def test_a_kubelet_that_fails_while_the_api_server_is_away_is_undone_all_the_sam
     assert "The kubelet is not healthy" in outcome.message
 
 
-def test_an_api_server_that_is_away_before_leaves_everything_as_it_is() -> None:
+def test_update_with_unreachable_api_server_restarts_nothing() -> None:
     scene = Scene().wants(SETTING)
     scene.cluster.away = AWAY
     outcome = scene.run()
@@ -225,14 +225,14 @@ def test_an_api_server_that_is_away_before_leaves_everything_as_it_is() -> None:
     assert scene.restarted == []
 
 
-def test_another_way_to_the_api_server_that_leads_nowhere_is_undone() -> None:
+def test_unreachable_new_api_server_url_is_rolled_back() -> None:
     scene = Scene().wants({"node.kubelet.serverURL": "https://elsewhere.example:443"})
     scene.reachable = lambda config: config.node.kubelet.server_url == "https://cluster.example:443"
     outcome = scene.run()
     assert (outcome.result, outcome.reason) == (JobStatus.ROLLED_BACK, "api-server-unreachable")
 
 
-def test_an_api_server_that_has_moved_is_followed() -> None:
+def test_update_switches_to_a_reachable_new_api_server_url() -> None:
     scene = Scene().wants({"node.kubelet.serverURL": "https://elsewhere.example:443"})
     scene.reachable = lambda config: config.node.kubelet.server_url == "https://elsewhere.example:443"
     assert scene.run().result == JobStatus.DONE
@@ -251,9 +251,7 @@ def test_an_api_server_that_has_moved_is_followed() -> None:
     ],
     ids=str,
 )
-def test_what_is_not_taken_on_leaves_the_machine_as_it_is(
-    values: dict[str, object], result: str, reason: str
-) -> None:
+def test_refused_or_deferred_update_changes_nothing(values: dict[str, object], result: str, reason: str) -> None:
     scene = Scene().wants(values)
     outcome = scene.run()
     assert (outcome.result.value, outcome.reason) == (result, reason)
@@ -261,14 +259,14 @@ def test_what_is_not_taken_on_leaves_the_machine_as_it_is(
     assert (scene.current, scene.waits) == ("1", True)
 
 
-def test_labels_do_not_wait_for_the_window() -> None:
+def test_labels_are_updated_outside_the_maintenance_window() -> None:
     values = {**UPGRADE, "updatePolicy.maintenanceWindow.start": "13:00", "node.labels": {"site": "b"}}
     scene = Scene().wants(values)
     assert scene.run().reason == "MaintenanceWindowClosed"
     assert scene.node.labels == (("kubernetes.azure.com/managed", "false"), ("site", "b"))
 
 
-def test_a_newer_configuration_that_comes_meanwhile_goes_on_waiting() -> None:
+def test_newer_config_received_during_an_update_remains_pending() -> None:
     scene = Scene().wants(SETTING)
     newer = bundle({"node.maxPods": 60}, "3")
     scene.cluster.probed = lambda: scene.host.apply(WriteFile(NEXT_CONFIG, newer, 0o600))
@@ -281,9 +279,7 @@ def test_a_newer_configuration_that_comes_meanwhile_goes_on_waiting() -> None:
 @pytest.mark.parametrize(
     ("values", "version"), [({"node.maxPods": 60}, "3"), ({"node.maxPods": 60, "updatePolicy.paused": True}, "1")]
 )
-def test_a_change_that_was_cut_off_and_overtaken_ends_with_one_of_the_two(
-    values: dict[str, object], version: str
-) -> None:
+def test_superseded_interrupted_update_ends_with_one_complete_config(values: dict[str, object], version: str) -> None:
     scene = Scene().wants(SETTING)
     half_way(scene)
     scene.wants(values, "3").run()
@@ -304,7 +300,7 @@ def half_way(scene: Scene) -> None:
     assert scene.under_way
 
 
-def test_a_change_that_was_cut_off_is_taken_back_when_it_is_withdrawn() -> None:
+def test_withdrawn_interrupted_update_is_rolled_back() -> None:
     scene = Scene().wants(SETTING)
     half_way(scene)
     scene.host.apply(Remove(NEXT_CONFIG))
@@ -314,7 +310,7 @@ def test_a_change_that_was_cut_off_is_taken_back_when_it_is_withdrawn() -> None:
     assert "maxPods: 110" in scene.kubelet_settings
 
 
-def test_a_node_that_only_waits_to_be_uncordoned_is_uncordoned() -> None:
+def test_interrupted_update_that_only_needs_an_uncordon_is_completed() -> None:
     scene = Scene().wants(UPGRADE)
     scene.run()
     scene.cluster.node["metadata"]["annotations"]["flex.aks.azure.com/cordoned"] = "x"
@@ -332,13 +328,13 @@ def identity_of(scene: Scene) -> str:
     return found.identity
 
 
-def test_secrets_are_in_no_journal() -> None:
+def test_update_journal_contains_no_secrets() -> None:
     scene = Scene().wants(SETTING)
     half_way(scene)
     assert "abcdef.0123456789abcdef" not in (scene.host.read(UPDATE_JOURNAL) or b"").decode()
 
 
-def test_paths_that_the_node_was_not_made_with_are_refused() -> None:
+def test_update_with_changed_paths_is_refused() -> None:
     scene = Scene().wants({"paths.dataDir": "/srv/flex"})
     outcome = scene.run()
     assert (outcome.result, outcome.reason) == (JobStatus.REFUSED, "PathsChanged")
@@ -346,7 +342,7 @@ def test_paths_that_the_node_was_not_made_with_are_refused() -> None:
 
 
 @pytest.mark.parametrize("stage", UpdateStage)
-def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stage: UpdateStage) -> None:
+def test_manually_fetched_config_replaces_a_stuck_update(stage: UpdateStage) -> None:
     scene = Scene().wants(UPGRADE)
     scene.cluster.pods = [pod()]
     cordon_for_update(cast("ApiClient", scene.cluster), scene.node.name)
@@ -363,14 +359,14 @@ def test_a_configuration_that_a_person_brings_ends_an_update_that_was_stuck(stag
     assert not scene.cluster.cordoned
 
 
-def test_a_machine_whose_state_is_lost_is_known_by_its_name_and_takes_what_waits() -> None:
+def test_update_works_when_the_node_state_file_is_lost() -> None:
     scene = Scene().wants(SETTING)
     scene.host.apply(Remove(f"{DATA}/state.json"))
     assert scene.run().result == JobStatus.DONE
     assert scene.bench().node_state(scene.config).node == scene.node.name
 
 
-def test_a_node_that_is_still_cordoned_does_not_wait_as_long_as_what_is_refused() -> None:
+def test_refused_update_on_a_cordoned_node_is_retried_until_uncordoned() -> None:
     scene = Scene().wants({"kubernetes.version": "1.32.1"})
     cordon_for_update(cast("ApiClient", scene.cluster), scene.node.name)
     update_journal.write_journal(scene.host, update_journal.UpdateJournal("2 x", "2"))

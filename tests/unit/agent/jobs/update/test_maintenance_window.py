@@ -46,18 +46,20 @@ def opens(which: MaintenanceWindow, moment: str) -> str:
     ],
     ids=str,
 )
-def test_a_window_is_open_or_says_when_it_opens(which: MaintenanceWindow, moment: str, expected: str) -> None:
+def test_maintenance_window_is_open_or_gives_its_opening_time(
+    which: MaintenanceWindow, moment: str, expected: str
+) -> None:
     assert opens(which, moment) == expected
 
 
-def test_a_window_in_the_hour_that_is_skipped_opens_all_the_same() -> None:
+def test_maintenance_window_in_a_skipped_dst_hour_still_opens() -> None:
     """On 30 March 2025, Berlin's clocks go from 02:00 to 03:00, which is 01:00 UTC."""
     skipped = window("02:30", 30, "Europe/Berlin")
     assert opens(skipped, "2025-03-30 00:59") != ""
     assert opens(skipped, "2025-03-30 01:45") == ""
 
 
-def test_a_window_over_the_hour_that_comes_twice_lasts_as_long_as_it_should() -> None:
+def test_maintenance_window_over_a_repeated_dst_hour_keeps_its_length() -> None:
     """On 26 October 2025, Berlin's clocks go from 03:00 to 02:00, which is 01:00 UTC."""
     twice = window("02:30", 60, "Europe/Berlin")
     assert opens(twice, "2025-10-26 00:30") == ""
@@ -66,7 +68,7 @@ def test_a_window_over_the_hour_that_comes_twice_lasts_as_long_as_it_should() ->
 
 
 @pytest.mark.parametrize("name", ["Europe/Atlantis", "../etc/passwd", "Europe", ""])
-def test_a_zone_that_the_machine_does_not_know_is_told(name: str) -> None:
+def test_unknown_time_zone_is_reported(name: str) -> None:
     with pytest.raises(MachineError) as caught:
         admission.parse_time_zone(name)
     assert caught.value.name == "time-zone-unknown"
