@@ -164,12 +164,12 @@ def test_new_client_secret_is_tried_before_replacing_old_one(lab: Lab, follow: C
     node = follow("rotate-1")
     directory = lab.azure.directory
     node.join()
-    until(lambda: node.status()["following"]["standing"] == "Connected", "it follows")
+    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "it follows")
 
     # Written down before Entra knows it: the old one stays in use, and that is told.
     version = node.update(secret="a-new-secret")
     node.follows(version)
-    until(lambda: "do not work yet" in (node.status()["following"]["credentials"] or ""), "the new one is tried")
+    until(lambda: "do not work yet" in (node.status()["daemon"]["credentials"] or ""), "the new one is tried")
     assert node.condition("CredentialsRejected")["status"] == "True"
 
     node.principal = directory.change(node.principal, secret="a-new-secret")

@@ -83,13 +83,13 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     assert node.applied() == before
     assert kubelet(node) == "v1.33.13"
     assert not node.node()["spec"].get("unschedulable")
-    assert node.status()["following"]["waiting"]["reason"] == "service-failed"
+    assert node.status()["daemon"]["waiting"]["reason"] == "service-failed"
     flex(node.machine, "health")
 
     # It is not tried again, not even by an agent that was restarted.
     tried = node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out
     node.machine.run("systemctl", "restart", "aks-flex-node")
-    until(lambda: node.status()["following"]["standing"] == "Connected", "the agent is back")
+    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the agent is back")
     time.sleep(2)
     assert node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out == tried
     node.follows(node.update(versions={**node.properties["versions"], "kubernetes": "1.33.13"}))
@@ -206,12 +206,12 @@ def test_daemon_repairs_drift_and_reconnects_after_provider_outage(lab: Lab, nod
     process = lab.supervisor.process("provider")
     assert process
     process.kill()
-    until(lambda: node.status()["following"]["standing"] == "ProviderUnreachable", "it says so")
+    until(lambda: node.status()["daemon"]["providerState"] == "ProviderUnreachable", "it says so")
     node.machine.run("sh", "-c", "rm /usr/local/bin/kubelet")
     until(lambda: flex(node.machine, "verify", check=False).code == 0, "and repairs what is broken meanwhile")
     flex(node.machine, "health")
     lab.up(Lines())
-    until(lambda: node.status()["following"]["standing"] == "Connected", "it is found again")
+    until(lambda: node.status()["daemon"]["providerState"] == "Connected", "it is found again")
     node.follows(node.update(nodeConfig={"labels": {"back": "yes"}}))
 
 

@@ -42,7 +42,7 @@ def test_self_update_switches_version_and_failed_one_rolls_back(lab: Lab, add_ma
         until(lambda: agent(node) == first, "it is what the machine came with")
         until(lambda: not machine.run("test", "-e", "/opt/aks-flex-node/agent", check=False).ok, "and nothing else")
         until(lambda: not machine.run("systemctl", "is-active", WORK, check=False).ok, "the work has ended")
-        assert node.status()["following"]["lastWork"]["result"] == "done"
+        assert node.status()["daemon"]["lastJob"]["result"] == "done"
         node.update(versions={"agent": "0.2.0"})
         until(lambda: agent(node) == "0.2.0", "and becomes the other again")
     node.follows(node.update(nodeConfig={"labels": {"by": "the-new-one"}}))

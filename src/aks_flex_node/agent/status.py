@@ -55,7 +55,7 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
         "versions": installed_versions(engine),
         "services": {name: service_status(engine, name) for name in SERVICES},
         "certificate": certificate_status(engine),
-        "following": daemon_status(engine),
+        "daemon": daemon_status(engine),
         "drift": None if plans is None else drift_lines(plans),  # a machine that is not a node has no desired state
         "damaged": None if plans is None else damage_lines(plans),
         "events": event_log.read_last(log_file(config), 5),
@@ -74,14 +74,14 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
     pending = versions.next
     return {
         "agent": "running" if is_held(DAEMON_LOCK) else unit.active,
-        "standing": known.provider_state.value,
+        "providerState": known.provider_state.value,
         "message": known.message,
         "since": known.since,
         "lastAnswer": known.last_answer,
         "configVersion": versions.current,
         "waiting": _pending_update(pending, outcome, failed) if pending else None,
         "credentials": known.credentials_problem or None,
-        "lastWork": None if outcome is None else outcome.as_document(),
+        "lastJob": None if outcome is None else outcome.as_document(),
         "driftFound": known.drift_count,
         "agentUpdate": self_update.failure_reason(host, engine.config) or None,
     }

@@ -255,14 +255,14 @@ def test_daemon_status_is_none_without_a_daemon(tmp_path: Path) -> None:
 
 def test_daemon_status_is_starting_before_the_first_poll(tmp_path: Path) -> None:
     found = followed(tmp_path)
-    assert (found["agent"], found["standing"], found["configVersion"]) == ("active", "Starting", "7")
-    assert found["waiting"] is found["lastWork"] is found["credentials"] is found["agentUpdate"] is None
+    assert (found["agent"], found["providerState"], found["configVersion"]) == ("active", "Starting", "7")
+    assert found["waiting"] is found["lastJob"] is found["credentials"] is found["agentUpdate"] is None
 
 
 def test_daemon_status_contains_the_provider_state(tmp_path: Path) -> None:
     notes = {"standing": "UnexpectedResponse", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
     found = followed(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
-    assert (found["standing"], found["message"], found["since"]) == ("UnexpectedResponse", "a login page", "s")
+    assert (found["providerState"], found["message"], found["since"]) == ("UnexpectedResponse", "a login page", "s")
     assert (found["lastAnswer"], found["driftFound"], found["credentials"]) == ("a", 3, "not yet")
 
 

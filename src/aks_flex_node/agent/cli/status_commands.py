@@ -117,7 +117,7 @@ def show_status(found: dict[str, Any]) -> None:
         ("arc", found["arc"]["status"]),
         ("vpn", found["vpn"]["status"]),
         ("drift", drift_summary(found)),
-        *daemon_lines(found["following"]),
+        *daemon_lines(found["daemon"]),
     ]
     for name, text in lines:
         terminal.print_line(f"{name:<12} {text}")
@@ -139,7 +139,7 @@ def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
         return []
     lines = [("agent", found["agent"])]
     version = found["configVersion"] or "of the join"
-    standing = f"{found['standing']}, configuration {version}"
+    standing = f"{found['providerState']}, configuration {version}"
     lines.append(("provider", f"{standing}: {found['message']}" if found["message"] else standing))
     if waiting := found["waiting"]:
         reason = f"configuration {waiting['configVersion']}, {waiting['reason']}: {waiting['message']}"

@@ -92,7 +92,7 @@ class Controller:
         if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
             self._record_result(known)  # keeps the backoff after a restart of the daemon
         self.notifier.ready()
-        node.log_event("following", f"Polling the configuration from {node.provider.endpoint.origin}.")
+        node.log_event("daemon-started", f"Polling the configuration from {node.provider.endpoint.origin}.")
 
     def shut_down(self) -> None:
         self.notifier.stopping()
@@ -147,11 +147,11 @@ class Controller:
         session.record_poll(event, self.clock())
         if result.state is not before:
             level = "info" if result.is_ok else "warning"
-            session.node.log_event("standing", f"{result.state}: {result.message}".rstrip(": "), level)
+            session.node.log_event("provider-state", f"{result.state}: {result.message}".rstrip(": "), level)
         if result.changed:
             self.history.forget(JobKind.UPDATE)
             message = f"Received configuration {result.version}."
-            session.node.log_event("seen", message, configVersion=result.version)
+            session.node.log_event("configuration-found", message, configVersion=result.version)
 
     def _record_result(self, result: JobResult) -> None:
         self.history.record(result, self.clock())
@@ -162,7 +162,7 @@ class Controller:
         self.runner.clear()
         level = "info" if result.is_done else "warning"
         fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
-        self.session.node.log_event("work-ended", str(result), level, **fields)
+        self.session.node.log_event("job-finished", str(result), level, **fields)
         self._record_result(result)
         self.session.save()
         self._reopen()  # a failed job may also have changed the configuration in effect
@@ -206,7 +206,7 @@ class Controller:
             return
         arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
         if self.runner.start(job.kind, arguments):
-            session.node.log_event("work-begins", job.start_message, kind=str(job.kind))
+            session.node.log_event("job-started", job.start_message, kind=str(job.kind))
 
     def _report_status(self) -> None:
         session, running = self.session, self.runner.running

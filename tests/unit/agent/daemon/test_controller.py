@@ -41,7 +41,7 @@ def test_controller_starts_update_for_a_pending_config(life: Life) -> None:
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     eventually(lambda: life.host.works == ["update"])
-    assert life.events("seen") == ["Received configuration 2."]
+    assert life.events("configuration-found") == ["Received configuration 2."]
 
 
 def test_two_deleted_results_one_interval_apart_start_unbootstrap(life: Life) -> None:
@@ -113,7 +113,7 @@ def test_interrupted_unbootstrap_resumes_after_a_daemon_restart() -> None:
 def test_each_provider_state_change_is_logged_once(life: Life) -> None:
     for verdict in (GOOD, GOOD, PORTAL, PORTAL, PORTAL, GOOD):
         life.hears(verdict, 30)
-    assert life.events("standing") == [
+    assert life.events("provider-state") == [
         "Connected",
         "UnexpectedResponse: The answer was a login page.",
         "Connected",

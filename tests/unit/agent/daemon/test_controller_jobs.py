@@ -28,7 +28,7 @@ def test_job_without_a_result_is_logged_and_retried_later(life: Life) -> None:
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(NEWS)
     life.ends_work()
-    assert life.events("work-ended") == ["update failed: The update job exited without a result: no log output"]
+    assert life.events("job-finished") == ["update failed: The update job exited without a result: no log output"]
     life.waits(RETRY_SECONDS[0] - 1)
     assert life.host.works == ["update"]
     life.waits(1)
@@ -243,4 +243,4 @@ def test_due_vpn_renewal_starts_the_reconnect_job() -> None:
     life.session.drift.vpn_due = True
     life.waits(0)
     eventually(lambda: life.host.works == ["connect"])
-    assert life.events("work-begins") == ["Renewing the VPN certificate."]
+    assert life.events("job-started") == ["Renewing the VPN certificate."]
