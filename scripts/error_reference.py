@@ -28,9 +28,9 @@ PACKAGES = ("aks_flex_node", "aks_flex_rp", "aks_flex_lab")
 KEBAB = re.compile(r"[a-z]+(-[a-z0-9]+)+")
 HEAD = """# Errors
 
-Every error of the three programs: cause, checks and remedy. The programs print the name of an error under its message.
-`aks-flex-node explain NAME` (also `aks-flex-rp explain`, `aks-flex-lab explain`) prints its entry with its messages.
-`scripts/docs references` writes this page from the catalogues in `src`; do not edit it by hand.
+Every error of the three programs: cause, checks and remedy. The programs print the name of an error under its
+message. `aks-flex-node explain NAME` (also `aks-flex-rp explain`, `aks-flex-lab explain`) prints its entry with its
+messages. `scripts/docs references` writes this page from the catalogues in `src`; do not edit it by hand.
 """
 TITLES = {
     "aks_flex_node": "The agent, aks-flex-node",

@@ -94,7 +94,7 @@ def main() -> None:
         node.join()
         until(lambda: node.condition("Ready").get("status") == "True", "the agent reports")
         steady = measure_idle(machine, options.seconds)
-        print(f"in peace: {steady}", flush=True)
+        print(f"idle: {steady}", flush=True)
         many = measure_polls(machine, options.polls)
         node.delete()
     print(json.dumps({"bench": "agent", "os": options.os, "in_peace": steady, "hurried": many}))

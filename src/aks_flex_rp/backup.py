@@ -124,12 +124,12 @@ def check_database(file: Path) -> None:
     """
     try:
         with closing(connect(f"{file.as_uri()}?mode=ro")) as connection:
-            [(verdict,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
+            [(check_result,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
             version = connection.execute(migrations.READ_VERSION).fetchone()[0]
     except sqlite3.Error as error:
-        verdict, version = str(error), 0
-    if verdict != "ok":
-        raise ConfigError("backup-corrupt", f"The database is corrupt: {verdict}.", "Use an earlier backup.")
+        check_result, version = str(error), 0
+    if check_result != "ok":
+        raise ConfigError("backup-corrupt", f"The database is corrupt: {check_result}.", "Use an earlier backup.")
     if version > raw_database.newest_schema_version():
         raise SchemaTooNew(version, raw_database.newest_schema_version())
 

@@ -95,7 +95,7 @@ def _make(directory: Path) -> None:
     site = directory / HOST
     site.mkdir(mode=0o755)
     debian_package.build_package(directory / "package", directory / "azcmagent.deb")
-    with _signer("aks-flex-lab packages") as ours, _signer("somebody else") as other:
+    with _signer("aks-flex-lab packages") as ours, _signer("another publisher") as other:
         for suite, path in {**RELEASES, "stable": UNSIGNED}.items():
             repository = site / path
             (repository / POOL).parent.mkdir(parents=True)

@@ -40,7 +40,7 @@ def machine_id() -> str:
 
 
 def write(path: Path, text: str, mode: int, *, ours: bool = False) -> None:
-    """With its mode from the moment it exists; for the service's user where that is said."""
+    """Writes a file with its mode from the start, and for the service's user if requested."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.new")
     part.unlink(missing_ok=True)

@@ -50,7 +50,7 @@ def arguments() -> argparse.Namespace:
 
 
 def read_settings(options: argparse.Namespace) -> dict[str, str]:
-    """What was said, in the file or in words."""
+    """Returns the options from the file and the command line."""
     from_file = json.loads(options.config.read_text()) if options.config else {}
     if strange := set(from_file) - set(OPTIONS):
         raise AzcmagentError("AZCM0012", f"unknown settings in the configuration file: {', '.join(sorted(strange))}")

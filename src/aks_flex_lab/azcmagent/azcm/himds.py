@@ -1,7 +1,7 @@
 """`himds`: the hybrid instance metadata service, which gives programs of a machine the machine's identity.
 
-Whoever wants a token proves that they may read a file of the service's: they are told its name, and come back with
-what is in it. Each file is good for once.
+A client that requests a token must read a file of the service: the service returns the file's name, and the client
+repeats the request with its content. Each file is valid once.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class HimdsRequestHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - http.server's own name
-        """Paths say which resource; that is nobody's secret, and nobody's business either."""
+        """Logs nothing."""
 
 
 def challenge() -> str:
-    """The name of a new file, with a new key in it."""
+    """Creates a file with a new key, and returns its name."""
     for old in agent_state.TOKENS.glob("*.key"):
         if time.time() - old.stat().st_mtime > KEY_SECONDS:
             old.unlink(missing_ok=True)

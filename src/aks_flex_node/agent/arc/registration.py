@@ -51,14 +51,14 @@ class ArcRegistration:
         self._records = ArcRecordStore(self.host, self.config)
         self._packages = AzcmagentPackage(self.host, self.config, self._cloud.text)
 
-    def run(self, *, afresh: bool = False) -> None:
+    def run(self, *, verify_again: bool = False) -> None:
         """Completes the registration. Steps that were verified before are not checked in Azure again, unless
-        `afresh`.
+        `verify_again`.
         """
         want = desired_machine(self.config, self.engine.machine)
         self._clean_up()
         self._connect(self._install(), want)
-        if self._records.read().settled == want.fingerprint and not afresh:
+        if self._records.read().settled == want.fingerprint and not verify_again:
             return
         with self._cloud.operator() as arm:
             machine = self._read_back(arm, want)

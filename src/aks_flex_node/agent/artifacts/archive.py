@@ -29,11 +29,11 @@ MAX_COMPRESSION_RATIO = 200  # real programs reach about 4
 ALWAYS_ALLOWED_BYTES = 64 << 20  # allowed regardless of the compression ratio
 
 
-class ArchiveBroken(Exception):  # noqa: N818 - told as an ArtifactError by whoever knows the artifact
+class ArchiveBroken(Exception):  # noqa: N818 - the caller that knows the artifact turns it into an ArtifactError
     """The archive is damaged and cannot be read."""
 
 
-class ArchiveHostile(Exception):  # noqa: N818 - told as an ArtifactError by whoever knows the artifact
+class ArchiveHostile(Exception):  # noqa: N818 - the caller that knows the artifact turns it into an ArtifactError
     """The archive has content that a legitimate archive never has."""
 
 

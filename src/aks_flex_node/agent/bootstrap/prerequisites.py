@@ -77,7 +77,7 @@ def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
     initialize(engine, ProgressReporter())
     _save_arc_phase(engine, Phase.ARC_REGISTERING)
     try:
-        ArcRegistration(engine, note).run(afresh=True)
+        ArcRegistration(engine, note).run(verify_again=True)
     except FlexError as error:
         _save_arc_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
         raise

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.preflight.check import PreflightContext
 
 LISTENING = "0A"
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - nobody listens here
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - this does not listen
 LOCAL = "127.0.0.1"
 
 

@@ -63,12 +63,12 @@ def test_second_registration_makes_no_azure_calls_and_no_changes(place: Place) -
     assert (place.azure.calls, place.host.done) == ([], [])
 
 
-def test_registration_restores_deleted_role_only_when_run_afresh(place: Place) -> None:
+def test_registration_restores_deleted_role_only_when_verified_again(place: Place) -> None:
     place.registration(config()).run()
     place.azure.delete(ASSIGNMENTS[1], "")
     place.registration(config()).run()
     assert len(place.azure.state["roles"]) == 2
-    place.registration(config()).run(afresh=True)
+    place.registration(config()).run(verify_again=True)
     assert len(place.azure.state["roles"]) == 3
 
 

@@ -162,7 +162,7 @@ def test_a_pool_has_the_limits_and_the_trust_that_are_given() -> None:
     assert (quick.connect_timeout, quick.read_timeout) == (3.0, 30.0)
 
 
-def test_files_are_read_by_each_connection_and_trust_nobody_else() -> None:
+def test_files_are_read_by_each_connection_and_trust_no_others() -> None:
     settings = make_pool(DownloadOptions(), None, TlsFiles("/ca.crt", "/client.pem")).connection_pool_kw
     found = {name: settings[name] for name in ("cert_reqs", "ca_certs", "cert_file")}
     assert found == {"cert_reqs": "CERT_REQUIRED", "ca_certs": "/ca.crt", "cert_file": "/client.pem"}
