@@ -229,7 +229,7 @@ code; do not edit it by hand.
 """
 AGENT_METRIC = re.compile(r'add\("(\w+)", "([^"]+)"')
 PROVIDER_METRIC = re.compile(
-    r"(?:(Counter|Gauge|Histogram)\(\s*|self\.(_outcomes)\(|metrics\.(watch)\()"
+    r"(?:(Counter|Gauge|Histogram)\(\s*|self\.(_outcomes)\(\s*|metrics\.(watch)\(\s*)"
     r'"(?:aks_flex_rp_)?(\w+)",\s*"([^"]+)"'
 )
 
@@ -253,9 +253,11 @@ def names_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
     parts.append(
         "## Provider states\n\n"
         "`aks-flex-node status` shows the state of the daemon's connection to the provider. "
-        "No state changes the node.\n"
+        "Only `Deleted` changes the node.\n"
     )
     parts += [status_section(StatusName(name, "state", **fields)) for name, fields in document["states"].items()]
+    parts.append("## Job results\n\n`aks-flex-node status` shows the result of the last job.\n")
+    parts += [status_section(StatusName(name, "result", **fields)) for name, fields in document["results"].items()]
     for key, title in (("events", "Events"), ("audit", "Audit actions")):
         parts.append(f"## {title}\n")
         parts.append(table(("name", "meaning"), [(f"`{name}`", of["meaning"]) for name, of in document[key].items()]))

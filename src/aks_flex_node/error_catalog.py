@@ -60,7 +60,7 @@ class StatusName:
     """A condition type, a condition reason or a provider state."""
 
     name: str
-    kind: str  # condition, reason or state
+    kind: str  # condition, reason, state or job result
     meaning: str
     remedy: str = ""
     condition: str = ""  # for a reason: the condition types that use it
@@ -73,8 +73,8 @@ class StatusName:
 
 
 def load_status_names() -> dict[str, StatusName]:
-    """Reads the conditions, reasons and states. A name that is both a condition and a reason keeps the reason."""
-    groups = (("conditions", "condition"), ("reasons", "reason"), ("states", "state"))
+    """Reads the conditions, reasons, provider states and job results."""
+    groups = (("conditions", "condition"), ("reasons", "reason"), ("states", "state"), ("results", "job result"))
     return {name: entry for group, kind in groups for name, entry in _status_names(group, kind).items()}
 
 

@@ -66,8 +66,7 @@ class JoinState:
     """Progress of a node in joining its cluster. Immutable, with one method per transition.
 
     `from_document` keeps stored keys that this release does not know in `unknown`, and `to_document` writes them back
-    unchanged. Every transition preserves them, including a new attempt: only the release that wrote a key knows when
-    it becomes invalid.
+    unchanged. A new attempt and its end drop them, so that nothing that an earlier attempt was granted survives.
     """
 
     stored_phase: JoinPhase | None = None  # None if not stored, which means Created
@@ -129,13 +128,13 @@ class JoinState:
         A joined node stays joined.
         """
         phase = JoinPhase.JOINED if self.is_joined else JoinPhase.CREATED
-        return JoinState(phase, now, token, url_expires, unknown=self.unknown)
+        return JoinState(phase, now, token, url_expires)
 
     def end_attempt(self, now: float) -> JoinState:
         """Ends the attempt: drops the config URL, its token and the granted access."""
         if self.is_joined:
             return replace(self, token=None, url_expires=None, access=None)
-        return JoinState(JoinPhase.CREATED, now, unknown=self.unknown)
+        return JoinState(JoinPhase.CREATED, now)
 
     def with_former_taints(self, taints: Sequence[TaintKey]) -> JoinState:
         return replace(self, former_taints=tuple(taints))

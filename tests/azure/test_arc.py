@@ -135,7 +135,7 @@ def roles_of(lab: Lab, principal: str) -> list[str]:
 def failure(machine: EdgeMachine, name: str) -> str:
     done = flex(machine, "arc", "register", check=False)
     assert done.code != 0
-    assert f"{name}, see" in done.err, done.err
+    assert f"{name}: run `aks-flex-node explain" in done.err, done.err
     return done.err
 
 

@@ -83,7 +83,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     assert node.applied() == before
     assert kubelet(node) == "v1.33.13"
     assert not node.node()["spec"].get("unschedulable")
-    assert node.status()["daemon"]["waiting"]["reason"] == "service-failed"
+    assert node.status()["daemon"]["pending"]["reason"] == "service-failed"
     flex(node.machine, "health")
 
     # It is not tried again, not even by an agent that was restarted.

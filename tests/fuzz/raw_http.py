@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0  # seconds: a bound for what takes a moment
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
-MISTAKES = ("Request failed", "A page failed", "Traceback")
+MISTAKES = ("Request failed", "Rendering a page failed", "Traceback")
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_error_reference_is_made_from_the_catalogues() -> None:
 def test_every_provider_state_event_and_audit_action_is_in_the_catalogue() -> None:
     catalog = yaml.safe_load((ROOT / "src/aks_flex_node/conditions.yaml").read_text())
 
-    assert {each.value for each in ProviderState} <= {*catalog["states"], *catalog["reasons"]}
+    assert {each.value for each in ProviderState} <= set(catalog["states"])
     assert {each.value for each in NodeEventKind} == set(catalog["events"])
     assert {each.value for each in AuditAction} == set(catalog["audit"])
 
@@ -70,3 +70,11 @@ def test_requirements_are_pinned_by_hash_and_contain_no_urls() -> None:
         assert pins
         assert len(pins) <= text.count("--hash=sha256:")
         assert "://" not in text
+
+
+def test_names_page_lists_the_metrics_of_both_programs() -> None:
+    rows = dict(REFERENCE["metric_rows"]())
+
+    expected = {"joins_total", "config_bundles_total", "notifications_total", "nodes", "requests_total", "held_polls"}
+    assert {f"`aks_flex_rp_{name}`" for name in expected} <= set(rows)
+    assert "`aks_flex_node_provider_state`" in rows

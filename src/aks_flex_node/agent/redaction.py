@@ -11,14 +11,17 @@ if TYPE_CHECKING:
 MASK = "***"
 
 _URL_LOGIN = re.compile(r"(?<=//)[^/@\s]*(?=@)")
+# A login in a URL whose password contains an @.
+_URL_LOGIN_WITH_AT = re.compile(r"(?<=://)[^/\s\"']+(?=@)")
 _URL_QUERY = re.compile(r"\w://[^\s?]*\?([^\s\"']+)")  # the last group, if any, is the secret part
 _BOOTSTRAP_TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
 SECRET_PATTERNS = (
     _URL_LOGIN,
     _BOOTSTRAP_TOKEN,
-    re.compile(r"(?<=://)[^/\s\"']+(?=@)"),  # a login in a URL whose password has an @ in it
+    _URL_LOGIN_WITH_AT,
     re.compile(r"(?i)\beyJ[\w-]+\.[\w-]+\.[\w-]*"),  # signed tokens (JWT)
     re.compile(r"(?i)(?<=bearer )\S+"),
+    re.compile(r"(?i)(?<=authorization: basic )\S+"),
     re.compile(r"(?<=sig=)[^&\s\"\\]+"),  # signatures of storage URLs; some write \u0026 for &
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
     re.compile(
@@ -31,8 +34,8 @@ def redact(text: str | None) -> str | None:
     """Masks user names and passwords in URLs, URL queries (which contain signatures), and bootstrap tokens."""
     if text is None:
         return None
-    for pattern in (_URL_LOGIN, _URL_QUERY, _BOOTSTRAP_TOKEN):
-        text = _mask(text, (pattern,))
+    for patterns in ((_URL_LOGIN, _URL_LOGIN_WITH_AT), (_URL_QUERY,), (_BOOTSTRAP_TOKEN,)):
+        text = _mask(text, patterns)
     return text
 
 

@@ -256,17 +256,17 @@ def test_daemon_status_is_none_without_a_daemon(tmp_path: Path) -> None:
 def test_daemon_status_is_starting_before_the_first_poll(tmp_path: Path) -> None:
     found = followed(tmp_path)
     assert (found["agent"], found["providerState"], found["configVersion"]) == ("active", "Starting", "7")
-    assert found["waiting"] is found["lastJob"] is found["credentials"] is found["agentUpdate"] is None
+    assert found["pending"] is found["lastJob"] is found["credentials"] is found["agentUpdate"] is None
 
 
 def test_daemon_status_contains_the_provider_state(tmp_path: Path) -> None:
     notes = {"standing": "UnexpectedResponse", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
     found = followed(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
     assert (found["providerState"], found["message"], found["since"]) == ("UnexpectedResponse", "a login page", "s")
-    assert (found["lastAnswer"], found["driftFound"], found["credentials"]) == ("a", 3, "not yet")
+    assert (found["lastPoll"], found["driftFound"], found["credentials"]) == ("a", 3, "not yet")
 
 
-WAITS = {"kind": "update", "result": "waits", "reason": "Paused", "message": "It waits.", "version": "8"}
+WAITS = {"kind": "update", "result": "deferred", "reason": "Paused", "message": "It waits.", "version": "8"}
 FAILED = {"configVersion": "8", "fingerprint": "f", "reason": "service-failed", "message": "boom", "at": "t"}
 
 
@@ -286,7 +286,7 @@ FAILED = {"configVersion": "8", "fingerprint": "f", "reason": "service-failed", 
 def test_daemon_status_gives_the_reason_for_a_pending_config(
     tmp_path: Path, files: dict[str, str], reason: str
 ) -> None:
-    waiting = followed(tmp_path, {"next-config.json": bundle("8"), **files})["waiting"]
+    waiting = followed(tmp_path, {"next-config.json": bundle("8"), **files})["pending"]
     assert (waiting["configVersion"], waiting["reason"]) == ("8", reason)
 
 
@@ -297,7 +297,7 @@ def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
     assert lines == [
         ("agent", "active"),
         ("provider", "Throttled, configuration 7: slowly"),
-        ("waiting", "configuration 8, Paused: It waits."),
+        ("pending", "configuration 8, Paused: It waits."),
         ("credentials", "not yet"),
     ]
     assert daemon_lines(None) == []

@@ -23,7 +23,7 @@ def main() -> None:
 
         text = find_page(arguments)
         if text is not None:
-            print(text)
+            _print_page(text)
             return
     from aks_flex_node.agent.cli.internal_commands import main as internal_main
 
@@ -32,3 +32,12 @@ def main() -> None:
     from aks_flex_node.agent.cli.app import run
 
     run()
+
+
+def _print_page(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # for example `| head`
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # so that the flush at exit does not fail again

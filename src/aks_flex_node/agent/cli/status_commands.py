@@ -139,11 +139,11 @@ def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
         return []
     lines = [("agent", found["agent"])]
     version = found["configVersion"] or "of the join"
-    standing = f"{found['providerState']}, configuration {version}"
-    lines.append(("provider", f"{standing}: {found['message']}" if found["message"] else standing))
-    if waiting := found["waiting"]:
-        reason = f"configuration {waiting['configVersion']}, {waiting['reason']}: {waiting['message']}"
-        lines.append(("waiting", reason))
+    summary = f"{found['providerState']}, configuration {version}"
+    lines.append(("provider", f"{summary}: {found['message']}" if found["message"] else summary))
+    if pending := found["pending"]:
+        reason = f"configuration {pending['configVersion']}, {pending['reason']}: {pending['message']}"
+        lines.append(("pending", reason))
     lines += [("credentials", found["credentials"])] if found["credentials"] else []
     return lines + ([("agent update", found["agentUpdate"])] if found["agentUpdate"] else [])
 

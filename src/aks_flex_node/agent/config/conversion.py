@@ -227,7 +227,7 @@ def _reason(shape: FieldType, annotation: Any, value: Any, path: str) -> str | N
     if get_origin(shape.inner) is Literal:
         return _not_a_choice(get_args(shape.inner), value)
     pattern = shape.metadata_value("pattern")
-    if type(value) is not shape.inner or (pattern and not _is_unicode(value)):
+    if type(value) is not shape.inner or (isinstance(value, str) and not _is_unicode(value)):
         return _TYPE_REASONS[shape.inner]
     if pattern:
         return None if _compile_pattern(pattern).search(value) else _PATTERN_REASONS[pattern]

@@ -70,7 +70,7 @@ def next_job(inputs: SchedulerInput, history: JobHistory, now: float) -> Job | N
     """Returns the next job to run, or None when no job is required or due."""
     leaving = inputs.deleted or inputs.unbootstrapping  # no repairs during unbootstrap
     candidates = (job for job in JOBS if job.while_leaving or not leaving)
-    required = (job for job in candidates if job.is_wanted(inputs, history.results.get(job.kind)))
+    required = (job for job in candidates if job.is_required(inputs, history.results.get(job.kind)))
     return next((job for job in required if history.is_due(job.kind, now)), None)
 
 

@@ -180,8 +180,12 @@ def is_redirect_allowed(url: str, target: str) -> bool:
 
 
 def redirected_headers(headers: Mapping[str, str], url: str, target: str) -> dict[str, str]:
-    """Returns the headers to send after a redirect: credentials are sent only to the same host."""
-    if urlsplit(url).hostname == urlsplit(target).hostname:
+    """Returns the headers to send after a redirect: credentials are sent only to the same host and port.
+
+    From http to https on the default ports, it is the same server.
+    """
+    before, after = urlsplit(url), urlsplit(target)
+    if before.hostname == after.hostname and (before.port == after.port):
         return dict(headers)
     return {name: value for name, value in headers.items() if name.lower() != "authorization"}
 

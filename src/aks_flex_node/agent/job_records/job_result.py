@@ -13,7 +13,9 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
-STORED_KEYS = {"retryable": "again"}  # attribute -> key in the result file, where earlier releases used another name
+# What earlier releases wrote to the result file, and what it means now.
+EARLIER_VALUES = {"leave": "unbootstrap", "connect": "renew-vpn", "earlier": "adopted", "waits": "deferred"}
+EARLIER_KEYS = {"again": "retryable"}
 
 
 class JobKind(Enum):
@@ -22,9 +24,9 @@ class JobKind(Enum):
     UPDATE = "update"
     REPAIR = "repair"
     RECOVER = "recover"
-    UNBOOTSTRAP = "leave"
-    RENEW_VPN = "connect"
-    ADOPTED = "earlier"  # started before the daemon; its kind is known only from its result
+    UNBOOTSTRAP = "unbootstrap"
+    RENEW_VPN = "renew-vpn"
+    ADOPTED = "adopted"  # started before the daemon; its kind is known only from its result
 
     def __str__(self) -> str:
         return self.value
@@ -32,7 +34,7 @@ class JobKind(Enum):
 
 class JobStatus(Enum):
     DONE = "done"  # the machine is in the desired state
-    DEFERRED = "waits"  # until the maintenance window opens or updates are resumed
+    DEFERRED = "deferred"  # until the maintenance window opens or updates are resumed
     REFUSED = "refused"  # for example a downgrade or a version skew violation; nothing was changed
     FAILED = "failed"  # not completed; retried if `retryable`
     ROLLED_BACK = "rolled-back"  # applied, failed the health check, and reverted
@@ -57,8 +59,7 @@ class JobResult:
         return self.result is JobStatus.DONE
 
     def as_document(self) -> dict[str, Any]:
-        document = {STORED_KEYS.get(key, key): value for key, value in asdict(self).items()}
-        return {**document, "kind": self.kind.value, "result": self.result.value}
+        return {**asdict(self), "kind": self.kind.value, "result": self.result.value}
 
     def __str__(self) -> str:
         return f"{self.kind} {self.result}: {self.message}".rstrip(": ")
@@ -68,11 +69,12 @@ def read_result(host: Host, path: str) -> JobResult | None:
     """Reads the last result; None when it does not exist or is invalid."""
     try:
         document = json.loads(host.read(path) or b"")
-        stored = {name: STORED_KEYS.get(name, name) for name in JobResult.__dataclass_fields__}
-        known = {name: document[key] for name, key in stored.items() if key in document}
+        document = {EARLIER_KEYS.get(key, key): value for key, value in document.items()}
+        known = {name: document[name] for name in JobResult.__dataclass_fields__ if name in document}
         if not all(isinstance(value, bool if name == "retryable" else str) for name, value in known.items()):
             return None
-        return JobResult(**{**known, "kind": JobKind(known["kind"]), "result": JobStatus(known["result"])})
+        kind, result = (EARLIER_VALUES.get(known[name], known[name]) for name in ("kind", "result"))
+        return JobResult(**{**known, "kind": JobKind(kind), "result": JobStatus(result)})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.progress import ProgressReporter
 
-IGNORE_OPTION = "--leave-alone="  # of a repair: a subject that another program keeps changing
+IGNORE_OPTION = "--ignore="  # of a repair: a subject that another program keeps changing
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SchedulerInput:
 class Job:
     kind: JobKind
     start_message: str
-    is_wanted: Callable[[SchedulerInput, JobResult | None], bool]  # second argument: the last result of this kind
+    is_required: Callable[[SchedulerInput, JobResult | None], bool]  # second argument: the last result of this kind
     run: Callable[[Sequence[str], ProgressReporter], JobResult | None]  # None: the daemon was removed
     on_success: Callable[[JobResult, ProgressReporter], JobResult | None] | None = (
         None  # runs after success; returns a failed result or None

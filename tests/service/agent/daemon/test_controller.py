@@ -103,7 +103,7 @@ def test_daemon_unbootstraps_when_resource_is_deleted(service: Running, name: st
         eventually(lambda: standing(host) == "Connected")
         service.admin.delete(name)
         eventually(lambda: standing(host) == "Deleted")
-        eventually(lambda: host.works[:1] == ["leave"])
+        eventually(lambda: host.works[:1] == ["unbootstrap"])
         service.release()
 
 

@@ -245,7 +245,7 @@ def test_audit_command_filters_events_by_time_node_action_and_caller(
         everything = worked.does("audit", "--since", "1h", "--json").json
         one = worked.does("audit", *ON_PLANT, "--node", "edge-2")
         assert worked.does("audit", "--what", "delete", "--limit", "1", "--json").json[0]["resource"].endswith("gone")
-        assert worked.does("audit", "--since", "2000-01-01", "--who", "nobody").out == "no events\n"
+        assert worked.does("audit", "--since", "2000-01-01", "--who", "nobody").out == "No events.\n"
 
     assert [each["what"] for each in everything] == ["delete", "create", "create", "create"]
     assert "edge-2" in one.out
@@ -281,7 +281,7 @@ def test_migration_to_postgresql_copies_all_data_only_once(
     assert there.types("migrate", "--check", *words).code == 1
     moved = there.does("migrate", "--from", str(made.sqlite_file), *words, "--json").json
     assert moved == {"clusters": 4, "nodes": 3, "places": 1, "fleet": 2, "deliveries": 1, "audit": 4}
-    assert there.does("migrate", "--check", *words).out.endswith("nothing to do\n")
+    assert there.does("migrate", "--check", *words).out.endswith("up to date\n")
     assert "already contains rows" in there.types("migrate", "--from", str(made.sqlite_file), *words).err
     assert "pg_dump --format=custom" in there.types("backup", "x.tar", *words).err
 

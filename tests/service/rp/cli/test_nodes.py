@@ -154,7 +154,7 @@ def test_node_list_filters_by_label_readiness_and_version(person: Person) -> Non
     assert [line.split()[0] for line in everything.out.splitlines()[1:]] == ["edge-0", "edge-1", "edge-2"]
     one = person.does("node", "list", *ON_PLANT, "--label", "site=2", "--ready", "unknown", "--json").json
     assert [each["name"] for each in one] == ["edge-2"]
-    assert person.does("node", "list", *ON_PLANT, "--version", "1.0.0").out == "no nodes\n"
+    assert person.does("node", "list", *ON_PLANT, "--version", "1.0.0").out == "No nodes.\n"
 
 
 def test_cli_client_reads_all_pages_of_node_list(person: Person) -> None:

@@ -91,6 +91,6 @@ def test_init_reports_created_files_and_keeps_existing_ones(tmp_path: Path) -> N
     person = Person(tmp_path / "state")
 
     first, second = person.does("init"), person.does("init")
-    assert [line.split()[0] for line in first.out.splitlines()[1:]] == ["made"] * 4
-    assert [line.split()[0] for line in second.out.splitlines()[1:]] == ["there"] * 4
+    assert [line.split()[0] for line in first.out.splitlines()[1:]] == ["created"] * 4
+    assert [line.split()[0] for line in second.out.splitlines()[1:]] == ["exists"] * 4
     assert "aks-flex-rp serve" in first.err

@@ -66,7 +66,7 @@ def test_cluster_controller_restarts_on_connection_change_and_stops_at_end(tmp_p
         await connected.start()
         try:
             assert await connected.find(PLANT.key) is None
-            with pytest.raises(ClusterError, match="no connection"):
+            with pytest.raises(ClusterError, match="not connected"):
                 await connected.mint(PLANT.key, "edge-1", 0.0)
 
             first = cluster(sealer, "https://one", 1)

@@ -61,7 +61,9 @@ async def told(store: SqliteStore) -> list[tuple[str, str]]:
     while messages := await store.due_messages("hook", 1e12, 100, 1.0):
         for each in messages:
             event = json.loads(each.body)
-            found.append((event["subject"], event["type"].split(".")[-2]))
+            found.append(
+                (event["subject"], event["type"].removeprefix("com.aks-flex-node.node.").removesuffix(".v1"))
+            )
             await store.message_sent(each)
     return found
 

@@ -48,7 +48,7 @@ def test_two_deleted_results_one_interval_apart_start_unbootstrap(life: Life) ->
     life.hears(GONE)
     assert not life.working
     life.hears(GONE, interval(life))
-    eventually(lambda: life.host.works == ["leave"])
+    eventually(lambda: life.host.works == ["unbootstrap"])
 
 
 def test_controller_exits_without_writing_after_the_node_is_removed(life: Life) -> None:
@@ -106,7 +106,7 @@ def test_interrupted_unbootstrap_resumes_after_a_daemon_restart() -> None:
     life = Life()
     node_state.write(life.host, f"{DATA}/state.json", NodeState().with_phase(Phase.RESETTING))
     begun(life)
-    eventually(lambda: life.host.works == ["leave"])
+    eventually(lambda: life.host.works == ["unbootstrap"])
     life.controller.shut_down()
 
 

@@ -242,5 +242,5 @@ def test_due_vpn_renewal_starts_the_reconnect_job() -> None:
     life = begun(Life())
     life.session.drift.vpn_due = True
     life.waits(0)
-    eventually(lambda: life.host.works == ["connect"])
+    eventually(lambda: life.host.works == ["renew-vpn"])
     assert life.events("job-started") == ["Renewing the VPN certificate."]

@@ -25,11 +25,11 @@ def test_job_result_round_trips_and_is_mode_0600() -> None:
     assert entry.mode == 0o600
 
 
-def test_whether_a_retry_helps_is_stored_as_again() -> None:
-    result = JobResult(JobKind.UPDATE, JobStatus.FAILED, retryable=True)
-    document = result.as_document()
-    assert list(document) == ["kind", "result", "reason", "message", "hint", "version", "again", "at"]
-    assert document["again"] is True
+def test_job_result_of_an_earlier_release_is_read() -> None:
+    earlier = {"kind": "leave", "result": "waits", "again": True}
+    found = job_result.read_result(RecordedHost({FILE: json.dumps(earlier)}), FILE)
+    assert found
+    assert (found.kind, found.result, found.retryable) == (JobKind.UNBOOTSTRAP, JobStatus.DEFERRED, True)
     assert job_result.read_result(RecordedHost({FILE: json.dumps({**GOOD, "again": "yes"})}), FILE) is None
 
 

@@ -24,10 +24,10 @@ def works_on(host: FakeHost) -> tuple[JobRunner, queue.Queue[JobResult]]:
 
 
 def test_job_runs_in_a_transient_unit() -> None:
-    words = job_command(PROGRAM, JobKind.REPAIR, ("--leave-alone=/etc/a",))
+    words = job_command(PROGRAM, JobKind.REPAIR, ("--ignore=/etc/a",))
     assert words[0] == "systemd-run"
     assert {f"--unit={JOB_UNIT}", "--collect", "--wait"} <= set(words)
-    assert words[-4:] == (PROGRAM, "job", "repair", "--leave-alone=/etc/a")
+    assert words[-4:] == (PROGRAM, "job", "repair", "--ignore=/etc/a")
 
 
 def test_job_runner_returns_the_result_the_job_wrote() -> None:

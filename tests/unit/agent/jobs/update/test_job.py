@@ -242,10 +242,10 @@ def test_update_switches_to_a_reachable_new_api_server_url() -> None:
 @pytest.mark.parametrize(
     ("values", "result", "reason"),
     [
-        ({**UPGRADE, "updatePolicy.paused": True}, "waits", "Paused"),
+        ({**UPGRADE, "updatePolicy.paused": True}, "deferred", "Paused"),
         ({"kubernetes.version": "1.32.1"}, "refused", "DowngradeRefused"),
         ({"kubernetes.version": "1.35.4"}, "refused", "SkewViolation"),
-        ({**UPGRADE, "updatePolicy.maintenanceWindow.start": "13:00"}, "waits", "MaintenanceWindowClosed"),
+        ({**UPGRADE, "updatePolicy.maintenanceWindow.start": "13:00"}, "deferred", "MaintenanceWindowClosed"),
         ({**UPGRADE, "node.name": "other"}, "refused", "NodeMismatch"),
         ({"node.maxPods": "many"}, "refused", "config-invalid"),
     ],
