@@ -268,4 +268,4 @@ def test_no_wait_prints_nothing_and_is_refused_with_output_url(az: WarmAz, site:
     assert az.run("aks", "flex-node", "create", *ON, "--name", name, "--no-wait").out == ""
     assert site.admin.get(name).status == 200
     lost = az.run("aks", "flex-node", "update", *ON, "--name", name, "--no-wait", "--output-url", check=False)
-    assert "would be lost" in lost.err
+    assert "cannot be used with --no-wait" in lost.err

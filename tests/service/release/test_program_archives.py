@@ -113,6 +113,6 @@ def test_provider_archive_runs_from_any_directory(tmp_path: Path) -> None:
 def test_release_with_wrong_version_is_refused_before_build(tmp_path: Path) -> None:
     done = run(HOME / "scripts" / "release", "99.0.0", "--dry-run", "--dist", tmp_path / "dist", check=False)
     assert not done.ok
-    assert f"says {version()}, not 99.0.0" in done.err
+    assert f"is {version()}, not 99.0.0" in done.err
     assert "CHANGELOG.md has no section `## 99.0.0`" in done.err
     assert not (tmp_path / "dist").exists()

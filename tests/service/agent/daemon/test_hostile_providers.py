@@ -166,7 +166,7 @@ def test_unresolvable_provider_name_is_reported_as_unreachable(
     text = bundle_for("https://provider.invalid:8443", authority.certificate.read_bytes())
     verdict = agent_on(tmp_path / "root", text, "edge-1", program).asks()
     assert verdict.state is ProviderState.UNREACHABLE
-    assert "the name provider.invalid cannot be looked up" in verdict.message
+    assert "the DNS name provider.invalid cannot be resolved" in verdict.message
 
 
 def proxy_login() -> str:
