@@ -54,7 +54,7 @@ def test_create_steps_are_accessible_on_every_screen(provider: Provider, open_pa
     choose_principal(page)
     judge_on_every_screen(page, "create-2")
     go_on(page)
-    page.get_by_text("Component versions").click()
+    page.locator("summary", has_text="Component versions").click()
     judge_on_every_screen(page, "create-3")
     go_on(page)
     page.get_by_label("Key of label 1").fill("-site")

@@ -42,7 +42,7 @@ def test_fleet_page_shows_state_and_cause_of_each_node(open_page: Opened, provid
     page = fleet(open_page, provider)
     for name, words in {
         "press-1": ("Ready",),
-        "lathe-stopped": ("Not ready", "containerd does not run"),
+        "lathe-stopped": ("Not ready", "containerd is not running"),
         "mill-silent": ("Not reporting",),
         "oven-new": ("Joining",),
         "oven-failed": ("Join failed", "The API server did not answer"),

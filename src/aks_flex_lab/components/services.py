@@ -134,7 +134,7 @@ class VpnComponent:
         argv = (
             *(sys.executable, "-m", "aks_flex_lab.vpn"),
             f"--state={self.state}",
-            f"--room={self.layout.components / 'vpn'}",
+            f"--directory={self.layout.components / 'vpn'}",
             f"--certificate={serving.certificate}",
             f"--key={serving.key}",
         )

@@ -85,7 +85,7 @@ def dnsmasq_command(directory: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("state", "room", "certificate", "key"):
+    for name in ("state", "directory", "certificate", "key"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     controller = GatewayController(**vars(parser.parse_args()))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
