@@ -61,6 +61,7 @@ def _check_record(kind: str, name: str, record: dict[str, Any]) -> None:
     match kind:
         case "paths":
             _require(name.startswith("/") and ".." not in name.split("/") and "\0" not in name, name)
+            _require(Path(name).name != "", name)  # the root directory is never owned
             _require(isinstance(record.get("kind", ""), str), name)
             _check_original(name, record.get("original"))
         case "sysctls":

@@ -200,3 +200,9 @@ def test_ledger_records_change_times_of_a_program_after_sync() -> None:
         "synced": True,
         "seen": {"bin/x": 42},
     }
+
+
+@pytest.mark.parametrize("path", ["/", "//", "/.", "etc/a", "/etc/../a"])
+def test_ledger_that_owns_the_root_or_an_unsafe_path_counts_as_damaged(path: str) -> None:
+    document = {"format": 1, "found": {}, "components": {"thing": {"paths": {path: {"ours": True}}}}}
+    assert Ledger(RecordedHost({PLACES[0]: json.dumps(document)}), PLACES[:1]).damaged == PLACES[:1]
