@@ -92,7 +92,7 @@ def test_arc_unregistration_completes_when_rerun_after_crash(
 def test_operator_token_is_on_disk_only_while_azcmagent_runs(killed: list[Point]) -> None:
     holding = [point.name for point in killed if b"operators-token" in _all_files(point.root)]
     assert holding
-    assert all("azcmagent" in name or "with Azure Arc" in name or "arc.json" in name for name in holding), holding
+    assert all("azcmagent" in name or "Azure Arc" in name or "arc.json" in name for name in holding), holding
 
 
 def _all_files(root: Path) -> bytes:
