@@ -112,6 +112,8 @@ def css_class(text: str) -> str:
 
 
 def main() -> None:
+    if len(sys.argv) < 4 or sys.argv[2] != "--":
+        raise SystemExit("usage: python scripts/record_demo.py FILE -- COMMAND…")
     target, _, *command = sys.argv[1:]
     Path(target).write_text(svg(shortened(record(command))))
 

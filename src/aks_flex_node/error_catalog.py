@@ -116,7 +116,7 @@ def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> Err
     raise CommandUsageError(
         "error-name-unknown",
         f"The catalogue has no entry named {name!r}.",
-        f"{hint}Run `explain` without a name to list all names.",
+        f"{hint}Run the same command without a name to list all names.",
     )
 
 
