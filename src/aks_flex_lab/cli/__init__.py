@@ -49,6 +49,16 @@ def _from_os_error(error: OSError) -> LabError:
     )
 
 
+def _show_version(requested: bool) -> None:
+    if requested:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+Version = Annotated[  # eager: handled before any command
+    bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+]
+
 app = typer.Typer(
     name="aks-flex-lab",
     cls=LabCommandGroup,
@@ -57,7 +67,7 @@ app = typer.Typer(
     epilog="Start with `aks-flex-lab up`. Exit codes: 0 success, 1 failure, 2 invalid command line, 3 missing host "
     "requirement, 4 a tool could not be downloaded or built, 5 a component of the lab failed.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # plain help does not cut option names
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -75,6 +85,7 @@ def lab(
             help="Name of the lab; several labs can run at the same time.",
         ),
     ] = "default",
+    version: Version = False,
 ) -> None:
     ctx.obj = lab_layout(lab)
 

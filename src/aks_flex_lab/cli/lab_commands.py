@@ -152,7 +152,7 @@ def logs(
     component: Annotated[
         str, typer.Argument(metavar="COMPONENT", help="A component or machine, as in `status`, or `audit`.")
     ],
-    lines: Annotated[int, typer.Option("-n", "--lines", help="Number of lines to print.")] = 100,
+    lines: Annotated[int, typer.Option("-n", "--lines", metavar="N", help="Number of lines to print.")] = 100,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines as they are written.")] = False,
 ) -> None:
     """Print the log of a component or the console of a machine.
@@ -184,6 +184,8 @@ def kubectl(ctx: typer.Context) -> None:
     Example: aks-flex-lab kubectl get pods -A -o wide
     """
     lab = Lab(selected_layout(ctx))
+    if _asks_for_help(ctx):
+        processes.exec_program(lab.toolbox.path("kubernetes", "kubectl"), *ctx.args)
     cluster = lab.cluster
     if lab.supervisor.process("kube-apiserver") is None:
         raise ComponentError("lab-not-running", "The API server is not running.", f"Run `{lab.command} up`.")
@@ -196,9 +198,16 @@ def rp(ctx: typer.Context) -> None:
     Example: aks-flex-lab rp node list
     """
     lab = Lab(selected_layout(ctx))
+    if _asks_for_help(ctx):
+        processes.exec_program(*PROVIDER_COMMAND, *ctx.args)
     if lab.supervisor.process("provider") is None:
         raise ComponentError("lab-not-running", "The resource provider is not running.", f"Run `{lab.command} up`.")
     processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env=lab.provider.environment())
+
+
+def _asks_for_help(ctx: typer.Context) -> bool:
+    """Help works also without a running lab."""
+    return bool({"-h", "--help"} & set(ctx.args))
 
 
 def kubeconfig(
@@ -224,7 +233,7 @@ def token(
 def principal(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the service principal.")],
-    secret_file: Annotated[Path, typer.Option(help="File for its secret, written with mode 0600.")],
+    secret_file: Annotated[Path, typer.Option(metavar="FILE", help="File for its secret, written with mode 0600.")],
 ) -> None:
     """Create a service principal in the lab's Entra ID.
 

@@ -44,6 +44,16 @@ def _not_permitted(error: PermissionError) -> FlexError:
     )
 
 
+def _show_version(requested: bool) -> None:
+    if requested:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+Version = Annotated[  # eager: handled before any command
+    bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+]
+
 app = typer.Typer(
     name="aks-flex-rp",
     cls=ErrorHandlingGroup,
@@ -51,9 +61,17 @@ app = typer.Typer(
     epilog="To start, run `aks-flex-rp serve`. It prints the next steps. "
     "Exit codes: 0 success, 1 failure, 2 invalid arguments, 3 configuration, 5 service or Azure, 6 cluster, 7 busy.",
     no_args_is_help=True,
+    rich_markup_mode=None,  # plain help does not cut option names
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def root(version: Version = False) -> None:
+    """Resource provider of flex nodes: configuration, join tokens, and status of nodes."""
+
+
 serve_commands.attach(app)
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(node_commands.app, name="node")
@@ -83,4 +101,4 @@ def explain(
 
 
 def main() -> None:
-    app()
+    app(prog_name="aks-flex-rp")  # also where it runs as `python -m aks_flex_rp`

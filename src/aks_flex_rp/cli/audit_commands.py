@@ -26,12 +26,16 @@ def attach(app: typer.Typer) -> None:
 def audit(
     service: ServiceOptions,
     cluster: ClusterName = "",
-    resource: Annotated[str, typer.Option(help="Resource ID of a cluster or node. Includes its children.")] = "",
-    node: Annotated[str, typer.Option(help="Name of a node of --cluster.")] = "",
-    who: Annotated[str, typer.Option(help="Filter by caller.")] = "",
-    what: Annotated[str, typer.Option(help="Filter by event: create, update, delete, regenerateToken, …")] = "",
+    resource: Annotated[
+        str, typer.Option(metavar="ID", help="Resource ID of a cluster or node. Includes its children.")
+    ] = "",
+    node: Annotated[str, typer.Option(metavar="NAME", help="Name of a node of --cluster.")] = "",
+    who: Annotated[str, typer.Option(metavar="NAME", help="Filter by caller.")] = "",
+    what: Annotated[
+        str, typer.Option(metavar="EVENT", help="Filter by event: create, update, delete, regenerateToken, …")
+    ] = "",
     since: Annotated[
-        str, typer.Option(help="Only newer events: 30m, 12h, 7d, or a time like 2026-05-01T12:00Z.")
+        str, typer.Option(metavar="TIME", help="Only newer events: 30m, 12h, 7d, or a time like 2026-05-01T12:00Z.")
     ] = "",
     limit: Annotated[
         int | None,

@@ -36,11 +36,15 @@ HIDDEN = {"ca_cert_data", "given", "ways"}  # shown only with --json
 @app.command()
 def add(
     id: Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="ARM ID: /subscriptions/…/managedClusters/NAME.")],
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig file. Default: credentials from Azure.")] = None,
-    server: Annotated[str, typer.Option(help="API server URL for nodes, if different.")] = "",
-    dns: Annotated[str, typer.Option(help="IP address of the cluster DNS service, if not detected.")] = "",
-    location: Annotated[str, typer.Option(help="Azure region of the cluster.")] = "",
-    tenant: Annotated[str, typer.Option(help="Entra tenant of the cluster.")] = "",
+    kubeconfig: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Kubeconfig file. Default: credentials from Azure.")
+    ] = None,
+    server: Annotated[str, typer.Option(metavar="URL", help="API server URL for nodes, if different.")] = "",
+    dns: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="IP address of the cluster DNS service, if not detected.")
+    ] = "",
+    location: Annotated[str, typer.Option(metavar="REGION", help="Azure region of the cluster.")] = "",
+    tenant: Annotated[str, typer.Option(metavar="ID", help="Entra tenant of the cluster.")] = "",
     follow_version: Annotated[
         bool, typer.Option(help="Update nodes without a set version when the cluster is upgraded.")
     ] = False,

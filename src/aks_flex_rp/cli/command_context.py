@@ -32,10 +32,14 @@ if TYPE_CHECKING:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", help=f"Configuration file of the service. Default: {settings.DEFAULT_CONFIG_FILE}."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help=f"Configuration file of the service. Default: {settings.DEFAULT_CONFIG_FILE}.",
+    ),
 ]
-StateOption = Annotated[Path | None, typer.Option("--state", help="State directory of the service.")]
-NameOption = Annotated[str, typer.Option("--name", "-n", help="Name of the node.")]
+StateOption = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="State directory of the service.")]
+NameOption = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the node.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -109,10 +113,12 @@ URL_VARIABLE, CA_VARIABLE, TOKEN_VARIABLE, CLUSTER_VARIABLE = (
 )
 
 Url = Annotated[
-    str | None, typer.Option("--url", help=f"URL of the service. Default: {URL_VARIABLE}, or the local service.")
+    str | None,
+    typer.Option("--url", metavar="URL", help=f"URL of the service. Default: {URL_VARIABLE}, or the local service."),
 ]
 Ca = Annotated[
-    Path | None, typer.Option("--ca", help=f"CA certificate of the service (PEM). Default: {CA_VARIABLE}.")
+    Path | None,
+    typer.Option("--ca", metavar="FILE", help=f"CA certificate of the service (PEM). Default: {CA_VARIABLE}."),
 ]
 TokenFile = Annotated[
     str | None,

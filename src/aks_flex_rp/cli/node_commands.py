@@ -14,9 +14,7 @@ app = typer.Typer(help="Manage the flex nodes of a cluster.", no_args_is_help=Tr
 Ready = Literal["True", "False", "Unknown"]
 
 app.command("create", help="Create a node. No machine is changed.")(node_write_commands.write_node)
-app.command("update", help="Update the specified settings of a node, or all with --file.")(
-    node_write_commands.write_node
-)
+app.command("update", help="Update settings of a node, or all with --file.")(node_write_commands.write_node)
 
 
 @app.command()
@@ -38,10 +36,16 @@ def show_all(
     service: ServiceOptions,
     cluster: ClusterName = "",
     ready: Annotated[Ready | None, typer.Option(case_sensitive=False, help="Filter by the Ready condition.")] = None,
-    version: Annotated[str | None, typer.Option(help="Filter by Kubernetes version.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Filter by label KEY=VALUE. Repeatable.")] = None,
-    join_state: Annotated[str | None, typer.Option(help="Filter by join state: Created, Joined, …")] = None,
-    filter: Annotated[str, typer.Option(help="Filter expression of the API: FIELD eq 'VALUE' and …")] = "",
+    version: Annotated[str | None, typer.Option(metavar="VERSION", help="Filter by Kubernetes version.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Filter by label KEY=VALUE. Repeatable.")
+    ] = None,
+    join_state: Annotated[
+        str | None, typer.Option(metavar="STATE", help="Filter by join state: Created, Joined, …")
+    ] = None,
+    filter: Annotated[
+        str, typer.Option(metavar="EXPRESSION", help="Filter expression of the API: FIELD eq 'VALUE' and …")
+    ] = "",
     json: JsonOption = False,
 ) -> None:
     """List the nodes of a cluster."""

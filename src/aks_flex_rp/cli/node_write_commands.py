@@ -37,13 +37,15 @@ def write_node(
     name: NameOption,
     cluster: ClusterName = "",
     file: Annotated[
-        Path | None, typer.Option(help="All properties as JSON or YAML. Options override the file.")
+        Path | None, typer.Option(metavar="FILE", help="All properties as JSON or YAML. Options override the file.")
     ] = None,
     auth_method: Annotated[
         str | None,
-        typer.Option(help="Azure identity of the agent: servicePrincipal, managedIdentity, arc, none."),
+        typer.Option(
+            metavar="METHOD", help="Azure identity of the agent: servicePrincipal, managedIdentity, arc, none."
+        ),
     ] = None,
-    client_id: Annotated[str | None, typer.Option(help="Client ID of the identity.")] = None,
+    client_id: Annotated[str | None, typer.Option(metavar="ID", help="Client ID of the identity.")] = None,
     client_secret_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="File with the client secret, `-` for stdin.")
     ] = None,
@@ -52,9 +54,11 @@ def write_node(
         typer.Option("--certificate-on-machine", help="The service principal uses a certificate on the machine."),
     ] = None,
     client_tenant: Annotated[
-        str | None, typer.Option(help="Tenant of the identity. Default: tenant of the cluster.")
+        str | None, typer.Option(metavar="ID", help="Tenant of the identity. Default: tenant of the cluster.")
     ] = None,
-    principal_id: Annotated[str | None, typer.Option(help="Object ID of a managed or Arc identity.")] = None,
+    principal_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Object ID of a managed or Arc identity.")
+    ] = None,
     use_azure_auth: Annotated[
         bool | None,
         typer.Option("--use-azure-auth/--bootstrap-token", help="Join with the identity, or with a token."),
@@ -62,25 +66,35 @@ def write_node(
     azure_auth: Annotated[
         str | None,
         typer.Option(
+            metavar="MODE",
             help="How the kubelet uses the identity: exec (for every request) or certificate (only for its first "
-            "certificate, more secure)."
+            "certificate, more secure).",
         ),
     ] = None,
     monitor: Annotated[
         bool | None, typer.Option("--monitor/--no-monitor", help="Managed node: apply changes and report status.")
     ] = None,
-    kubernetes_version: Annotated[str | None, typer.Option(help="Kubernetes version, for example 1.34.4.")] = None,
-    containerd_version: Annotated[str | None, typer.Option(help="containerd version.")] = None,
-    runc_version: Annotated[str | None, typer.Option(help="runc version.")] = None,
-    cni_version: Annotated[str | None, typer.Option(help="CNI plugins version.")] = None,
-    npd_version: Annotated[str | None, typer.Option(help="node-problem-detector version.")] = None,
-    agent_version: Annotated[str | None, typer.Option(help="Agent version (managed nodes).")] = None,
-    max_pods: Annotated[int | None, typer.Option(help="Maximum number of pods.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; KEY- removes. Repeatable.")] = None,
-    taint: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable.")
+    kubernetes_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.34.4.")
     ] = None,
-    drift_policy: Annotated[str | None, typer.Option(help="Action on drift: log or repair.")] = None,
+    containerd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")] = None,
+    runc_version: Annotated[str | None, typer.Option(metavar="VERSION", help="runc version.")] = None,
+    cni_version: Annotated[str | None, typer.Option(metavar="VERSION", help="CNI plugins version.")] = None,
+    npd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="node-problem-detector version.")] = None,
+    agent_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Agent version (managed nodes).")
+    ] = None,
+    max_pods: Annotated[int | None, typer.Option(metavar="N", help="Maximum number of pods.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE; KEY- removes. Repeatable.")
+    ] = None,
+    taint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE:EFFECT", help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable."),
+    ] = None,
+    drift_policy: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Action on drift: log or repair.")
+    ] = None,
     pause: Annotated[
         bool | None, typer.Option("--pause/--resume", help="Pause or resume changes on the machine.")
     ] = None,
@@ -89,7 +103,7 @@ def write_node(
     ] = None,
     server_url: Annotated[
         str | None,
-        typer.Option(help="API server URL for this node. '' resets it to the cluster's."),
+        typer.Option(metavar="URL", help="API server URL for this node. '' resets it to the cluster's."),
     ] = None,
     allow_downgrade: Annotated[
         bool, typer.Option("--allow-downgrade", help="Allow older versions than the node has.")

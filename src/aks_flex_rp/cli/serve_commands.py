@@ -70,9 +70,12 @@ def serve(
     config: ConfigOption = None,
     state: StateOption = None,
     listen: Annotated[
-        str | None, typer.Option(help="Address and port to listen on, for example 0.0.0.0:8443.")
+        str | None,
+        typer.Option(metavar="ADDRESS:PORT", help="Address and port to listen on, for example 0.0.0.0:8443."),
     ] = None,
-    url: Annotated[str | None, typer.Option("--url", help="Public URL of the service, https://HOST:PORT.")] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="Public URL of the service, https://HOST:PORT.")
+    ] = None,
     log_format: Annotated[LogFormat | None, typer.Option(help="Log format. Default on a terminal: text.")] = None,
 ) -> None:
     """Run the service.

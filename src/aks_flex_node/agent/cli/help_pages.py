@@ -11,7 +11,7 @@ from typing import Any
 
 PAGES = Path(__file__).parent / "pages.json"
 HELP_FLAGS = {"--help", "-h"}
-WIDTH = 100
+WIDTH = 80  # columns of a terminal
 
 
 def find_page(arguments: list[str]) -> str | None:
