@@ -150,7 +150,7 @@ class JoinState:
     def config_fetched(self) -> JoinState:
         return replace(self, stored_phase=JoinPhase.CONFIG_FETCHED) if self.phase is JoinPhase.CREATED else self
 
-    def introduced(self, access: ClusterAccess) -> JoinState:
+    def joining(self, access: ClusterAccess) -> JoinState:
         """Records that the node has authenticated with its identity and was granted this access."""
         granted = self.with_access(access)
         if self.is_joined:

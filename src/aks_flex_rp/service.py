@@ -153,7 +153,7 @@ class Service:
             lambda how, number: count_notification.labels(how).inc(number),
         )
         sealer = open_sealer(settings)
-        self.poll_cache = cards = PollCache(self.store)
+        self.poll_cache = poll_cache = PollCache(self.store)
         self.clusters = clusters or ClusterRegistry(
             self.store, sealer, self._watch, lambda event: metrics.tokens.labels(event).inc()
         )
@@ -171,10 +171,10 @@ class Service:
         follow, notices = ClusterSync(context).sync, self._notifying.publisher
         self.join_tracker = JoinTracker(context, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
         tokens = TokenVerifier(settings.auth, self.admin_key)
-        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), cards, context)
-        reporting = StatusReports(context, AccessGrants(context), cards.record_seen, notices)
+        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), poll_cache, context)
+        reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, notices)
         arm = ArmRoutes(
-            authorizer, NodeCommands(context, notices), NodeQueries(context, cards.last_seen), reporting, metrics
+            authorizer, NodeCommands(context, notices), NodeQueries(context, poll_cache.last_seen), reporting, metrics
         )
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
         own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running)
@@ -182,7 +182,7 @@ class Service:
         self.app = PollHandler(
             create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), authorizer, metrics
         )
-        metrics.watch("held_polls", "Long polls that wait for a change.", lambda: cards.held_polls)
+        metrics.watch("held_polls", "Long polls that wait for a change.", lambda: poll_cache.held_polls)
         metrics.watch("clusters", "Clusters that the service manages.", lambda: self.clusters.count)
         self._running = False
         self._tasks: list[asyncio.Task[None]] = []

@@ -77,7 +77,7 @@ def run(host: SimulatedHost) -> JobResult:
         ProgressReporter(),
         lambda _: cast("ApiClient", cluster),
         lambda _: harness.StagingWorkshop(host),
-        cluster.world,
+        cluster.environment,
     )
     return UpdateJob(bench).run()
 

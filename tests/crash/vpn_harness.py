@@ -55,7 +55,7 @@ def _save(file: Path, known: FakeAzure) -> None:
 def connection(host: SimulatedHost, **words: bool) -> VpnConnection:
     engine = harness.engine(host, CONFIG)
     initialize(engine, ProgressReporter())
-    return VpnConnection(engine, lambda _: None, fakes.world(azure(host), Clock()), **words)
+    return VpnConnection(engine, lambda _: None, fakes.vpn_environment(azure(host), Clock()), **words)
 
 
 def connect(host: SimulatedHost) -> list[str]:
@@ -73,5 +73,5 @@ def leave(host: SimulatedHost) -> list[str]:
     engine = harness.engine(host, CONFIG)
     problems: list[str] = []
     engine.remove(COMPONENT, problems.append)
-    to_type = VpnConnection(engine, lambda _: None, fakes.world(azure(host), Clock())).remove_from_azure()
+    to_type = VpnConnection(engine, lambda _: None, fakes.vpn_environment(azure(host), Clock())).remove_from_azure()
     return [*problems, *to_type, *Unbootstrap(engine, None, ProgressReporter()).run()]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.taints import DesiredTaints
 
 CLUSTER = "lab"
-PACE = ControllerIntervals(refresh=600, tidy=0.3)
+PACE = ControllerIntervals(refresh=600, clean_up=0.3)
 POLICY = f"{prerequisites.ADMISSION}/validatingadmissionpolicies/{prerequisites.POLICY}"
 RIVAL = {
     "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -46,7 +46,7 @@ class NetworkResource:
 class NetworkResources:
     def __init__(self, state: Path) -> None:
         self._stored = JsonFile(state / "networks.json", "the lab's networks", StoredResources)
-        self._pace = state / "network-pace.json"
+        self._pace = state / "network-delays.json"
 
     @property
     def delays(self) -> NetworkDelays:

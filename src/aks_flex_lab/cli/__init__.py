@@ -85,7 +85,7 @@ def lab(
             help="Name of the lab; several labs can run at the same time.",
         ),
     ] = "default",
-    version: Version = False,
+    version: Version = False,  # noqa: ARG001 - handled by its callback
 ) -> None:
     ctx.obj = lab_layout(lab)
 

@@ -11,6 +11,7 @@ CURRENT_CONFIG = f"{STATE_DIR}/current-config.json"  # the configuration in effe
 CONFIG_VERSION_FILE = f"{STATE_DIR}/config-version.txt"
 CONFIG_URL_DIGEST = f"{STATE_DIR}/config-url.sha256"
 NEXT_CONFIG = f"{STATE_DIR}/next-config.json"  # received from the provider, not yet in effect
+# File names stay as earlier versions wrote them, so that an upgraded node keeps its state.
 UPDATE_JOURNAL = f"{STATE_DIR}/update.json"  # the journal of the update in progress
 JOB_RESULT = f"{STATE_DIR}/work.json"  # the result of the last job
 FAILED_CONFIG = f"{STATE_DIR}/failed.json"  # the configuration whose update failed

@@ -230,7 +230,7 @@ class SelfUpdate:
         """Returns why the agent did not start, from its journal if possible."""
         host = self.engine.host
         lines = diagnosis.read_journal(host, host.unit(service.UNIT_NAME), lines=20)
-        return f"It failed to start: {diagnosis.most_telling_line(lines)}" if lines else error.message
+        return f"It failed to start: {diagnosis.most_relevant_line(lines)}" if lines else error.message
 
     def _roll_back(self, trial: AgentTrial, why: str) -> JobResult:
         host, config = self.engine.host, self.engine.config

@@ -60,10 +60,10 @@ class Metrics:
         )
         self._pending = Gauge("aks_flex_rp_notifications_pending", "Notifications in the outbox.", registry=registry)
         self._nodes = Gauge("aks_flex_rp_nodes", "Nodes, by state.", ("state",), registry=registry)
-        self._behind = Gauge(
+        self._outdated_nodes = Gauge(
             "aks_flex_rp_nodes_outdated", "Nodes that have not applied their latest configuration.", registry=registry
         )
-        self._troubled = Gauge(
+        self._unhealthy_nodes = Gauge(
             "aks_flex_rp_nodes_degraded",
             "Nodes that report a problem, whether they are Ready or not.",
             registry=registry,
@@ -92,8 +92,8 @@ class Metrics:
         found = tuple(counts)
         for state in FleetState:
             self._nodes.labels(state).set(sum(each.nodes for each in found if each.state is state))
-        self._behind.set(sum(each.nodes for each in found if each.behind))
-        self._troubled.set(sum(each.nodes for each in found if each.trouble))
+        self._outdated_nodes.set(sum(each.nodes for each in found if each.behind))
+        self._unhealthy_nodes.set(sum(each.nodes for each in found if each.trouble))
         self._pending.set(sum(each.messages for each in pending))
 
     def text(self) -> bytes:

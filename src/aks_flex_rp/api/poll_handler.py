@@ -111,16 +111,16 @@ class PollHandler:
     async def _unchanged(self, poll: PollRequest) -> bool:
         """Returns whether the caller is authorized and its etag is current, also after the requested wait."""
         began = time.perf_counter()
-        tokens, cards = self.authorizer.verifier, self.authorizer.poll_cache
+        tokens, poll_cache = self.authorizer.verifier, self.authorizer.poll_cache
         try:
             caller = tokens.cached(poll.authorization)
             if caller is None:
                 caller = await tokens.caller(poll.authorization.decode("latin-1"))
-            card = cards.cached(poll.node_key) or await cards.state(poll.node_key)
-            if not self._admits(poll, caller, card):
+            state = poll_cache.cached(poll.node_key) or await poll_cache.state(poll.node_key)
+            if not self._admits(poll, caller, state):
                 return False
             self.metrics.poll_seconds.observe(time.perf_counter() - began)
-            return not poll.seconds or not await cards.wait_for_change(poll.node_key, card.etag, poll.seconds)
+            return not poll.seconds or not await poll_cache.wait_for_change(poll.node_key, state.etag, poll.seconds)
         except (Unauthenticated, TenantUnreachable, StoreUnavailable):
             return False
 

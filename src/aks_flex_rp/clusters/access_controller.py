@@ -71,7 +71,7 @@ class AccessController:
         for one in self._there if name is None else [name]:
             self._due.setdefault(one, time.monotonic())
 
-    async def tidy(self) -> None:
+    async def clean_up(self) -> None:
         """Reconciles the nodes whose difference is old enough. A node that fails stays due."""
         await handle_each(list(self._due), self._reconcile)
 

@@ -77,7 +77,7 @@ class BootstrapCsrHandler:
             self._claimed[token.id] = token
             await self._answer(request, token, token.claim)
 
-    async def tidy(self) -> None:
+    async def clean_up(self) -> None:
         """Settles used tokens that timed out or whose outcome could not be reported yet."""
         await handle_each(list(self._claimed.values()), self._settle)
 

@@ -35,7 +35,7 @@ class ControllerIntervals:
     """Intervals and time limits of the controller, in seconds."""
 
     refresh: float = 60.0  # reading the facts of the cluster
-    tidy: float = 10.0  # tasks that no event triggers
+    clean_up: float = 10.0  # tasks that no event triggers
     grace: float = ISSUE_GRACE_SECONDS  # maximum time to issue a certificate
     settle: float = SETTLE_SECONDS  # how long the granted access may differ from the recorded access
     gone_after: float = (
@@ -74,9 +74,9 @@ class ClusterController:
         self._run("nodes", Informer(self.client, NODES, nodes).once)
         self._run("access", Informer(self.client, prerequisites.BINDINGS, self._access, IDENTITY_LABEL).once)
         self._run("taints", self._taints.run)
-        self._run("old access", self._access.tidy, self._pace.tidy)
-        self._run("lost nodes", lost.tidy, self._pace.refresh)
-        self._run("tokens", approver.tidy, self._pace.tidy)
+        self._run("old access", self._access.clean_up, self._pace.clean_up)
+        self._run("lost nodes", lost.clean_up, self._pace.refresh)
+        self._run("tokens", approver.clean_up, self._pace.clean_up)
         self._run("old tokens", approver.sweep, self._pace.refresh)
         self._run("facts", self.refresh, self._pace.refresh)
 

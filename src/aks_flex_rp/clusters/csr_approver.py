@@ -73,7 +73,7 @@ class ServingCsrHandler:
         await self._judge(request, requester, document or {"metadata": {"name": requester.node}})
         self._waiting.pop(request.name, None)
 
-    async def tidy(self) -> None:
+    async def clean_up(self) -> None:
         await handle_each(list(self._waiting), self._decide_again)
 
     async def _decide_again(self, name: str) -> None:
@@ -187,9 +187,11 @@ class CsrApprover:
         elif OBJECT_ID.fullmatch(request.user):
             await self._by_identity.decide(request)
 
-    async def tidy(self) -> None:
+    async def clean_up(self) -> None:
         """Handles what no event triggers: timeouts and failed reports."""
-        await handle_each((self._decisions.retry_reports, self._first.tidy, self._serving.tidy), lambda one: one())
+        await handle_each(
+            (self._decisions.retry_reports, self._first.clean_up, self._serving.clean_up), lambda one: one()
+        )
 
     async def sweep(self) -> None:
         """Removes tokens that can no longer be used."""

@@ -25,7 +25,7 @@ REPEAT_SECONDS = 60.0  # after which an unchanged state is reported again: the r
 class NodeObserver(Protocol):
     """Receives every Node that the watch reports, except those that left."""
 
-    def saw(self, node: KubeObject) -> None: ...
+    def observe(self, node: KubeObject) -> None: ...
 
     def gone(self, name: str) -> None: ...
 
@@ -63,7 +63,7 @@ class NodeController:
         else:
             self._names.add(name)
             for observer in self._observers:
-                observer.saw(item)
+                observer.observe(item)
             if ready := readiness(item):
                 await self._report(name, ready)
 
@@ -142,7 +142,7 @@ class LostNodeCollector:
         self._gone_after = gone_after
         self._not_ready: set[str] = set()
 
-    def saw(self, node: KubeObject) -> None:
+    def observe(self, node: KubeObject) -> None:
         name = node["metadata"]["name"]
         if is_flex_node(node) and not_ready_since(node) is not None:
             self._not_ready.add(name)
@@ -152,7 +152,7 @@ class LostNodeCollector:
     def gone(self, name: str) -> None:
         self._not_ready.discard(name)
 
-    async def tidy(self) -> None:
+    async def clean_up(self) -> None:
         """Deletes lost Nodes whose grace period is over, which no event reports."""
         await handle_each(list(self._not_ready), self._check)
 

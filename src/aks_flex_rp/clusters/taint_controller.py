@@ -32,7 +32,7 @@ class TaintController:
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
 
-    def saw(self, node: KubeObject) -> None:
+    def observe(self, node: KubeObject) -> None:
         name, seen = node["metadata"]["name"], (node["metadata"]["uid"], applied_taints(node))
         if is_flex_node(node) and self._seen.get(name) != seen:
             self._seen[name] = seen
@@ -77,7 +77,7 @@ class TaintController:
             if node is None or change is None:
                 return
             try:
-                self.saw(await self._client.merge(f"{NODES}/{name}", change))
+                self.observe(await self._client.merge(f"{NODES}/{name}", change))
             except ApiRefused as refusal:
                 if refusal.status == 409:
                     continue

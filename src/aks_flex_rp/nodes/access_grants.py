@@ -34,11 +34,11 @@ class AccessGrants:
     context: NodeContext
 
     async def ensure_access(
-        self, cluster: ClusterInfo, node: Node, request: RequestContext, *, introduction: bool = False
+        self, cluster: ClusterInfo, node: Node, request: RequestContext, *, joining: bool = False
     ) -> Node:
         """Ensures the access of the calling node and returns the updated node.
 
-        With `introduction` the node is about to join, and the grant is applied in any case. Raises ClusterError if
+        With `joining` the node is about to join, and the grant is applied in any case. Raises ClusterError if
         the cluster does not respond; nothing is recorded then.
         """
         if join_rules.is_access_obsolete(node) and request.caller.is_node(node.identity):
@@ -50,15 +50,15 @@ class AccessGrants:
             if found is None:
                 await self.context.clusters.withdraw(cluster.id.key, node.key)
                 raise errors.node_not_found(cluster.id, node.name)
-            access = _desired_access(found, request, introduction=introduction)
+            access = _desired_access(found, request, joining=joining)
             if access is None:
                 if granted and found.join.access is None:  # the node has another identity now, or joins with a token
                     await self.context.clusters.withdraw(cluster.id.key, node.key)
                 return found
-            if introduction or found.join.access != access:
+            if joining or found.join.access != access:
                 await self.context.clusters.grant(cluster.id.key, node.key, access)
                 granted = True
-            join = found.join.introduced(access) if introduction else found.join.with_access(access)
+            join = found.join.joining(access) if joining else found.join.with_access(access)
             return found if join == found.join else await self._store_access(cluster, found, join, access, request)
 
         return await retry_on_conflict(
@@ -110,13 +110,13 @@ class AccessGrants:
         return await self.context.store.node(node.cluster, node.key) or noted
 
 
-def _desired_access(node: Node, request: RequestContext, *, introduction: bool) -> ClusterAccess | None:
+def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> ClusterAccess | None:
     """Returns the access that the calling node needs, or None if the caller is not the node itself.
 
     Users are excluded: a cluster does not know them by their object ID.
     """
     caller = request.caller
-    method = join_rules.next_method(node, caller.id, introduction=introduction)
+    method = join_rules.next_method(node, caller.id, joining=joining)
     if method is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):
         return None
     return ClusterAccess(caller.id, method)

@@ -35,13 +35,13 @@ def needs_access_to_leave(node: Node) -> bool:
     return access is not None and access.method is AccessMethod.EXEC and node.join.is_joined
 
 
-def next_method(node: Node, identity: str, *, introduction: bool) -> AccessMethod | None:
+def next_method(node: Node, identity: str, *, joining: bool) -> AccessMethod | None:
     """Returns the access method for a calling node.
 
     Access is reduced only after the node has applied its configuration.
     """
     method, access = identity_method(node), node.join.access
-    if method is not AccessMethod.CERTIFICATE or introduction or access is None or access.identity != identity:
+    if method is not AccessMethod.CERTIFICATE or joining or access is None or access.identity != identity:
         return method
     return method if has_applied_config(node) else access.method
 

@@ -117,8 +117,8 @@ class StatusReports:
         node = await self.context.store.node(cluster.id.key, name.lower())
         if node is None:
             raise errors.node_not_found(cluster.id, name)
-        introduction = report.join_phase is JoinPhase.CONFIG_FETCHED
-        node = await self.access_grants.ensure_access(cluster, node, request, introduction=introduction)
+        joining = report.join_phase is JoinPhase.CONFIG_FETCHED
+        node = await self.access_grants.ensure_access(cluster, node, request, joining=joining)
         node = await self._store_report(cluster, node, report, now)
         if report.join_phase is JoinPhase.FAILED:
             await self._failed(node, report.join_failure or "The agent reported no reason.")

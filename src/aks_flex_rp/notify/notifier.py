@@ -151,7 +151,7 @@ class OutboxCleaner:
 NODES_PER_READ = 500
 
 
-class SilenceDetector:
+class StaleNodeMonitor:
     """Detects nodes without a heartbeat for `after` seconds.
 
     No node is reported as silent before this service has been running for that time, because it could not receive
@@ -221,12 +221,12 @@ class Notifier:
             check_webhook(hook)
         self.publisher = EventPublisher(webhooks)
         self._senders = {hook: WebhookSender(hook, store, count) for hook in webhooks}
-        self._silence = SilenceDetector(store, self.publisher, silent_after)
+        self._stale_nodes = StaleNodeMonitor(store, self.publisher, silent_after)
         self._cleaner = OutboxCleaner(store, webhooks, settings.most_pending, count)
 
     def tasks(self) -> Iterator[PeriodicTask]:
         """Yields the tasks. Silent nodes are detected even without receivers, because lists show them."""
-        yield PeriodicTask("silent nodes", self._silence.once, CHECK_SECONDS)
+        yield PeriodicTask("silent nodes", self._stale_nodes.once, CHECK_SECONDS)
         yield PeriodicTask("outbox", self._cleaner.once, CHECK_SECONDS)
         for hook, sender in self._senders.items():
             yield PeriodicTask(f"notifications to {hook.title}", sender.once, SEND_SECONDS)

@@ -85,10 +85,10 @@ def test_write_without_config_url_ends_attempt_and_keeps_joined_state() -> None:
 
 def test_join_report_with_exec_auth_starts_bootstrap_attempt() -> None:
     attempted = JoinState(JoinPhase.BOOTSTRAP_ATTEMPTED, since=5.0, access=EXEC)
-    assert FETCHED.introduced(EXEC) == attempted
-    assert FETCHED.introduced(CERTIFICATE) == replace(FETCHED, access=CERTIFICATE)
-    assert JoinState().introduced(CERTIFICATE).phase is JoinPhase.CONFIG_FETCHED
-    assert JOINED.introduced(EXEC).phase is JoinPhase.JOINED
+    assert FETCHED.joining(EXEC) == attempted
+    assert FETCHED.joining(CERTIFICATE) == replace(FETCHED, access=CERTIFICATE)
+    assert JoinState().joining(CERTIFICATE).phase is JoinPhase.CONFIG_FETCHED
+    assert JOINED.joining(EXEC).phase is JoinPhase.JOINED
 
 
 def test_identity_may_request_again_and_earlier_certificate_is_discarded() -> None:

@@ -139,7 +139,7 @@ def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> 
 
     connection = VpnConnection(engine, progress.message)
     if gateway:
-        disconnect.remove_gateway(connection.book, engine.config, connection.world, progress.message)
+        disconnect.remove_gateway(connection.records, engine.config, connection.environment, progress.message)
     remaining = connection.remove_from_azure()
     engine.remove(COMPONENT, progress.warning)
     connection.reset_phase()

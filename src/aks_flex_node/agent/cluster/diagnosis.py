@@ -107,12 +107,12 @@ def _failed(unit: str, lines: Sequence[str]) -> FlexError:
     name = unit.removesuffix(".service")
     return MachineError(
         "service-failed",
-        f"{name} keeps failing: {most_telling_line(lines)}",
+        f"{name} keeps failing: {most_relevant_line(lines)}",
         f"Check `journalctl -u {name} -n 50`, then run the same command again.",
     )
 
 
-def most_telling_line(lines: Sequence[str]) -> str:
+def most_relevant_line(lines: Sequence[str]) -> str:
     """Returns the log line that best explains a failure: the last error, else the program's last line."""
     bad = [line for line in lines if ERROR_LINE.search(line)]
     own = [line for line in lines if not SYSTEMD_LINE.match(line)]
@@ -143,7 +143,7 @@ def timeout_cause(unit: str, lines: Sequence[str], otherwise: str, node: Cluster
         )
     return ClusterError(
         "node-not-registered",
-        f"{otherwise[0].upper()}{otherwise[1:]}. Last log line of {unit}: {most_telling_line(lines)}",
+        f"{otherwise[0].upper()}{otherwise[1:]}. Last log line of {unit}: {most_relevant_line(lines)}",
         f"Check `journalctl -u {unit.removesuffix('.service')} -n 50`, then run the same command again.",
         retryable=True,
     )

@@ -115,4 +115,4 @@ def _failed_services(host: Host) -> list[tuple[str, str]]:
     units = [host.unit(name) for name in NODE_SERVICES]
     now = time.monotonic()
     down = [unit for unit in units if not unit.running or (unit.restarts >= 3 and not unit.is_stable(now))]
-    return [(unit.name, diagnosis.most_telling_line(diagnosis.read_journal(host, unit, lines=60))) for unit in down]
+    return [(unit.name, diagnosis.most_relevant_line(diagnosis.read_journal(host, unit, lines=60))) for unit in down]

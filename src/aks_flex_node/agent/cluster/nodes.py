@@ -116,7 +116,7 @@ def uncordon(api: ApiClient, name: str) -> bool:
     return True
 
 
-def readmit(api: ApiClient, name: str) -> None:
+def uncordon_after_rejoin(api: ApiClient, name: str) -> None:
     """Removes the annotations of an earlier unbootstrap or update and uncordons the node."""
     changes = {
         "metadata": {"annotations": {LEFT_ANNOTATION: None, CORDONED_ANNOTATION: None}},

@@ -197,7 +197,7 @@ class LiveNodeReadiness:
 
     def _readmit(self) -> None:
         try:
-            nodes.readmit(self.api, self._node)
+            nodes.uncordon_after_rejoin(self.api, self._node)
             self._say("node uncordoned: it had left this cluster before")
         except (ApiStatusError, ClusterError) as error:
             self._say(f"the node is still cordoned; run kubectl uncordon {self._node} ({error})")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
 
-JOURNAL_FILE = f"{STATE_DIR}/together.json"
+JOURNAL_FILE = f"{STATE_DIR}/together.json"  # the name that earlier versions wrote
 
 
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:

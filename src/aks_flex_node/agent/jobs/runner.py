@@ -75,7 +75,7 @@ class JobRunner:
         if outcome:
             return outcome
         lines = diagnosis.read_journal(self.host, self.host.unit(JOB_UNIT), since=begun, lines=40)
-        return _no_result(kind, diagnosis.most_telling_line(lines) if lines else answer.err)
+        return _no_result(kind, diagnosis.most_relevant_line(lines) if lines else answer.err)
 
 
 def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[str, ...]:

@@ -66,11 +66,11 @@ class VpnConnection:
         self.engine = engine
         self.host, self.config = engine.host, engine.config
         self.note = note
-        self.world = environment or VpnEnvironment()
+        self.environment = environment or VpnEnvironment()
         self.make = make or self.config.azure.vpn.auto_provision
         self.adopt = adopt or self.config.azure.vpn.adopt
         self.renew = renew
-        self.book = VpnRecordStore(self.host, self.config)
+        self.records = VpnRecordStore(self.host, self.config)
 
     def run(self) -> None:
         """Completes the VPN setup and verifies that the API server is reachable through the tunnel."""
@@ -79,26 +79,26 @@ class VpnConnection:
         if not self._is_settled():
             with self._phase_recorded():
                 self._prepare()
-                with self.world.operator_client(self.config) as sender:
+                with self.environment.operator_client(self.config) as sender:
                     self._establish(sender)
-            self.engine.events.emit("vpn-connected", f"The VPN through {self.book.current.gateway} is connected")
+            self.engine.events.emit("vpn-connected", f"The VPN through {self.records.current.gateway} is connected")
         self._record_phase(Phase.VPN_CONNECTED)
         self._update_machine_address()
 
     def is_renewal_due(self) -> bool:
         """Returns whether the certificate should be renewed. Makes no requests."""
-        return local_state.is_renewal_due(self.host, self.config, self.world.now())
+        return local_state.is_renewal_due(self.host, self.config, self.environment.now())
 
     def _is_settled(self) -> bool:
         """Returns whether the VPN is completely set up, from local state only."""
-        record = self.book.current
+        record = self.records.current
         return (
             not (self.renew or self.is_renewal_due())
             and not local_state.is_settings_changed(self.host, self.config)
             and record.roots == (record.active,)
             and self.host.digest(client_file(self.config)) == record.started
             and not self.engine.plan(COMPONENT).actions
-            and self.world.waiter.wait_until_up(RECONNECT_SECONDS)
+            and self.environment.waiter.wait_until_up(RECONNECT_SECONDS)
         )
 
     def _prepare(self) -> None:
@@ -126,14 +126,14 @@ class VpnConnection:
         text = self._configuration(profile, pair, network)
         self._connect(pair, text)
         self._remove_up_script(text)
-        reaching = ApiServerReachability(self.host, self.config, self.world, network)
-        reaching.update_hosts(sender, self.book.current.name_servers)
+        reaching = ApiServerReachability(self.host, self.config, self.environment, network)
+        reaching.update_hosts(sender, self.records.current.name_servers)
         reaching.check()
-        gateway.remove_own_roots(tuple(each for each in self.book.current.roots if each != pair.name))
-        disconnect.remove_from_former_gateways(self.book, sender, self.world, self.note)
-        self.world.waiter.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
+        gateway.remove_own_roots(tuple(each for each in self.records.current.roots if each != pair.name))
+        disconnect.remove_from_former_gateways(self.records, sender, self.environment, self.note)
+        self.environment.waiter.wait_until_up(RECONNECT_SECONDS)  # a changed gateway may reset the connection
         self._remove_old_certificates(pair)
-        self.book.update(settings=local_state.settings_fingerprint(self.config))
+        self.records.update(settings=local_state.settings_fingerprint(self.config))
 
     def _check(self, network: VirtualNetwork) -> VirtualNetwork:
         """Rejects overlapping address ranges before anything is created. Ranges of peered networks that this machine
@@ -161,32 +161,32 @@ class VpnConnection:
         kind = "Microsoft.Network/virtualNetworkGateways"
         path = f"{network.group}/providers/{kind}/{self.config.azure.vpn.gateway_name}"
         # The case of Azure IDs varies, so a recorded ID is reused unchanged.
-        known = [self.book.current.gateway, *(each for each, _ in self.book.current.former)]
+        known = [self.records.current.gateway, *(each for each, _ in self.records.current.former)]
         id_ = next((each for each in known if each.lower() == path.lower()), path)
-        return VpnGateway(id_, sender, self.book, self.world.operation_timeout, self.note)
+        return VpnGateway(id_, sender, self.records, self.environment.operation_timeout, self.note)
 
     def _switch_gateway(self, gateway: str, network: str) -> None:
         """Records another gateway. The machine is removed from the former gateway after the new one works."""
-        before = self.book.current
+        before = self.records.current
         if before.gateway in {"", gateway}:
-            return self.book.update(network=network, gateway=gateway)
+            return self.records.update(network=network, gateway=gateway)
         known = (*before.former, *((before.gateway, each) for each in before.roots))
         roots = tuple(name for one, name in known if one == gateway)
         former = tuple(each for each in known if each[0] != gateway)
-        return self.book.update(network=network, gateway=gateway, roots=roots, former=former)
+        return self.records.update(network=network, gateway=gateway, roots=roots, former=former)
 
     def _certificate(self) -> ClientCertificate:
         """Returns the current certificate if it is fresh, else an unused one of an earlier run, else a new one."""
-        active = self.book.current.active
+        active = self.records.current.active
         stems = (
             each.removesuffix(".pem") for each in self.host.list_dir(vpn_dir(self.config)) if each.endswith(".pem")
         )
         others = sorted(each for each in stems if each != active)
         for name in [*([] if self.renew or self.is_renewal_due() else [active]), *others]:
             pem = self.host.read(certificate_file(self.config, name)) if name else None
-            if pem and root_data(pem) and local_state.is_certificate_fresh(pem, self.config, self.world.now()):
+            if pem and root_data(pem) and local_state.is_certificate_fresh(pem, self.config, self.environment.now()):
                 return ClientCertificate(name, root_data(pem), pem)
-        pair = self.world.make_certificate(self.engine.machine.node_name(self.config))
+        pair = self.environment.make_certificate(self.engine.machine.node_name(self.config))
         self.host.apply(WriteFile(certificate_file(self.config, pair.name), pair.pem, 0o600, secret=True))
         return pair
 
@@ -196,10 +196,10 @@ class VpnConnection:
         reply = sender.send("POST", path, NETWORK_API, body)
         made = reply.body
         if reply.status == 202:
-            operation = started_operation(reply, "the VPN profile", path, NETWORK_API, self.world.now())
-            made = wait_for_operation(sender, operation, self.world.operation_timeout, self.note)
+            operation = started_operation(reply, "the VPN profile", path, NETWORK_API, self.environment.now())
+            made = wait_for_operation(sender, operation, self.environment.operation_timeout, self.note)
         profile = client_profile.parse_profile(
-            client_profile.unpack_profile(self.world.download(self.config, client_profile.download_link(made)))
+            client_profile.unpack_profile(self.environment.download(self.config, client_profile.download_link(made)))
         )
         if profile.dropped:
             self.note(f"ignored in the VPN profile: {', '.join(profile.dropped)}")
@@ -209,7 +209,7 @@ class VpnConnection:
         settings = self.config.azure.vpn
         servers = openvpn.select_name_servers(settings.dns_servers, network.name_servers, profile.name_servers)
         host, port = virtual_network.api_server_address(self.config, network.cluster)
-        self.book.update(name_servers=servers, server=f"{host}:{port}")
+        self.records.update(name_servers=servers, server=f"{host}:{port}")
         script = self._up_script(servers, settings.dns_domains or (host,))
         direct = [host] if parse_ip_address(host) else []
         routes = [*network.address_ranges, *(f"{each}/32" for each in (*servers, *direct))]
@@ -238,21 +238,21 @@ class VpnConnection:
         before = self.host.read(client_file(self.config))
         self._start(text)
         self.note("waiting for the VPN tunnel")
-        if not self.world.waiter.wait_until_up(UP_SECONDS):
+        if not self.environment.waiter.wait_until_up(UP_SECONDS):
             error = diagnose(openvpn.read_log(self.host))
-            if before and before != text and self.book.current.active:
+            if before and before != text and self.records.current.active:
                 self._start(before)
             raise error
-        self.book.update(active=pair.name)
+        self.records.update(active=pair.name)
 
     def _start(self, text: bytes) -> None:
         digest = hashlib.sha256(text).hexdigest()
         was_running = self.host.unit(NAME).running
         self._write(client_file(self.config), text, 0o600)
         self.engine.apply(COMPONENT)
-        if was_running and self.book.current.started != digest:
+        if was_running and self.records.current.started != digest:
             self.host.apply(RestartUnit(NAME))
-        self.book.update(started=digest)
+        self.records.update(started=digest)
 
     def _remove_old_certificates(self, pair: ClientCertificate) -> None:
         for each in self.host.list_dir(vpn_dir(self.config)):
@@ -265,7 +265,7 @@ class VpnConnection:
 
     def remove_from_azure(self) -> list[str]:
         """Removes this machine from the gateways in Azure. Returns the commands for what could not be removed."""
-        return disconnect.remove_from_gateways(self.book, self.config, self.world, self.note)
+        return disconnect.remove_from_gateways(self.records, self.config, self.environment, self.note)
 
     def reset_phase(self) -> None:
         """Resets the phase after the VPN was removed. The Arc phase is determined from Arc."""

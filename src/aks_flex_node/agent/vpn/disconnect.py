@@ -23,15 +23,15 @@ DISCONNECT_SECONDS = 600.0  # removing a machine does not wait for an hour
 
 
 def remove_from_gateways(
-    book: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note
+    records: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note
 ) -> list[str]:
     """Removes this machine's root certificates from the gateways. Returns the commands for those that failed."""
-    record, left = book.current, list[str]()
+    record, left = records.current, list[str]()
     for gateway, names in _gateways_with_roots(record).items():
         note("removing this machine's certificate from the VPN gateway")
         try:
             with environment.operator_client(config) as sender:
-                open_gateway(gateway, book, sender, environment, note).remove_roots(names)
+                open_gateway(gateway, records, sender, environment, note).remove_roots(names)
         except FlexError as error:
             note(f"could not remove this machine's certificate from the VPN gateway: {error.message}")
             left += [manual_command(gateway, each) for each in names]
@@ -40,7 +40,7 @@ def remove_from_gateways(
             "these resources of the VPN are not deleted, and Azure continues to charge for them: "
             f"{', '.join(record.made)}"
         )
-    book.remove()
+    records.remove()
     return left
 
 
@@ -51,21 +51,21 @@ def _gateways_with_roots(record: VpnRecord) -> dict[str, tuple[str, ...]]:
 
 
 def remove_from_former_gateways(
-    book: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
+    records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
 ) -> None:
     """Removes this machine from gateways that it used before. Failures are reported, and retried when the machine is
     removed.
     """
-    for gateway, name in book.current.former:
+    for gateway, name in records.current.former:
         try:
-            open_gateway(gateway, book, sender, environment, note).remove_roots((name,))
+            open_gateway(gateway, records, sender, environment, note).remove_roots((name,))
         except FlexError as error:
             note(
                 f"could not remove this machine's certificate from {gateway}: {error.message} Run: "
                 f"{manual_command(gateway, name)}"
             )
             continue
-        book.update(former=tuple(each for each in book.current.former if each != (gateway, name)))
+        records.update(former=tuple(each for each in records.current.former if each != (gateway, name)))
 
 
 def manual_command(gateway: str, root: str) -> str:
@@ -74,14 +74,16 @@ def manual_command(gateway: str, root: str) -> str:
 
 
 def open_gateway(
-    gateway: str, book: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
+    gateway: str, records: VpnRecordStore, sender: OperationSender, environment: VpnEnvironment, note: Note
 ) -> VpnGateway:
-    return VpnGateway(gateway, sender, book, replace(environment.operation_timeout, seconds=DISCONNECT_SECONDS), note)
+    return VpnGateway(
+        gateway, sender, records, replace(environment.operation_timeout, seconds=DISCONNECT_SECONDS), note
+    )
 
 
-def remove_gateway(book: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note) -> None:
+def remove_gateway(records: VpnRecordStore, config: NodeConfig, environment: VpnEnvironment, note: Note) -> None:
     """Deletes the VPN resources that this machine created, if no other machine uses them."""
-    record = book.current
+    record = records.current
     if not record.made:
         raise ConfigError(
             "vpn-gateway-not-owned",
@@ -90,13 +92,13 @@ def remove_gateway(book: VpnRecordStore, config: NodeConfig, environment: VpnEnv
             "Delete it on the machine that created it, or with `az network vnet-gateway delete`.",
         )
     with environment.operator_client(config) as sender:
-        gateway = VpnGateway(record.gateway, sender, book, environment.operation_timeout, note)
+        gateway = VpnGateway(record.gateway, sender, records, environment.operation_timeout, note)
         for made in record.made:
             _refuse_used(replace(gateway, id=made), (*record.roots, *(name for _, name in record.former)))
         for resource in reversed(record.made):
             gateway.remove(resource, resource.rpartition("/")[2])
     gone = set(record.made)
-    book.update(
+    records.update(
         roots=() if record.gateway in gone else record.roots,
         former=tuple(each for each in record.former if each[0] not in gone),
     )

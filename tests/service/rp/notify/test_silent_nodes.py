@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.notify.node_events import EventPublisher, Webhook
-from aks_flex_rp.notify.notifier import SilenceDetector
+from aks_flex_rp.notify.notifier import StaleNodeMonitor
 from aks_flex_rp.store.model import StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.builders import node
@@ -35,7 +35,7 @@ def followed(key: str, version: int = 1, *, monitored: bool = True) -> Node:
     return node(key, version, properties={"continuousMonitoring": monitored})
 
 
-async def listen(watch: SilenceDetector, clock: Clock, seconds: float) -> None:
+async def listen(watch: StaleNodeMonitor, clock: Clock, seconds: float) -> None:
     """Time passes as it does for a service that runs."""
     until = clock.now + seconds
     while clock.now < until:
@@ -71,7 +71,7 @@ async def told(store: SqliteStore) -> list[tuple[str, str]]:
 def test_silent_node_is_notified_once_and_again_once_when_heard(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         for key in ("edge-1", "edge-2"):
             await store.put_node(followed(key), None)
             await store.seen([("/c", key, clock.now)])
@@ -94,7 +94,7 @@ def test_no_node_is_silent_before_service_has_listened_long_enough(tmp_path: Pat
         clock = Clock()
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 3600)])
-        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await listen(watch, clock, AFTER - 1)
         assert await told(store) == []
         await listen(watch, clock, 2)
@@ -106,12 +106,12 @@ def test_no_node_is_silent_before_service_has_listened_long_enough(tmp_path: Pat
 def test_restarted_service_notifies_recovered_node_immediately(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        earlier = SilenceDetector(store, NOTICES, AFTER, clock)
+        earlier = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         await listen(earlier, clock, AFTER + 1)
         await store.seen([("/c", "edge-1", clock.now)])
-        await SilenceDetector(store, NOTICES, AFTER, clock).once()
+        await StaleNodeMonitor(store, NOTICES, AFTER, clock).once()
         assert await told(store) == [("Edge-1", "heartbeat.lost"), ("Edge-1", "heartbeat.restored")]
 
     with_store(tmp_path, work)
@@ -122,7 +122,7 @@ def test_store_outage_does_not_count_as_silence(tmp_path: Path) -> None:
         clock = Clock()
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
-        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await listen(watch, clock, AFTER - 1)
         clock.now += 2
         await store.stop()
@@ -140,7 +140,7 @@ def test_store_outage_does_not_count_as_silence(tmp_path: Path) -> None:
 def test_node_no_longer_monitored_is_not_notified_as_heard(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         await listen(watch, clock, AFTER + 1)
@@ -155,7 +155,7 @@ def test_node_no_longer_monitored_is_not_notified_as_heard(tmp_path: Path) -> No
 def test_many_nodes_can_become_silent_at_once(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         names = [f"edge-{number}" for number in range(1200)]
         await asyncio.gather(*(store.put_node(followed(name), None) for name in names))
         await store.seen([("/c", name, clock.now) for name in names])
@@ -169,7 +169,7 @@ def test_many_nodes_can_become_silent_at_once(tmp_path: Path) -> None:
 def test_clock_jump_does_not_make_node_silent(tmp_path: Path, jump: float) -> None:
     async def work(store: SqliteStore) -> None:
         clock = Clock()
-        watch = SilenceDetector(store, NOTICES, AFTER, clock)
+        watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 2 * 3600)])
         await listen(watch, clock, AFTER / 2)

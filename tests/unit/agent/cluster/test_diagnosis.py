@@ -122,7 +122,7 @@ def test_diagnosis_reports_a_unit_that_keeps_restarting_as_failed(state: UnitSta
     ],
 )
 def test_most_relevant_log_line_is_selected(lines: list[str], expected: str) -> None:
-    assert diagnosis.most_telling_line(lines) == expected
+    assert diagnosis.most_relevant_line(lines) == expected
 
 
 def node(message: str = "", cidr: str = "", *, ready: bool = False) -> ClusterNode:

@@ -44,10 +44,10 @@ class Scene:
         self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})
         self.said: list[str] = []
         self.now = 0.0
-        world = ReadinessEnvironment(
+        environment = ReadinessEnvironment(
             lambda: healthy, lambda: self.now, self.sleep, cast("ApiClient", self.api), lambda: 0.0
         )
-        self.proof = LiveNodeReadiness(self.host, config_of(values), "edge-1", self.said.append, world, seconds)
+        self.proof = LiveNodeReadiness(self.host, config_of(values), "edge-1", self.said.append, environment, seconds)
 
     def sleep(self, seconds: float) -> None:
         self.now += max(1.0, seconds)

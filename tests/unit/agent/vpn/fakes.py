@@ -226,7 +226,7 @@ def quick_pair(node: str) -> ClientCertificate:
     return ClientCertificate(f"aks-flex-node-{node}-1", root_data(pem), pem)
 
 
-def world(azure: FakeAzure, clock: Clock, **changes: Any) -> VpnEnvironment:
+def vpn_environment(azure: FakeAzure, clock: Clock, **changes: Any) -> VpnEnvironment:
     @contextlib.contextmanager
     def sender(_: NodeConfig) -> Iterator[OperationSender]:
         yield azure

@@ -14,7 +14,7 @@ from aks_flex_node.agent.vpn.local_state import read_record as record_of
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, config_of, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM
-from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, Clock, FakeAzure, quick_pair, world
+from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, Clock, FakeAzure, quick_pair, vpn_environment
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -50,7 +50,9 @@ class Site:
         return engine_on(self.host, config or self.config)
 
     def connection(self, **words: bool) -> VpnConnection:
-        return VpnConnection(self.engine(), self.notes.append, world(self.azure, self.clock, **self.changes), **words)
+        return VpnConnection(
+            self.engine(), self.notes.append, vpn_environment(self.azure, self.clock, **self.changes), **words
+        )
 
     def run(self, **words: bool) -> None:
         self.connection(**words).run()

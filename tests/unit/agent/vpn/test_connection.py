@@ -329,10 +329,10 @@ def test_gateway_is_removed_only_when_created_here_and_unused(site: Site) -> Non
     ours = list(clients["vpnClientRootCertificates"])
     clients["vpnClientRootCertificates"] = [*ours, {"name": "theirs"}]
     with pytest.raises(FlexError) as caught:
-        disconnect.remove_gateway(connection.book, site.config, connection.world, print)
+        disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
     assert caught.value.name == "vpn-gateway-in-use"
     clients["vpnClientRootCertificates"] = ours
-    disconnect.remove_gateway(connection.book, site.config, connection.world, print)
+    disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
     assert GATEWAY not in site.azure.documents
     assert ADDRESS not in site.azure.documents
     assert [each["name"] for each in site.azure.documents[NETWORK]["properties"]["subnets"]] == ["nodes"]
@@ -343,7 +343,7 @@ def test_remove_gateway_refuses_a_foreign_gateway(site: Site) -> None:
     site.run()
     connection = site.connection()
     with pytest.raises(FlexError) as caught:
-        disconnect.remove_gateway(connection.book, site.config, connection.world, print)
+        disconnect.remove_gateway(connection.records, site.config, connection.environment, print)
     assert caught.value.name == "vpn-gateway-not-owned"
 
 

@@ -37,7 +37,7 @@ def other(site: Site) -> None:
 
 def remove(site: Site) -> None:
     connection = site.connection()
-    disconnect.remove_gateway(connection.book, site.config, connection.world, site.notes.append)
+    disconnect.remove_gateway(connection.records, site.config, connection.environment, site.notes.append)
 
 
 def test_missing_new_gateway_keeps_the_certificate_on_the_old_one() -> None:
@@ -125,7 +125,7 @@ def test_remove_gateway_deletes_leftover_parts_of_an_uncreated_gateway() -> None
 def parts(site: Site) -> None:
     """As a run leaves them to which Azure gave an address and refused the gateway."""
     site.azure.documents[ADDRESS] = {"id": ADDRESS, "properties": {"provisioningState": "Succeeded"}}
-    site.connection().book.update(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
+    site.connection().records.update(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
 
 
 def test_failed_foreign_public_ip_is_neither_recreated_nor_owned() -> None:

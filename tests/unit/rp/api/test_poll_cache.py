@@ -121,7 +121,7 @@ def test_concurrent_reads_of_same_node_do_not_block_each_other() -> None:
 
     async def act(held: PollCache) -> None:
         both = await asyncio.wait_for(asyncio.gather(held.state(PLACE), held.state(PLACE)), 10)
-        assert [card.etag for card in both] == [FIRST, FIRST]
+        assert [state.etag for state in both] == [FIRST, FIRST]
 
     with_cards(store, act)
 

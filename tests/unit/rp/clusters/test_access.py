@@ -77,7 +77,7 @@ async def test_role_binding_with_only_our_label_is_ignored() -> None:
         f"{BINDINGS}/somebodys", {"metadata": {"labels": {IDENTITY_LABEL: OID}}, "roleRef": {"name": "view"}}
     )
     await scene.restarted()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
 
     assert f"{BINDINGS}/somebodys" in scene.api.objects
     assert await access.identity_nodes(scene.client, OID) == []
@@ -88,7 +88,7 @@ async def test_orphaned_cluster_access_is_withdrawn_and_reported() -> None:
     scene = Scene()
     await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
 
     assert scene.gives() is None
     assert scene.heard.told == [("withdrawn", "edge-1")]
@@ -99,12 +99,12 @@ async def test_missing_or_modified_role_binding_is_restored() -> None:
     scene = Scene()
     scene.heard.given["edge-1"] = EXEC
     await scene.restarted()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
     assert scene.gives() == ("system:node", OID)
 
     changed = scene.api.put(PATH, {**scene.api.objects[PATH], "subjects": []})
     await scene.keeping.changed("MODIFIED", changed)
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
     assert scene.gives() == ("system:node", OID)
 
 
@@ -114,7 +114,7 @@ async def test_access_by_a_method_of_another_release_is_left_alone() -> None:
     await access.grant_access(scene.client, "edge-1", EXEC)
     scene.heard.given["edge-1"] = ClusterAccess(OTHER, AccessMethod("later"))
     await scene.restarted()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
 
     assert scene.gives() == ("system:node", OID)
     assert scene.heard.told == []
@@ -134,8 +134,8 @@ async def test_role_binding_modified_during_restore_is_restored_again() -> None:
         return given
 
     scene.client.apply = and_somebody_changes_it  # type: ignore[method-assign]
-    await scene.keeping.tidy()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
+    await scene.keeping.clean_up()
     assert scene.gives() == ("system:node", OID)
 
 
@@ -144,7 +144,7 @@ async def test_recently_granted_access_is_not_withdrawn() -> None:
     scene = Scene(settle=60)
     await access.grant_access(scene.client, "edge-1", EXEC)
     await scene.restarted()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
 
     assert scene.gives() == ("system:node", OID)
 
@@ -160,11 +160,11 @@ async def test_failed_access_withdrawal_of_deleted_node_is_retried() -> None:
     scene.keeping.mark_due("edge-1")
     scene.api.answers[f"DELETE {PATH}"] = lambda _: refusal(503, "ServiceUnavailable")
     with pytest.raises(ApiRefused):
-        await scene.keeping.tidy()
+        await scene.keeping.clean_up()
     assert scene.gives() == ("system:node", OID)
 
     del scene.api.answers[f"DELETE {PATH}"]
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
     assert scene.gives() is None
 
 
@@ -175,11 +175,11 @@ async def test_access_of_deleted_node_is_kept_until_its_node_object_is_gone() ->
     scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
     scene.heard.deletions["edge-1"] = time.time()
     await scene.restarted()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
     assert scene.gives() == ("system:node", OID)
 
     del scene.api.objects[NODE]
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
     assert scene.gives() is None
     assert ("withdrawn", "edge-1") in scene.heard.told
 
@@ -191,7 +191,7 @@ async def test_access_of_deleted_node_is_withdrawn_after_timeout() -> None:
     scene.api.put(NODE, {"metadata": {"name": "edge-1", "labels": dict(MANAGED_LABEL)}})
     scene.heard.deletions["edge-1"] = time.time() - LOST_AFTER_SECONDS - 1
     await scene.restarted()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
     assert scene.gives() is None
 
 
@@ -204,6 +204,6 @@ async def test_consistent_access_requires_no_cluster_requests() -> None:
     scene.keeping.mark_due("edge-1")
     scene.keeping.mark_due("edge-2")
     scene.api.calls.clear()
-    await scene.keeping.tidy()
+    await scene.keeping.clean_up()
 
     assert scene.api.calls == []

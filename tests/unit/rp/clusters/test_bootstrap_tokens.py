@@ -18,9 +18,9 @@ from tests.unit.rp.clusters.harness import Scene
 async def test_tokens_are_not_listed_when_nothing_is_pending() -> None:
     scene = Scene()
     await scene.mint()
-    await scene.approver.tidy()
+    await scene.approver.clean_up()
     await scene.approver.changed("ADDED", scene.ask())
-    await scene.approver.tidy()
+    await scene.approver.clean_up()
 
     assert f"GET {bootstrap_tokens.SECRETS}" not in scene.api.calls
 

@@ -43,8 +43,8 @@ async def test_denied_csr_is_reported_again_after_failed_report() -> None:
     assert await scene.has_token()
 
     scene.heard.deaf = False
-    await scene.approver.tidy()
-    await scene.approver.tidy()
+    await scene.approver.clean_up()
+    await scene.approver.clean_up()
     assert scene.heard.about("edge-1") == ["refused", "failed"]
     assert not await scene.has_token()
 
@@ -215,13 +215,13 @@ async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(outcome
     with pytest.raises(ConnectionError):
         await scene.approver.changed("MODIFIED", ended)
     with pytest.raises(ConnectionError):
-        await scene.approver.tidy()
+        await scene.approver.clean_up()
     assert await scene.has_token()
 
     scene.heard.deaf = False
     later = scene.replica()  # has seen none of it
     await later.sweep()
-    await later.tidy()
+    await later.clean_up()
     assert scene.heard.about("edge-1") == ["attempted", told]
     assert not await scene.has_token()
 
@@ -233,7 +233,7 @@ async def test_token_claim_expires_even_if_csr_is_deleted() -> None:
     approver = scene.replica(grace=0)
     await approver.changed("ADDED", scene.ask())
     del scene.api.objects[f"{REQUESTS}/csr-1"]
-    await approver.tidy()
+    await approver.clean_up()
 
     assert scene.heard.told[-1] == ("failed", "edge-1", "No certificate was issued within 0 s.")
     assert not await scene.has_token()

@@ -162,7 +162,7 @@ async def test_serving_csr_is_approved_once_node_has_addresses() -> None:
     assert scene.decisions() == []
 
     has_address(scene)
-    await scene.approver.tidy()
+    await scene.approver.clean_up()
     assert scene.decisions() == APPROVED
 
 

@@ -31,7 +31,7 @@ class Scene:
     def sees(self, status: str = "Unknown", since: float = 2 * HOUR, **metadata: Any) -> None:
         condition = {"type": "Ready", "status": status, "lastTransitionTime": ago(since)}
         document = {"metadata": {"labels": MANAGED_LABEL, **metadata}, "status": {"conditions": [condition]}}
-        self.lost.saw(self.api.put(EDGE, document))
+        self.lost.observe(self.api.put(EDGE, document))
 
     @property
     def is_there(self) -> bool:
@@ -43,7 +43,7 @@ class Scene:
 async def test_lost_node_is_deleted_from_cluster_and_reported(status: str) -> None:
     scene = Scene()
     scene.sees(status)
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
 
     assert not scene.is_there
     assert scene.heard.told == [("removed", "edge-1")]
@@ -52,8 +52,8 @@ async def test_lost_node_is_deleted_from_cluster_and_reported(status: str) -> No
 @in_loop
 async def test_lost_node_without_conditions_is_deleted() -> None:
     scene = Scene()
-    scene.lost.saw(scene.api.put(EDGE, {"metadata": {"labels": MANAGED_LABEL}}))
-    await scene.lost.tidy()
+    scene.lost.observe(scene.api.put(EDGE, {"metadata": {"labels": MANAGED_LABEL}}))
+    await scene.lost.clean_up()
 
     assert not scene.is_there
 
@@ -72,7 +72,7 @@ async def test_lost_node_without_conditions_is_deleted() -> None:
 async def test_node_is_kept_if_recently_ready_recreated_or_foreign(words: dict[str, Any]) -> None:
     scene = Scene()
     scene.sees(**words)
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
 
     assert scene.is_there
     assert scene.heard.told == []
@@ -83,12 +83,12 @@ async def test_node_is_kept_unless_its_resource_was_deleted_long_enough_ago() ->
     scene = Scene()
     scene.sees()
     scene.heard.tokens["edge-1"] = ""
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
     del scene.heard.tokens["edge-1"]
     scene.heard.deletions["edge-1"] = time.time() - HOUR + 60
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
     scene.heard.deletions.clear()
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
 
     assert scene.is_there
 
@@ -105,7 +105,7 @@ async def test_node_that_becomes_ready_before_deletion_is_kept() -> None:
         return httpx2.Response(200, json=stale)
 
     scene.api.answers[f"GET {EDGE}"] = found
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
 
     assert scene.is_there
     assert scene.heard.told == []
@@ -116,9 +116,9 @@ async def test_ready_or_deleted_nodes_require_no_cluster_requests() -> None:
     scene = Scene()
     scene.sees()
     scene.sees("True")
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
     scene.sees()
     scene.lost.gone("edge-1")
-    await scene.lost.tidy()
+    await scene.lost.clean_up()
 
     assert scene.api.calls == []

@@ -42,11 +42,11 @@ async def test_pending_serving_csr_is_retried_after_error() -> None:
     says(scene, "edge-1", "192.0.2.1")
     scene.api.answers[f"GET {NODES}"] = lambda _: refusal(500, "InternalError")
     with pytest.raises(ApiRefused):
-        await scene.approver.tidy()
+        await scene.approver.clean_up()
     assert scene.decisions() == []
 
     del scene.api.answers[f"GET {NODES}"]
-    await scene.approver.tidy()
+    await scene.approver.clean_up()
     assert scene.decisions() == [("Approved", "FlexNodeApproved")]
 
 

@@ -129,7 +129,7 @@ class Scene:
         self.tainting = TaintController("lab", self.api.client(), self.heard)
 
     def appears(self, **changes: Any) -> None:
-        self.tainting.saw(self.api.put(EDGE, {**node(), **changes}))
+        self.tainting.observe(self.api.put(EDGE, {**node(), **changes}))
 
     @property
     def taints(self) -> list[dict[str, Any]]:

@@ -50,14 +50,14 @@ def applied(version: int, access: ClusterAccess, **auth: Any) -> Node:
 
 
 def test_access_is_extended_at_once_and_reduced_only_after_node_switches() -> None:
-    def way(one: Node, *, introduction: bool = False) -> str | None:
-        return join_rules.next_method(one, OID, introduction=introduction)
+    def way(one: Node, *, joining: bool = False) -> str | None:
+        return join_rules.next_method(one, OID, joining=joining)
 
     assert way(applied(16, CERTIFICATE, method="exec")) == "exec"
     assert way(applied(16, EXEC, method="certificate")) == "exec"
     assert way(applied(17, EXEC, method="certificate")) == "certificate"
-    assert way(applied(16, EXEC, method="certificate"), introduction=True) == "certificate"
-    assert join_rules.next_method(applied(16, EXEC, method="certificate"), OTHER, introduction=False) == "certificate"
+    assert way(applied(16, EXEC, method="certificate"), joining=True) == "certificate"
+    assert join_rules.next_method(applied(16, EXEC, method="certificate"), OTHER, joining=False) == "certificate"
 
 
 def test_access_is_obsolete_once_bootstrap_token_config_is_applied() -> None:

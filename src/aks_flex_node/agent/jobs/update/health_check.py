@@ -68,7 +68,7 @@ def _ctr_command(config: NodeConfig, *arguments: str) -> tuple[str, ...]:
 AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-name-not-resolved"))
 
 
-class ApiServerAwayError(ClusterError):
+class ApiServerUnreachableError(ClusterError):
     """The API server is unreachable, and no problem was found on this machine."""
 
 
@@ -93,10 +93,10 @@ class HealthCheck:
     say: Callable[[str], None]
 
     def run(self, expected: ExpectedHealth) -> None:
-        """Raises the cause when the node is not healthy in time; ApiServerAwayError when it cannot tell."""
+        """Raises the cause when the node is not healthy in time; ApiServerUnreachableError when it cannot tell."""
         try:
             self._run_once(expected)
-        except ApiServerAwayError as error:
+        except ApiServerUnreachableError as error:
             # The update is not the cause, so the check gets the same time again.
             self.say(f"no problem on this machine; waiting for the API server: {error.message}")
             self._run_once(expected)
@@ -114,7 +114,7 @@ class HealthCheck:
                 raise
             if problem := readiness.local_problem():
                 raise problem from None
-            raise ApiServerAwayError(error.name, error.message, error.hint, retryable=True) from None
+            raise ApiServerUnreachableError(error.name, error.message, error.hint, retryable=True) from None
 
     def _find_problem(self, node: ClusterNode, expected: ExpectedHealth) -> FlexError | None:
         for what, reported, desired in (
@@ -134,7 +134,7 @@ class HealthCheck:
             unit = self.host.unit(name)
             if unit.active != "active":
                 journal, short = diagnosis.read_journal(self.host, unit), name.removesuffix(".service")
-                message = f"{short} keeps failing: {diagnosis.most_telling_line(journal)}"
+                message = f"{short} keeps failing: {diagnosis.most_relevant_line(journal)}"
                 return MachineError("service-failed", message, f"Check `journalctl -u {short} -n 50`.")
         return None
 

@@ -23,7 +23,7 @@ from aks_flex_node.agent.job_records.update_journal import (
 )
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.jobs.update.admission import AdmissionResult
-from aks_flex_node.agent.jobs.update.health_check import ApiServerAwayError, ExpectedHealth
+from aks_flex_node.agent.jobs.update.health_check import ApiServerUnreachableError, ExpectedHealth
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.reconcile.lock import exclusive
@@ -170,7 +170,7 @@ class UpdateJob:
             if journal.services:
                 self.operations.check_health(engine, _expected_after_update(stored, difference, journal))
         except FlexError as error:
-            if isinstance(error, ApiServerAwayError) and not difference.endpoint_changed:
+            if isinstance(error, ApiServerUnreachableError) and not difference.endpoint_changed:
                 return _unconfirmed(stored, error)
             return self._roll_back(current, journal.at(UpdateStage.ROLLING_BACK, cause=_rollback_cause(error)))
         try:

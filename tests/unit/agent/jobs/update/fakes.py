@@ -39,7 +39,7 @@ class Cluster:
         self.asked: list[tuple[str, str]] = []
 
     @property
-    def world(self) -> ReadinessEnvironment:
+    def environment(self) -> ReadinessEnvironment:
         return ReadinessEnvironment(self._probe, lambda: self.seconds, self.sleep, None, lambda: 0.0)
 
     def _probe(self) -> bool:

@@ -79,7 +79,7 @@ class Scene:
             self.watcher,
             self._api,
             lambda _: self.workshop(self.host),
-            self.cluster.world,
+            self.cluster.environment,
             lambda: self.now,
         )
 
