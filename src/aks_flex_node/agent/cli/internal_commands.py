@@ -29,9 +29,10 @@ def azure_token() -> None:
 def run_job_command(kind: str, rest: Sequence[str] = ()) -> None:
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
+    from aks_flex_node.agent.job_records.job_result import EARLIER_VALUES
     from aks_flex_node.agent.jobs import registry
 
-    job = registry.find_job(kind)
+    job = registry.find_job(EARLIER_VALUES.get(kind, kind))
     context.require_root()
     context.require_node()
     registry.run_job(job, rest, TerminalProgress())
@@ -39,11 +40,13 @@ def run_job_command(kind: str, rest: Sequence[str] = ()) -> None:
 
 def main(arguments: Sequence[str]) -> bool:
     """Runs an internal command; returns False if the arguments name none."""
+    job = lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:])  # noqa: E731
     commands: dict[str, Callable[[], None]] = {
         "daemon": run_daemon_command,
         "follow": run_daemon_command,  # name in service units of earlier versions
         "azure-token": azure_token,
-        "job": lambda: run_job_command(arguments[1] if len(arguments) > 1 else "", arguments[2:]),
+        "job": job,
+        "work": job,  # name that a daemon of an earlier version uses
     }
     if not arguments or arguments[0] not in commands:
         return False
