@@ -42,9 +42,12 @@ def test_node_page_shows_cause_and_remedy_when_not_ready(provider: Provider, ope
     page = open_page()
     text = look_at(page, provider, "lathe-stopped")
     assert "Not ready" in text
-    assert RUNTIME in text
+    assert RUNTIME.replace("`", "") in text
     assert "ServiceFailed" in text
-    assert page.locator("main a[href^='/ui/help/']").count() > 0
+    judge_on_every_screen(page, "node-not-ready")
+    follow(page, page.locator("main a[href='/ui/help/service-failed']").first)
+    assert "service-failed" in page.get_by_role("main").inner_text()
+    judge_on_every_screen(page, "help")
 
 
 def test_node_page_shows_failed_join_step_and_link_to_new_command(provider: Provider, open_page: Opened) -> None:
