@@ -144,10 +144,12 @@ def message_text(node: ast.expr) -> str:
 
 def value_name(node: ast.FormattedValue) -> str:
     names = [each for each in ast.walk(node.value) if isinstance(each, (ast.Attribute, ast.Name))]
+    called = {id(each.func) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
+    names = [each for each in names if id(each) not in called] or names  # redact_url(url) is `url`
     if not names:
         return "value"
     name = names[0].attr if isinstance(names[0], ast.Attribute) else names[0].id
-    return name.strip("_").replace("_", " ")
+    return name.strip("_").replace("_", " ").lower()
 
 
 def completed(package: str) -> dict[str, ErrorEntry]:

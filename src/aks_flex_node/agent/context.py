@@ -66,6 +66,17 @@ def require_node() -> None:
         )
 
 
+def require_installation(config: NodeConfig) -> None:
+    """Raises MachineError when nothing of a node is on this machine."""
+    data = str(config.paths.data_dir)
+    if not any(Path(path).exists() for path in (CURRENT_CONFIG, state_file(data), *ledger_paths(config))):
+        raise MachineError(
+            "machine-not-joined",
+            "This machine is not a node: the agent installed nothing on it.",
+            "To join it, run `aks-flex-node agent`. To see what a join would change, run `aks-flex-node plan`.",
+        )
+
+
 def config_selection(
     config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None, *, plain: bool = False
 ) -> ConfigSelection:

@@ -242,7 +242,10 @@ def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_art
             "Run the same command again. It continues where it stopped.",
             retryable=True,
         )
-    progress.message(f"This machine is no longer a node. Nothing of it is left ({time.monotonic() - start:.1f} s).")
+    seconds_taken = time.monotonic() - start
+    progress.message(
+        f"This machine is no longer a node. All that the agent installed is gone ({seconds_taken:.1f} s)."
+    )
 
 
 def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval | None:

@@ -31,13 +31,22 @@ def main() -> None:
         return
     from aks_flex_node.agent.cli.app import run
 
-    run()
+    try:
+        run()
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _discard_output()
 
 
 def _print_page(text: str) -> None:
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # for example `| head`
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # so that the flush at exit does not fail again
+    except BrokenPipeError:
+        _discard_output()
+
+
+def _discard_output() -> None:
+    """Handles a reader that has ended, for example `| head`: the flush at exit must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -129,14 +129,17 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Compare this machine with its configuration.
 
-    Exits with 0 when nothing differs, and with 1 when something differs.
+    Exits with 0 when nothing differs, with 1 when something differs, and with 4
+    when this machine is not a node.
     """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.self_update import compared_components
     from aks_flex_node.agent.text import pluralize
 
     context.require_root()
-    engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+    selection = context.ConfigSelection(config, tuple(sets or ()))
+    context.require_installation(context.load_config_or_default(selection)[0])
+    engine = context.make_engine(context.load_config(selection).config)
     found = plans_as_data(engine.plan(component) for component in compared_components(engine))
     if json:
         terminal.print_json({"clean": not found, "differences": found})
