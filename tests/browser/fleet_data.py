@@ -1,4 +1,4 @@
-"""Nodes in every state that a page has words for, put into a running service as their machines would."""
+"""Creates nodes in every state that a page can show, in a running service, with the requests of their machines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEW = "1.34.4"
 
 
 def node_page(name: str) -> str:
-    """Its address, behind that of the service."""
+    """Returns the path of a node's page."""
     return f"/ui/nodes/{PLANT.subscription}/{PLANT.group}/{PLANT.name}/{name}"
 
 
