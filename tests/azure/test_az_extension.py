@@ -1,4 +1,4 @@
-"""Runs the commands of the project's goal as printed: from `az login` to a Ready node, and its removal."""
+"""Runs the target workflow of the requirements: from `az login` to a Ready node, and its removal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ az cloud register --name Lab --endpoint-resource-manager {network.MANAGEMENT_URL
 az cloud set --name Lab
 az login --service-principal --username {{id}} --password {{secret}} --tenant {TENANT_ID}
 """
-# As in the goal, except for the names.
+# As in the requirements, except for the names.
 AFTER = f"""
 CONFIG_URL=$(az aks flex-node create \\
     --cluster lab \\

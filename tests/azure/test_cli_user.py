@@ -74,7 +74,7 @@ def sign_in(lab: Lab, machine: EdgeMachine, role: str, scope: str) -> EntraPrinc
 
 
 def configuration(lab: Lab) -> dict[str, Any]:
-    """Returns a configuration with the cluster, its cloud and a bootstrap token. The rest is discovered from Azure."""
+    """Returns a configuration with the cluster, its cloud and a bootstrap token. Azure provides the rest."""
     authority = base64.b64encode(lab.authority.certificate.read_bytes()).decode()
     azure = {
         "subscriptionId": SUBSCRIPTION_ID,

@@ -1,4 +1,4 @@
-"""The page of a node: how it is, why, what it has, what happened; live, and safe from what others wrote."""
+"""Tests of a node's page: status, diagnosis, settings and history, with refresh and escaping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
+# MSAL recommends form_post, with which the browser would not send the service's cookies.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 
@@ -27,7 +27,7 @@ def address(name: str, below: str = "") -> str:
 
 
 def look_at(page: Page, provider: Provider, name: str) -> str:
-    """All that is written on the page of a node."""
+    """Returns all text of a node's page."""
     sign_in(page, provider, address(name))
     return page.get_by_role("main").inner_text()
 

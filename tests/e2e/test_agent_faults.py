@@ -1,4 +1,4 @@
-"""What goes wrong at the edge, and what the person there is told. After each, the same command again is enough."""
+"""Faults during a join and their error messages. After each, a repeated command succeeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def given(lab: Lab, machine: EdgeMachine, **changes: Any) -> None:
 
 
 def told(machine: EdgeMachine, code: int, *words: str) -> str:
-    """What a person is told when a join fails."""
+    """Returns the error message of a failed join."""
     done = flex(machine, "bootstrap", *words, check=False)
     assert done.code == code, f"exit {done.code}\n{done.err}"
     return done.err

@@ -1,4 +1,4 @@
-"""ARM's paths and filters: understood as they were meant, or refused; however long and odd they are."""
+"""ARM paths and filters of any length: parsed correctly or rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILTER = "ready eq 'True' and labels/site ne 'hall''s' and version eq '1.34.4'"
 
 
 def understood(path: str) -> str | None:
-    """The id that a path names; None when it is refused as the caller's mistake."""
+    """Returns the ID that a path names; None when it is rejected with a 4xx status."""
     found = tried(lambda: parse_target(path), ArmError)
     if isinstance(found, ArmError):
         assert 400 <= found.status < 500
@@ -31,7 +31,7 @@ def understood(path: str) -> str | None:
 def test_parsed_resource_id_is_prefix_of_request_path_or_none(content: bytes) -> None:
     path = content.decode("latin-1")
     named = understood(path)
-    # An action says what to do with what it names, and is no part of the name.
+    # An action follows the name and is not part of it.
     assert named is None or path.lower().startswith(named.lower())
 
 

@@ -1,4 +1,4 @@
-"""Ledgers with damaged bytes: whoever reads one knows that it is damaged, or can act by it to the end."""
+"""Damaged ledgers: the reader detects the damage, or can use the ledger completely."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THING = Component("thing", "the thing", lambda _config, _machine: SPEC)
 
 
 def written() -> tuple[RecordedHost, tuple[str, ...]]:
-    """A machine with something of ours on it, over something that was there before."""
+    """Returns a machine with one of our components over an earlier file."""
     host = empty_host()
     host.apply(WriteFile("/etc/link", b"it was a file once"))
     engine = engine_on(host)
@@ -40,7 +40,7 @@ SOUND = HOST.read(PLACES[0]) or b""
 
 
 def left_by(content: bytes) -> list[str]:
-    """Take everything away by a ledger of which both copies are just so; what could not be done, in words."""
+    """Removes everything with a ledger whose copies both have this content; returns the problems."""
     host, places = written()
     for place in places:
         host.apply(WriteFile(place, content))

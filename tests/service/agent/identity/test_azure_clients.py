@@ -1,4 +1,4 @@
-"""The client of ARM that a configuration gives: who asks, by which way, and under which name."""
+"""Tests of the ARM client for a configuration: identity, endpoint and user agent."""
 
 from __future__ import annotations
 
