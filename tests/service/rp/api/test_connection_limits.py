@@ -1,4 +1,4 @@
-"""What strangers and mistakes may cost: bounds that hold before anybody is known, and at the edges."""
+"""Tests of limits that apply before authentication, at their boundaries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_connection_is_closed_when_request_headers_exceed_limit(service: Running
             for _ in range(20 * http_protocol.LARGEST_HEAD // 4096):
                 connection.sendall(b"X-Filling: " + b"x" * 4096 + b"\r\n")
         except (ConnectionError, ssl.SSLError):
-            return  # hung up on in the middle
+            return  # closed during the request
         assert is_hung_up_on(connection)
 
 
@@ -71,7 +71,7 @@ def test_pipelined_request_gets_its_own_timeout(
         answers = b""
         while not answers.endswith(b"\r\n\r\nok\n"):
             answers += connection.recv(65536)
-        time.sleep(0.5)  # five times as long as whoever was answered may take
+        time.sleep(0.5)  # five times REST_SECONDS
         connection.sendall(body[5:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
 

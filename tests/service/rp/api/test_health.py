@@ -1,4 +1,4 @@
-"""What those who run the service look at."""
+"""Tests of the health and metrics endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks of a whole service: what happens to a node, and what a receiver hears of it."""
+"""Tests of the webhooks of a whole service: events of a node and their messages."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def conditions(**statuses: str) -> dict[str, Any]:
 
 
 def sees(service: Running, what: str, name: str, *words: Any) -> None:
-    """As the watch of the cluster tells it."""
+    """Reports an event as the watch of the cluster does."""
     service.call(getattr(service.service.join_tracker, what)(PLANT.key, name, *words))
 
 
@@ -224,9 +224,7 @@ def test_metrics_contain_fleet_states_and_notification_counts(
         applied = {"appliedConfigVersion": "1"}
         service.admin.report("edge-1", {**conditions(Ready="True", Drifted="True"), **applied})
         receiver.until(2)
-    with service_with(
-        tmp_path / "state", ca_cert_data, hook
-    ) as service:  # it counts when it starts, and then at times
+    with service_with(tmp_path / "state", ca_cert_data, hook) as service:  # it counts at start and periodically
         until_measured(service, 'aks_flex_rp_nodes{state="Joining"} 1.0')
         measured = service.admin.ask("GET", "/metrics", query={}).text
     lines = (

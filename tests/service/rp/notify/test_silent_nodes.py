@@ -1,4 +1,4 @@
-"""Nodes that fall silent, on a real store with a clock of the test's own."""
+"""Tests of silent nodes, on a real store with a simulated clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def followed(key: str, version: int = 1, *, monitored: bool = True) -> Node:
 
 
 async def listen(watch: StaleNodeMonitor, clock: Clock, seconds: float) -> None:
-    """Time passes as it does for a service that runs."""
+    """Advances the clock in the steps of a running service."""
     until = clock.now + seconds
     while clock.now < until:
         clock.now = min(clock.now + 15.0, until)
@@ -56,7 +56,7 @@ def with_store(tmp_path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -
 
 
 async def told(store: SqliteStore) -> list[tuple[str, str]]:
-    """What there is to be sent, in its order; it is taken away."""
+    """Removes and returns the pending messages in order."""
     found = []
     while messages := await store.due_messages("hook", 1e12, 100, 1.0):
         for each in messages:

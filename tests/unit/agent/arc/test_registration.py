@@ -1,4 +1,4 @@
-"""A machine is registered with Azure Arc once, gets its roles, and is taken back without a trace."""
+"""Tests of the Arc registration: once, with its roles, and completely removable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASSIGNMENTS = [assignment_id(CLUSTER, role, "principal-1") for role in NODE_ROLE
 
 
 def connected(place: Place, machine: str, status: str = "Connected") -> None:
-    """As somebody else left it."""
+    """Registers the machine as another program would."""
     place.system._install()
     place.system.registered.write_text(json.dumps({"status": status, "resourceId": machine}))
     made = {"identity": {"principalId": "principal-1"}, "location": "West Europe", "tags": {"theirs": "stays"}}
