@@ -1,4 +1,4 @@
-"""How a node is, as data; and a bundle for support that holds no secret."""
+"""Tests of the status data, and of a support bundle without secrets."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def bundle(version: str) -> str:
 
 
 def followed(tmp_path: Path, files: dict[str, str] | None = None) -> dict[str, Any]:
-    """What status tells of an agent that stays, with these files of its own."""
+    """Returns the daemon's status with these files."""
     there = {f"{DATA}/{name}": text for name, text in {"current-config.json": bundle("7"), **(files or {})}.items()}
     found = status.daemon_status(engine_with(tmp_path, RecordedHost(there, units=RUNNING)))
     assert found

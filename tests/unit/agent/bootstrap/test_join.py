@@ -1,4 +1,4 @@
-"""A machine becomes a node and a machine again, on a host that is only written down."""
+"""Tests of join and unbootstrap on a recorded host."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATE = f"{DATA}/state.json"
 
 
 class Proven:
-    """A cluster that takes the node in, and gives it its addresses a moment later."""
+    """A cluster that registers the node, and assigns its pod CIDR a moment later."""
 
     def __init__(self, host: RecordedHost, config: NodeConfig) -> None:
         self.host = host
@@ -87,7 +87,7 @@ class Refusing(Proven):
 
 
 class Held(RecordedHost):
-    """A machine on which somebody holds on to a program."""
+    """A machine on which a program is in use and cannot be removed."""
 
     held = False
 
@@ -112,7 +112,7 @@ class Watching(ProgressReporter):
 
 
 def join(host: RecordedHost, config: NodeConfig | None = None) -> Engine:
-    known = node_state.read(host, STATE)  # as the door does it
+    known = node_state.read(host, STATE)  # as the command does
     engine = engine_on(host, config, replace(MACHINE, pod_cidr=known.pod_cidr))
     engine.stager = Ready(host)
     NodeJoin(engine, Proven(host, engine.config)).run()
@@ -124,7 +124,7 @@ def leave(host: RecordedHost, config: NodeConfig | None = None) -> list[str]:
 
 
 def snapshot(host: RecordedHost) -> dict[str, tuple[FileEntry, bytes | None]]:
-    """Everything that stands there, but for the kernel's own files."""
+    """Returns all files, except the kernel's."""
     found: dict[str, tuple[FileEntry, bytes | None]] = {}
 
     def walk(folder: str) -> None:
@@ -278,7 +278,7 @@ def test_unbootstrap_is_idempotent() -> None:
         (("tools",), False, False),
         (("kubelet",), False, True),
         (("runc",), True, False),
-        (("tools",), True, True),  # as one goes on where a join has stopped
+        (("tools",), True, True),  # as when an interrupted join continues
     ],
 )
 def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], is_node: bool, proven: bool) -> None:
@@ -405,4 +405,4 @@ def test_unbootstrap_runs_azure_cleanup_once_and_lists_manual_commands() -> None
     assert (taken, leaving.manual_commands) == (["arc"], ["az resource delete --ids x"])
     again = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
     again.run()
-    assert taken == ["arc"]  # a machine that is no node has nothing in Azure
+    assert taken == ["arc"]  # a machine that is not a node has no other Azure resources

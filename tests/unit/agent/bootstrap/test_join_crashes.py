@@ -1,6 +1,6 @@
-"""A join or a reset that is cut off anywhere is finished, or taken back, by the next run.
+"""A join or unbootstrap that is killed at any action is completed or removed by the next run.
 
-The sweep over every single action on a real machine is a test of the lab; this one jumps, and takes a second.
+The lab's tests kill at every action on a real machine; this test uses samples and takes a second.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """Nobody catches it, as nobody can when the power goes."""
+    """Not caught by any handler, like a power cut."""
 
 
 class Mortal(RecordedHost):

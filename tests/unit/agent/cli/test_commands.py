@@ -1,4 +1,4 @@
-"""The words of `aks-flex-node` that need neither root nor a host, and what becomes of errors."""
+"""Tests of `aks-flex-node` commands that need no root and no host, and of error handling."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ran(*words: str) -> tuple[int, str]:
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """The exit code of the program itself."""
+    """Runs the program; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
     with pytest.raises(SystemExit) as caught:
         main()

@@ -1,4 +1,4 @@
-"""What Azure knows of a cluster, and what is taken of it."""
+"""Tests of cluster discovery from Azure."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ OLD = discovery.ClusterFacts(CLUSTER_ID, "https://old.example:443", CA, "1.33.1"
 
 
 def asked(config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: bool, azure: Any = None) -> str:
-    """Which API server it is, in the end."""
+    """Returns the URL of the selected API server."""
 
     def ask() -> discovery.ClusterFacts:
         if azure is None:
@@ -104,7 +104,7 @@ def asked(config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: 
 def test_unjoined_machine_repeats_discovery_or_uses_stored_facts() -> None:
     config = config_of(NAMED, without=LEFT_OUT)
     assert asked(config, OLD, joined=False, azure=Azure()) == "https://c.example:443"
-    assert asked(config, OLD, joined=False) == "https://old.example:443"  # better than nothing
+    assert asked(config, OLD, joined=False) == "https://old.example:443"  # better than none
     with pytest.raises(FlexError, match="cannot be reached"):
         asked(config, None, joined=False)
 

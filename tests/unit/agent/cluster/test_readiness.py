@@ -1,4 +1,4 @@
-"""A proof waits for what comes, ends when it cannot come, and names the cause; its clock is a test's."""
+"""Tests of readiness checks with a simulated clock: wait, failure and its cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def document(status: str = "True", reported: str = "9999-01-01T00:00:00Z") -> di
 
 
 class Scene:
-    """A host, an API server and a clock that goes on by itself when somebody sleeps."""
+    """A host, an API server and a clock that advances on sleep."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ def test_readiness_check_ends_within_its_time_limit() -> None:
 
 
 def lacking(scene: Scene, *lacks: FlexError | None) -> FlexError:
-    """What a proof ends with when this is lacking, look by look; it must end badly."""
+    """Returns the error of a health check that finds these problems in turn; it must fail."""
     rest = list(lacks)
     with pytest.raises(FlexError) as caught:
         scene.proof.wait_healthy(lambda _: rest.pop(0) if len(rest) > 1 else rest[0])

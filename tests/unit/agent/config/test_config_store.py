@@ -1,4 +1,4 @@
-"""Files that belong together are written together, also by whoever comes after a crash."""
+"""Tests of the config store: related files are written together, also after a crash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OLD, NEW = b'{"config": {}, "configVersion": "1"}', b'{"config": {}, "configVers
 
 
 class Mortal(RecordedHost):
-    """Whoever works on it dies before the given action."""
+    """A host that raises before the given action."""
 
     def __init__(self, at: int) -> None:
         super().__init__({CURRENT_CONFIG: OLD, CONFIG_VERSION_FILE: b"1\n", APPLIED_CONFIG: b"{}", NEXT_CONFIG: NEW})

@@ -1,4 +1,4 @@
-"""What the provider is told: conditions with the real cause, and no secret."""
+"""Tests of the conditions in a status report: real causes and no secrets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUIET = ReportInput(DaemonState(), WELL, current_version="7")
 
 
 def told(situation: ReportInput) -> dict[str, tuple[str, str, str]]:
-    """Status, reason and message of each condition."""
+    """Returns status, reason and message of each condition."""
     return {
         one["type"]: (one["status"], one["reason"], one.get("message", "")) for one in build_conditions(situation)
     }

@@ -1,4 +1,4 @@
-"""Reports: the latest word at once, a sign of life now and then, and patience when nobody listens."""
+"""Tests of status reports: immediate after a change, periodic heartbeats, and backoff on errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Heard:
-    """A provider that keeps what it is told, and may refuse it."""
+    """A provider that records reports and can reject them."""
 
     refuses: PollResult | None = None
     reports: list[Any] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Heard:
 
 
 def due(teller: StatusReporter, heard: Heard, seconds: float) -> bool:
-    """Whether there is something to send after so many seconds."""
+    """Returns whether a report is due after this many seconds."""
     heard.now += seconds
     return teller.is_due
 

@@ -1,4 +1,4 @@
-"""What has drifted is seen, told in words, and brought back; what belongs to others is told and stays."""
+"""Tests of drift: detected, described and repaired; changes outside of our resources are only reported."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FOLLOWS: dict[str, object] = {"continuousMonitoring": True}
 
 
 def settled(config: NodeConfig | None = None) -> Engine:
-    """A machine on which everything is as it should be."""
+    """Returns a machine with its desired state."""
     host = empty_host()
     engine = engine_on(host, config or config_of(FOLLOWS))
     engine.stager = Ready(host)

@@ -1,4 +1,4 @@
-"""Trying again: until it works, until it is hopeless, or until somebody says stop."""
+"""Tests of retries: until success, a permanent error or cancellation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def persistence(attempts: int = 3) -> Retrier:
 
 
 class Work:
-    """Fails as often as it is told, and gets so much further each time."""
+    """Fails a given number of times, and progresses each time."""
 
     def __init__(self, failures: int, step: int = 0, retryable: bool = True) -> None:
         self.left, self.step, self.retryable = failures, step, retryable

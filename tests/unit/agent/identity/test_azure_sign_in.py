@@ -1,4 +1,4 @@
-"""Who a node is to Azure, who its operator is, and where that Azure is."""
+"""Tests of the Azure identities of a node and of its operator, and of the cloud's endpoints."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_missing_federated_token_file_is_reported() -> None:
 
 
 class Somebody:
-    """Signs in, or says why not."""
+    """Signs in or fails with a reason."""
 
     def __init__(self, name: str, error: str = "") -> None:
         self.name, self.error, self.asked = name, error, 0

@@ -1,4 +1,4 @@
-"""Works are begun one at a time, and each has an outcome, whatever becomes of it."""
+"""Tests of the job runner: one job at a time, and a result for each."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_old_job_result_is_not_taken_for_a_new_one() -> None:
 
 
 class Refusing(FakeHost):
-    """systemd does not start anything; its journal has words of an earlier work."""
+    """A machine where systemd starts nothing, and whose journal contains messages of an earlier job."""
 
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         if argv[0] == "journalctl":
@@ -78,7 +78,7 @@ def test_job_failure_contains_the_systemd_error() -> None:
 
 
 class Exhausted(FakeHost):
-    """There is no memory for another process."""
+    """A machine without memory for another process."""
 
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         raise OSError(12, "Cannot allocate memory")
@@ -93,7 +93,7 @@ def test_out_of_memory_gives_a_retryable_failed_result() -> None:
 
 
 class Ending(FakeHost):
-    """An earlier work ends at the third look."""
+    """A machine on which an earlier job ends at the third check."""
 
     looks = 0
 

@@ -1,4 +1,4 @@
-"""What the machine is: its system, name, memory, processors, kernel and programs."""
+"""Tests of the machine checks: system, name, memory, CPUs, kernel and programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.unit.agent.preflight.builders import MACHINE, config, findings, fit, 
 
 
 def on(**changes: Any) -> Any:
-    """The fit machine, but for what the survey saw."""
+    """Returns the passing machine with changed facts."""
     return fit(machine=replace(MACHINE, **changes))
 
 
 def with_files(**files: str) -> Any:
-    """The fit machine, but for some files of /proc."""
+    """Returns the passing machine with changed files in /proc."""
     return fit(host=host({f"/proc/{name}": text for name, text in files.items()}))
 
 

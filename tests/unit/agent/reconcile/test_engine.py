@@ -1,4 +1,4 @@
-"""The engine: what it does in which order, what it prepares, and what it remembers when something fails."""
+"""Tests of the engine: order of actions, preparation, and the ledger after a failure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_missed_service_restart_is_made_by_the_next_run() -> None:
     engine_on(host).apply(component())
     newer = File("/etc/thing", b"newer")
     spec = Spec((newer, make_service("thing.service", (newer,))))
-    host.apply(WriteFile("/etc/thing", b"newer"))  # and there the machine went down
+    host.apply(WriteFile("/etc/thing", b"newer"))  # here the machine crashed
     assert [str(action) for action in engine_on(host).apply(component(spec))] == ["restart thing.service"]
 
 

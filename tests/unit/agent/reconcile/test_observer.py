@@ -1,4 +1,4 @@
-"""What observation sees: damage of programs, modules, swaps, settings of the kernel."""
+"""Tests of the observed state: damaged programs, modules, swap, kernel settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_program_damage_is_described(change: Action | None, expected: str) -> No
 
 
 class Otherwise(RecordedHost):
-    """Where one path has another owner or mode."""
+    """A host on which one path has another owner or mode."""
 
     def __init__(self, path: str, **changes: Any) -> None:
         super().__init__({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})

@@ -1,4 +1,4 @@
-"""A profile says where a gateway is and how to know it, and has nothing else to say."""
+"""Tests of a client profile: address and trust of a gateway, and no other options."""
 
 from __future__ import annotations
 

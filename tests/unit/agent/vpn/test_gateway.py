@@ -1,4 +1,4 @@
-"""Whose gateways and certificates are whose: moving from one to another, several machines at once, and removal."""
+"""Tests of the ownership of gateways and certificates: switches, concurrent machines, removal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = "aks-flex-node-edge-1-1"
 
 
 def moving() -> Site:
-    """A machine that uses one gateway, and is to use another from now on."""
+    """Returns a machine that uses one gateway and is configured for another."""
     site = Site()
     site.azure.documents[GATEWAY] = theirs()
     site.run()
@@ -72,7 +72,7 @@ def test_busy_old_gateway_is_cleaned_up_later_by_disconnect() -> None:
     site = moving()
     other(site)
     site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Updating"
-    site.azure.documents[GATEWAY]["left"] = 10_000  # somebody is at work on it, and does not come to an end
+    site.azure.documents[GATEWAY]["left"] = 10_000  # another operation on it does not end
     site.run()
     assert site.record.former == ((GATEWAY, ROOT),)
     assert any("root-cert delete" in note and note.endswith(ROOT) for note in site.notes)
@@ -123,7 +123,7 @@ def test_remove_gateway_deletes_leftover_parts_of_an_uncreated_gateway() -> None
 
 
 def parts(site: Site) -> None:
-    """As a run leaves them to which Azure gave an address and refused the gateway."""
+    """Simulates a run in which Azure created the public IP address and rejected the gateway."""
     site.azure.documents[ADDRESS] = {"id": ADDRESS, "properties": {"provisioningState": "Succeeded"}}
     site.connection().records.update(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
 

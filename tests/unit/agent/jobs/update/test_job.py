@@ -1,4 +1,4 @@
-"""A configuration that waits is taken on, or is not, and why; on a machine that is only written down."""
+"""Tests of the update job: a pending configuration is applied or rejected with a reason, on a recorded host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AWAY = ClusterError("api-server-unreachable", "It cannot be reached.", retryable
 
 
 class Broken(Ready):
-    """A mirror that is away."""
+    """A program stager whose mirror is unavailable."""
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None: ...
 
@@ -288,7 +288,7 @@ def test_superseded_interrupted_update_ends_with_one_complete_config(values: dic
 
 
 def half_way(scene: Scene) -> None:
-    """The change is made, and the process is killed before the proof."""
+    """Applies the change, and kills the process before the health check."""
 
     def probed() -> None:
         raise KeyboardInterrupt
