@@ -1,4 +1,4 @@
-"""What the documents promise is there, and nothing of one machine stands in the tree."""
+"""Checks that the documents' claims are true, and that the tree contains nothing specific to one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token is made and taken back in a cluster that the service is connected to."""
+"""Tests of token creation and revocation in a connected cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = ID.lower()
 
 
 class Still(ClusterController):
-    """A connection to a cluster in memory, which nobody watches."""
+    """A connection to a cluster in memory, without a watch."""
 
     def __init__(self, client: KubeClient) -> None:
         super().__init__(KEY, DIRECT, Heard())
@@ -43,7 +43,7 @@ class Still(ClusterController):
 
 
 class NoAzure:
-    """A cluster by way of Azure, and Azure does not answer."""
+    """A cluster connected through Azure, while Azure is unavailable."""
 
     renewable = True
 

@@ -1,4 +1,4 @@
-"""Installing: what is there stays, nothing half-made is ever seen, and what cannot be right is refused."""
+"""Tests of tool installation: existing tools are kept, incomplete ones are invisible, invalid ones are rejected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOOL = GoTool(
 
 
 class Told(NoProgress):
-    """A progress that remembers what it was told."""
+    """Records progress."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -77,7 +77,7 @@ def installer(tmp_path: Path, builder: FakeBuilder | None = None, web: FakeTrans
 
 
 def seen(tmp_path: Path) -> list[str]:
-    """What anybody who looks at the cache can see; hidden names are work in hand."""
+    """Returns the visible names in the cache; hidden names are builds in progress."""
     return [path.name for path in (tmp_path / "tools").iterdir() if not path.name.startswith(".")]
 
 
@@ -181,7 +181,7 @@ def test_only_tools_without_release_are_prepared_for_build(tmp_path: Path) -> No
 
 
 def test_concurrent_installations_build_a_tool_once(tmp_path: Path) -> None:
-    """The second is let in while the first is in the middle of its build, and has to wait."""
+    """The second installation starts during the build of the first, and waits."""
     second = installer(tmp_path)
 
     class SlowBuilder(FakeBuilder):

@@ -1,4 +1,4 @@
-"""Which tokens are believed, who their callers are, and what is said of those that are not believed."""
+"""Tests of token verification: accepted tokens, their callers, and errors of rejected ones."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_managed_identity_is_matched_by_its_machine_resource_id() -> None:
     assert caller.is_node(f"{machine.lower()}@{TENANT}")
     assert not caller.is_node(f"{machine.lower()}0@{TENANT}")
     assert not caller.is_node(f"{machine.lower()}@{STRANGER}")
-    assert machine.lower() not in caller.ids  # to which no role is given
+    assert machine.lower() not in caller.ids  # a resource that has no role
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def unsigned(algorithm: str) -> str:
 
 
 def signed_with_the_public_key() -> str:
-    """The old trick: the verifier takes the public key, which everybody has, for a shared secret."""
+    """Returns a token of an algorithm confusion attack: the public key is used as an HMAC secret."""
     text = encoded({"alg": "HS256", "kid": "first", "typ": "JWT"}) + b"." + encoded(claims())
     mac = hmac.new(public_pem(rsa_key("first")), text, hashlib.sha256).digest()
     return (text + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
@@ -160,7 +160,7 @@ def signed_by_another() -> str:
 
 
 def with_a_key_of_its_own() -> str:
-    """A header may carry or point to a key; whoever looks there believes anybody."""
+    """Returns a token whose header contains a key and a key URL; a verifier must not trust either."""
     shown = Issuer._shown("mine", rsa_key("another"))
     headers = {"kid": "mine", "jwk": shown, "jku": "https://evil.example/keys"}
     return jwt.encode(claims(), rsa_key("another"), "RS256", headers=headers)
@@ -227,7 +227,7 @@ def test_rotated_tenant_key_is_fetched_and_old_key_is_no_longer_trusted() -> Non
         issuer.keys = {"second": rsa_key("second")}
         now += 60
         assert (await tokens.caller(bearer(issuer.sign("second")))).id == OID
-        with pytest.raises(Unauthenticated):  # another token, so that it is not the one already believed
+        with pytest.raises(Unauthenticated):  # another token, because the first one is cached
             await tokens.caller(bearer(jwt.encode(claims(x=1), rsa_key("first"), "RS256", headers={"kid": "first"})))
 
     asyncio.run(rotate())
@@ -248,7 +248,7 @@ def test_unknown_key_ids_trigger_limited_key_requests() -> None:
                 await tokens.caller(bearer(token))
 
     asyncio.run(flood())
-    assert len(issuer.asked) == 4  # metadata and keys, at the start and once more in a minute
+    assert len(issuer.asked) == 4  # metadata and keys, at start and once more in a minute
 
 
 def test_concurrent_verifications_share_one_key_request() -> None:

@@ -1,4 +1,4 @@
-"""What is told of a cluster as a whole."""
+"""Tests of the reported state of a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A config URL gets from the form that made it to the page that shows it, and to nobody else."""
+"""Tests of the join command: a config URL reaches only the page that shows it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def url_cookie(clock: Clock | None = None) -> ConfigUrlCookie:
 
 
 def given(made: ConfigUrlCookie) -> str:
-    """The cookie's value."""
+    """Returns the value of the cookie."""
     answer = Response()
     made.give(answer, visit(), NODE, URL)
     header = answer.headers["set-cookie"]

@@ -1,4 +1,4 @@
-"""A form becomes the body that the API takes, nothing is lost between its steps, and problems find their fields."""
+"""Tests of the create form: request body, values kept between steps, and errors at their fields."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def known(aad: bool = True) -> ClusterInfo:
 
 
 def troubles(form: dict[str, str], aad: bool = True) -> dict[str, str]:
-    """By the field that each is at; what the form itself finds comes before what the API would say of it."""
+    """Returns the errors by field; those of the form take precedence over the API's."""
     found = parse_draft(form)
     both = [*locate_draft_errors(found, validate_draft(found, known(aad))), *form_errors(found, {PLANT.key})]
     return {each.field: each.message for each in both if each.field != SECRET}

@@ -1,4 +1,4 @@
-"""What is noted of a node's access to its cluster, and when it stays."""
+"""Tests of the recorded access of a node to its cluster, and of when it is kept."""
 
 from __future__ import annotations
 
