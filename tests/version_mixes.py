@@ -61,7 +61,7 @@ def lives(lab: Lab, add_machine: Add, mix: str) -> None:
 
 
 def _runs_pods(lab: Lab, machine: EdgeMachine) -> None:
-    """Runs two pods on one node: they resolve names, reach each other, and allow exec and logs."""
+    """Runs two pods on one node: they resolve names, reach each other, and support exec."""
     name = machine.name
     lab.cluster.apply(web_pod(f"one-{name}", name), web_pod(f"two-{name}", name))
     until(lambda: _reach_one_another(lab, name), "pods reach one another")

@@ -1,4 +1,4 @@
-"""Checks that the documents' claims are true, and that the tree contains nothing specific to one machine."""
+"""Checks that the documents match the code: error catalogs, links, make targets, requirements."""
 
 from __future__ import annotations
 

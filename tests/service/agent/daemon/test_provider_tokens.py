@@ -1,4 +1,4 @@
-"""Tests of the token process: its valid and invalid output."""
+"""Tests of provider tokens: the cache, the token process, and its invalid output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the ARM client for a configuration: identity, endpoint and user agent."""
+"""Tests of the ARM client of a configuration: user agent, token, request ID, proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of limits that apply before authentication, at their boundaries."""
+"""Tests of connection limits and of boundary cases of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the health and metrics endpoints."""
+"""Tests of the endpoints for operators: health, metrics, OpenAPI; and of the request log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the pages with the limits of the API: rate limits, audit, sessions."""
+"""Tests of the pages of the dashboard: rate limits, audit, sessions."""
 
 from __future__ import annotations
 

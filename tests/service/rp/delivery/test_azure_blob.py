@@ -148,7 +148,7 @@ def test_expired_blob_url_is_forbidden_and_its_blob_is_swept(
 def test_identity_delivery_signs_urls_with_user_delegation_key(
     service: BlobServiceClient, azurite: Azurite, container: str
 ) -> None:
-    """Azurite 3.36 cannot verify this signature in the format of the current SDK; Azure can."""
+    """Azurite 3.36 cannot verify this signature in the current SDK's format, so it is not verified here."""
     identity = by_identity(azurite.url, Somebody(), connection_verify=str(azurite.authority))
     delivery, looking = started(identity, container), service.get_container_client(container)
     urls = [put(delivery), put(delivery)]

@@ -405,4 +405,4 @@ def test_unbootstrap_runs_azure_cleanup_once_and_lists_manual_commands() -> None
     assert (taken, leaving.manual_commands) == (["arc"], ["az resource delete --ids x"])
     again = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
     again.run()
-    assert taken == ["arc"]  # a machine that is not a node has no other Azure resources
+    assert taken == ["arc"]  # a machine that is not a node has nothing to clean up in Azure

@@ -1,4 +1,4 @@
-"""Tests of the exact text of the Prometheus metrics."""
+"""Tests of the daemon's Prometheus metrics."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_preflight_of_a_joined_node_passes_when_the_network_is_down(check: str) 
     changes = {"network": RecordedNetworkProbe(), "owned_services": NODE, "now": lambda: 0.0}
 
     assert "error" not in severities(fit(host=host({CERTIFICATE: ""}), **changes), check)
-    if check != "token":  # skipped
+    if check != "token":  # the token check cannot run
         assert "error" in severities(fit(**changes), check)
     assert severities(fit(host=host({CERTIFICATE: ""}), **{**changes, "owned_services": frozenset()}), check)
 

@@ -1,4 +1,4 @@
-"""Tests of a client profile: address and trust of a gateway, and no other options."""
+"""Tests of VPN client profiles: parsing, rejected options, routes and DNS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of poll detection, recorded heartbeats, and request IDs."""
+"""Tests of poll detection, the path cache and request IDs."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_managed_identity_is_matched_by_its_machine_resource_id() -> None:
     assert caller.is_node(f"{machine.lower()}@{TENANT}")
     assert not caller.is_node(f"{machine.lower()}0@{TENANT}")
     assert not caller.is_node(f"{machine.lower()}@{STRANGER}")
-    assert machine.lower() not in caller.ids  # a resource that has no role
+    assert machine.lower() not in caller.ids  # roles are not assigned to machine resource IDs
 
 
 @pytest.mark.parametrize(

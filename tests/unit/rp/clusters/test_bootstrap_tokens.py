@@ -1,4 +1,4 @@
-"""Tests of the removal of unused tokens."""
+"""Tests of the sweep of bootstrap tokens: expired, unused and orphaned ones."""
 
 from __future__ import annotations
 

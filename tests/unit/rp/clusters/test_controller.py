@@ -1,4 +1,4 @@
-"""Tests of the reported state of a cluster."""
+"""Tests of the cluster facts that the controller reports."""
 
 from __future__ import annotations
 

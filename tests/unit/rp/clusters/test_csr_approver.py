@@ -150,7 +150,7 @@ async def test_valid_csr_approved_by_another_controller_is_accepted() -> None:
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 
     lagging = scene.replica()
-    await lagging.changed("MODIFIED", stale)  # its token is deleted, and the object is newer than this replica's
+    await lagging.changed("MODIFIED", stale)  # the token is deleted, and this event is outdated
     assert scene.decisions() == [("Approved", "AutoApproved")]
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 

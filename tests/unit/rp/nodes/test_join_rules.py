@@ -1,4 +1,4 @@
-"""Tests of the recorded access of a node to its cluster, and of when it is kept."""
+"""Tests of a node's access to its cluster: granted, kept, removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the endpoints, the agent settings and the downgrade setting in a node's configuration."""
+"""Tests of endpoints, agent version and downgrade setting in a node's configuration."""
 
 from __future__ import annotations
 
