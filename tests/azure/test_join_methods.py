@@ -47,7 +47,7 @@ def make(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
         node.delete()
 
 
-def lives(node: Followed, renew: Callable[[Followed], None], *words: str) -> None:
+def run_life_cycle(node: Followed, renew: Callable[[Followed], None], *words: str) -> None:
     """Runs the life cycle of a node: join, run a pod, replace its credential, unbootstrap."""
     lab, machine, pod = node.lab, node.machine, f"web-{node.name}"
     before = machine.snapshot()
@@ -76,7 +76,7 @@ def role_of(lab: Lab, node: Followed) -> str:
     return str(binding["roleRef"]["name"]) if binding else ""
 
 
-def another_secret(node: Followed) -> None:
+def replace_secret(node: Followed) -> None:
     """Sets a new client secret, with which the kubelet gets its next token."""
     changed = node.lab.azure.directory.change(
         node.principal, secret=f"new-{node.principal.secret}", older_secrets=(node.principal.secret,)
@@ -90,7 +90,7 @@ def another_secret(node: Followed) -> None:
     assert token["status"]["token"]
 
 
-def another_token(node: Followed) -> None:
+def replace_token(node: Followed) -> None:
     """Deletes the cached token; the kubelet gets another from the machine's identity endpoint."""
     before = node.machine.run("cat", f"{KUBELET}/azure-token.json").out
     node.machine.run("rm", f"{KUBELET}/azure-token.json")
@@ -98,7 +98,7 @@ def another_token(node: Followed) -> None:
     assert node.machine.run("cat", f"{KUBELET}/azure-token.json").out != before
 
 
-def another_certificate(node: Followed) -> None:
+def replace_certificate(node: Followed) -> None:
     """Deletes the kubelet's certificate; the kubelet gets another with its Azure identity."""
     own = f"{KUBELET}/pki/kubelet-client-current.pem"
     node.machine.run("sh", "-c", f"rm {KUBELET}/pki/kubelet-client-*; systemctl restart kubelet")
@@ -110,8 +110,8 @@ def test_service_principal_node_joins_with_tokens_and_with_certificate(
 ) -> None:
     by_tokens, certified = make("sp-exec", kubernetesAuth=EXEC), make("sp-cert", kubernetesAuth=CERTIFICATE)
     with ThreadPoolExecutor(2) as pool:
-        ways = ((by_tokens, another_secret), (certified, another_certificate))
-        for done in [pool.submit(lives, *way) for way in ways]:
+        ways = ((by_tokens, replace_secret), (certified, replace_certificate))
+        for done in [pool.submit(run_life_cycle, *way) for way in ways]:
             done.result()
 
 
@@ -126,7 +126,7 @@ def test_managed_identity_node_switches_from_tokens_to_certificate(lab: Lab, mak
         assert node.machine.run("test", "-e", f"{KUBELET}/pki/kubelet-client-current.pem", check=False).ok
         until(lambda: role_of(lab, node) == "system:node-bootstrapper", "its identity may do less")
 
-    lives(node, certified)
+    run_life_cycle(node, certified)
 
 
 @pytest.mark.long  # the next test also joins with Arc
@@ -143,9 +143,9 @@ def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., Followed]) -
             "Ready",
         )
         assert status["timestamp"]
-        another_token(node)
+        replace_token(node)
 
-    lives(node, seen, *words)
+    run_life_cycle(node, seen, *words)
 
 
 def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., Followed]) -> None:
@@ -166,7 +166,7 @@ def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., 
         assert machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out != before
         assert node.status()["vpn"]["status"] == "Connected"
 
-    lives(node, renewed, *words)
+    run_life_cycle(node, renewed, *words)
     gateway = lab.vpn.resources.find(
         f"{RESOURCE_GROUP_ID}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node"
     )

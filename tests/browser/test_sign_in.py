@@ -175,10 +175,10 @@ def test_new_admin_key_ends_existing_sessions(
 def test_cross_site_form_can_neither_sign_in_nor_sign_out(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     open_page.expect("status of 403")
-    send_from_elsewhere(page, f"{provider.url}/ui/sign-in/key", key=provider.key, token="x", next="/")
+    submit_cross_site_form(page, f"{provider.url}/ui/sign-in/key", key=provider.key, token="x", next="/")
     assert not session_of(page)
     sign_in(page, provider)
-    send_from_elsewhere(page, f"{provider.url}/ui/sign-out", csrf="x")
+    submit_cross_site_form(page, f"{provider.url}/ui/sign-out", csrf="x")
     assert not is_signed_out(page, provider)
 
 
@@ -292,7 +292,7 @@ def changing(page: Page) -> list[str]:
     return [*links, *(each for each in buttons if each != "Sign out")]
 
 
-def send_from_elsewhere(page: Page, address: str, **fields: str) -> None:
+def submit_cross_site_form(page: Page, address: str, **fields: str) -> None:
     """Submits a form from a page of another site, and returns the result."""
     inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in fields.items())
     form = f'<form method="post" action="{address}">{inputs}<button>Win</button></form>'

@@ -199,7 +199,7 @@ def test_new_cluster_ca_is_trusted_alongside_old_one(
 
     changed = json.loads(known)
     changed["clusters"][0]["cluster"]["certificate-authority-data"] = b64encode(both).decode()
-    introduce(lab, tmp_path, json.dumps(changed))
+    register_cluster(lab, tmp_path, json.dumps(changed))
     try:
         trusted = ("cat", "/etc/kubernetes/certs/ca.crt")
         until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 2, "both are trusted")
@@ -207,11 +207,11 @@ def test_new_cluster_ca_is_trusted_alongside_old_one(
         assert started(node.machine, "kubelet") != kubelet
         assert ready(node)
     finally:
-        introduce(lab, tmp_path, known)
+        register_cluster(lab, tmp_path, known)
     until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 1, "and the old one alone again")
 
 
-def introduce(lab: Lab, folder: Path, kubeconfig: str) -> None:
+def register_cluster(lab: Lab, folder: Path, kubeconfig: str) -> None:
     """Registers the lab's cluster with the provider: its endpoint and its CA."""
     file = folder / "kubeconfig"
     file.write_text(kubeconfig)

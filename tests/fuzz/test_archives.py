@@ -54,7 +54,7 @@ SOUND = packed(
 )
 
 
-def judged(content: bytes) -> None:
+def check_unpack(content: bytes) -> None:
     """Unpacks an archive next to a file that it must not change."""
     with tempfile.TemporaryDirectory() as folder:
         room, outside = Path(folder) / "room", Path(folder) / "outside"
@@ -63,7 +63,7 @@ def judged(content: bytes) -> None:
         found = tried(lambda: unpacked(room, content), ArtifactError)
         for path, _, files in os.walk(room / "tree"):
             for name in files:
-                inside(Path(path) / name, room / "tree")
+                assert_inside(Path(path) / name, room / "tree")
         if isinstance(found, ArtifactError):
             assert found.name in REFUSALS, found
         else:
@@ -77,7 +77,7 @@ def names_in(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-def inside(path: Path, tree: Path) -> None:
+def assert_inside(path: Path, tree: Path) -> None:
     """Checks that a path is a file or a link that resolves inside the tree."""
     assert path.is_symlink() or path.is_file()
     assert Path(os.path.realpath(path)).is_relative_to(os.path.realpath(tree))  # a link loop is allowed
@@ -95,18 +95,18 @@ def test_archive_is_unpacked_inside_target_directory_or_refused(made: list[Item]
         content = packed(*made, form=form)
     except (ValueError, UnicodeError):
         return  # cannot be packed
-    judged(content)
+    check_unpack(content)
 
 
 @given(damaged(SOUND))
 def test_damaged_archive_is_unpacked_inside_target_or_refused(content: bytes) -> None:
-    judged(content)
+    check_unpack(content)
 
 
 @given(damaged(gzip.decompress(SOUND), most=6))
 def test_tar_with_damaged_headers_is_unpacked_inside_target_or_refused(content: bytes) -> None:
-    judged(content)
-    judged(gzip.compress(content, 1))
+    check_unpack(content)
+    check_unpack(gzip.compress(content, 1))
 
 
 @given(st.integers(0, len(SOUND) - 1))

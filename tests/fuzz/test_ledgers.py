@@ -39,7 +39,7 @@ HOST, PLACES = written()
 SOUND = HOST.read(PLACES[0]) or b""
 
 
-def left_by(content: bytes) -> list[str]:
+def remove_with_ledger(content: bytes) -> list[str]:
     """Removes everything with a ledger whose copies both have this content; returns the problems."""
     host, places = written()
     for place in places:
@@ -52,7 +52,7 @@ def left_by(content: bytes) -> list[str]:
 
 
 def test_valid_ledger_allows_removal_of_all_resources() -> None:
-    assert left_by(SOUND) == []
+    assert remove_with_ledger(SOUND) == []
 
 
 @given(damaged(SOUND))
@@ -69,13 +69,13 @@ def test_damaged_ledger_copy_does_not_hide_intact_copy(content: bytes) -> None:
 
 @given(damaged(SOUND, most=2))
 def test_removal_with_two_damaged_ledger_copies_does_not_crash(content: bytes) -> None:
-    left_by(content)
+    remove_with_ledger(content)
 
 
 @given(st.sampled_from(("paths", "sysctls", "modules", "swaps", "services")), st.text(max_size=8), json_values())
 def test_removal_with_arbitrary_ledger_record_does_not_crash(kind: str, name: str, record: Any) -> None:
     components = {"thing": {kind: {f"/{name}": record}}}
-    left_by(json.dumps({"format": 1, "found": {}, "components": components}).encode())
+    remove_with_ledger(json.dumps({"format": 1, "found": {}, "components": components}).encode())
 
 
 @pytest.mark.parametrize(

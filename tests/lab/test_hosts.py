@@ -29,7 +29,7 @@ NEEDED = ("exceptiongroup", "iniconfig", "packaging", "pluggy", "pygments", "pyt
 
 def test_host_test_suite_passes_on_lab_machine(add_machine: Add) -> None:
     machine = add_machine("hosts")
-    bring(machine)
+    copy_suite(machine)
 
     words = ("-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "error", "-rs")
     env = ("env", f"--chdir=/{PLACE}", f"PYTHONPATH=/{PLACE}", "AKS_FLEX_MAY_CHANGE_THIS_MACHINE=1")
@@ -42,7 +42,7 @@ def test_host_test_suite_passes_on_lab_machine(add_machine: Add) -> None:
     assert "skipped" not in done.out, done.out
 
 
-def bring(machine: EdgeMachine) -> None:
+def copy_suite(machine: EdgeMachine) -> None:
     """Copies pytest, the host package and its suite into a machine."""
     place = Path(f"/proc/{machine.init_pid()}/root/{PLACE}")
     shutil.copytree(pytest_tree(machine), place)

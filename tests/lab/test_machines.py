@@ -235,11 +235,11 @@ def test_untouched_machine_has_no_diff_after_reboot_and_power_cut(add_machine: A
     machine = add_machine("alpha", system)
     before = machine.snapshot()
 
-    assert snapshots.render(own(before, machine.snapshot())) == []
+    assert snapshots.render(machine_changes(before, machine.snapshot())) == []
     machine.reboot()
-    assert snapshots.render(own(before, machine.snapshot())) == []
+    assert snapshots.render(machine_changes(before, machine.snapshot())) == []
     machine.power_cycle()
-    assert snapshots.render(own(before, machine.snapshot())) == []
+    assert snapshots.render(machine_changes(before, machine.snapshot())) == []
 
 
 CHANGES = {
@@ -275,7 +275,7 @@ def test_snapshot_diff_detects_every_kind_of_change(add_machine: Add) -> None:
     for what, (change, (section, key)) in CHANGES.items():
         machine.run("sh", "-c", change)
         after = machine.snapshot()
-        found = own(before, after)
+        found = machine_changes(before, after)
         assert [one for one in found if one.section == section and key in {None, one.key}], what
         before = after
 
@@ -292,6 +292,6 @@ def test_machine_diff_needs_snapshot_and_exits_nonzero_on_differences(add_machin
     assert said.out.split() == ["file", "/etc/hosts", "changed", "mode", "0644", "->", "0600"]
 
 
-def own(before: snapshots.Snapshot, after: snapshots.Snapshot) -> list[snapshots.SnapshotDifference]:
+def machine_changes(before: snapshots.Snapshot, after: snapshots.Snapshot) -> list[snapshots.SnapshotDifference]:
     """Returns the changes of the machine itself: other machines change the shared kernel."""
     return [one for one in snapshots.diff(before, after) if not one.shared]

@@ -50,7 +50,7 @@ def apt(
     return done
 
 
-def introduce(machine: EdgeMachine, repository: Repository) -> None:
+def configure_repository(machine: EdgeMachine, repository: Repository) -> None:
     """Configures only this repository: the machine cannot reach Debian's."""
     machine.run("sh", "-c", "rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*")
     machine.run("tee", SOURCE, input=repository.source)
@@ -92,7 +92,7 @@ def test_package_installs_upgrades_and_uninstalls_on_all_debian_releases(
 
 
 def life(lab: Lab, machine: EdgeMachine, repository: Repository, releases: Releases) -> None:
-    introduce(machine, repository)
+    configure_repository(machine, repository)
     before = machine.snapshot()
 
     is_refused_with_another_key(machine, repository)

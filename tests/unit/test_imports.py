@@ -28,7 +28,7 @@ def import_graph() -> dict[str, set[str]]:
     return graph
 
 
-def find_circle(graph: dict[str, set[str]]) -> list[str]:
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
     """Returns modules that import each other in a cycle; empty when there is none."""
     finished: set[str] = set()
 
@@ -47,11 +47,11 @@ def find_circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_modules_have_no_circular_imports() -> None:
-    assert find_circle(import_graph()) == []
+    assert find_cycle(import_graph()) == []
 
 
 def test_circular_import_of_three_modules_is_found() -> None:
-    assert find_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert find_cycle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
 
 
 CONNECTION_MAKERS = {  # of ssl and urllib3: their caller decides which CAs the agent trusts

@@ -32,7 +32,7 @@ ID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/man
 KEY = ID.lower()
 
 
-class Still(ClusterController):
+class UnwatchedController(ClusterController):
     """A connection to a cluster in memory, without a watch."""
 
     def __init__(self, client: KubeClient) -> None:
@@ -60,7 +60,9 @@ async def connected(client: KubeClient, directory: Path) -> AsyncIterator[Cluste
     await store.start()
     sealed = sealer.seal(to_bytes(DIRECT), connection_seal_context(KEY))
     await store.put_cluster(Cluster(KEY, ID, {}, sealed), None)
-    clusters = ClusterRegistry(store, sealer, lambda _cluster, _connection: Still(client), lambda _: None)
+    clusters = ClusterRegistry(
+        store, sealer, lambda _cluster, _connection: UnwatchedController(client), lambda _: None
+    )
     await clusters.start()
     try:
         yield clusters

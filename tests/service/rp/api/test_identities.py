@@ -207,7 +207,7 @@ def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
 
 
 @dataclass
-class Meanwhile(FakeClusters):
+class ConcurrentChangeClusters(FakeClusters):
     """A cluster that changes the node while access is granted."""
 
     happens: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
@@ -222,14 +222,14 @@ class Meanwhile(FakeClusters):
 def racing(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, ca_cert_data: str, name: str
 ) -> Iterator[Joining]:
-    clusters = Meanwhile({each.id.key: each for each in known_clusters(ca_cert_data)})
+    clusters = ConcurrentChangeClusters({each.id.key: each for each in known_clusters(ca_cert_data)})
     with run_service(clusters) as service:
         yield Joining(service, tenant, name)
 
 
 def happens(racing: Joining, work: Callable[[], Awaitable[object]]) -> None:
     clusters = racing.service.clusters
-    assert isinstance(clusters, Meanwhile)
+    assert isinstance(clusters, ConcurrentChangeClusters)
     clusters.happens.append(work)
 
 

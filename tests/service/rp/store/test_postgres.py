@@ -66,7 +66,7 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-async def heard(changes: AsyncIterator[StoreChange], awaited: StoreChange) -> bool:
+async def contains_change(changes: AsyncIterator[StoreChange], awaited: StoreChange) -> bool:
     """Returns whether a change is among those of a load that has ended."""
     try:
         while await asyncio.wait_for(changes.__anext__(), 5) != awaited:
@@ -91,7 +91,7 @@ async def test_store_recovers_when_postgres_restarts_under_load(
     await load.more()
     load.ending = True
     await asyncio.gather(*tasks)
-    assert await heard(changes, Resync())
+    assert await contains_change(changes, Resync())
     assert load.given_up == 0, "the store itself tries again what was not executed"
     for key, version in load.written.items():
         assert await store.node("/c", key) == node(key, version)

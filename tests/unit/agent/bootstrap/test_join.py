@@ -86,7 +86,7 @@ class Refusing(Proven):
         raise ClusterError("bootstrap-token-rejected", "The token is not accepted.", "Get another.")
 
 
-class Held(RecordedHost):
+class BusyHost(RecordedHost):
     """A machine on which a program is in use and cannot be removed."""
 
     held = False
@@ -97,7 +97,7 @@ class Held(RecordedHost):
         super().apply(action)
 
 
-class Watching(ProgressReporter):
+class RecordingProgress(ProgressReporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -225,7 +225,7 @@ def test_disabling_npd_removes_its_unit() -> None:
 
 
 def test_failed_join_records_step_and_error_and_unbootstraps_cleanly() -> None:
-    host, watcher = empty_host(), Watching()
+    host, watcher = empty_host(), RecordingProgress()
     before = snapshot(host)
     engine = engine_on(host)
     engine.stager = Ready(host)
@@ -307,7 +307,7 @@ def test_unbootstrap_of_unjoined_machine_keeps_foreign_containers() -> None:
 
 
 def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
-    host = Held({"/proc/filesystems": "nodev\toverlay\n"})
+    host = BusyHost({"/proc/filesystems": "nodev\toverlay\n"})
     for folder in SYSTEM_FOLDERS:
         host.apply(MakeDirectory(folder))
     config = config_of({"continuousMonitoring": True})

@@ -22,7 +22,7 @@ class Killed(BaseException):
     """Not caught by any handler, like a power cut."""
 
 
-class Mortal(RecordedHost):
+class CrashingHost(RecordedHost):
     left: int | None = None
 
     def apply(self, action: Action) -> None:
@@ -33,15 +33,15 @@ class Mortal(RecordedHost):
         super().apply(action)
 
 
-def machine() -> Mortal:
-    host = Mortal({f"{folder}/.keep": "" for folder in SYSTEM_FOLDERS})
+def machine() -> CrashingHost:
+    host = CrashingHost({f"{folder}/.keep": "" for folder in SYSTEM_FOLDERS})
     host.apply(WriteFile("/proc/filesystems", b"nodev\toverlay\n"))
     host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
     host.apply(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
     return host
 
 
-def killed_after(count: int) -> Mortal:
+def killed_after(count: int) -> CrashingHost:
     host = machine()
     host.left = count
     with pytest.raises(Killed):

@@ -72,7 +72,7 @@ def test_azure_cleanup_steps_are_described() -> None:
     ]
 
 
-class Closed(type(Path())):  # type: ignore[misc]
+class RootOnlyPath(type(Path())):  # type: ignore[misc]
     """A file that only root can read."""
 
     def read_text(self, *_: Any, **__: Any) -> str:
@@ -81,5 +81,5 @@ class Closed(type(Path())):  # type: ignore[misc]
 
 def test_print_credential_requires_root() -> None:
     with pytest.raises(MachineError) as caught:
-        exec_credential.print_credential(Closed("/identity.json"))
+        exec_credential.print_credential(RootOnlyPath("/identity.json"))
     assert caught.value.name == "root-required"

@@ -31,7 +31,7 @@ CLUSTER = {"azure.targetCluster.resourceId": CLUSTER_ID}
 SECRET = "azure.servicePrincipal.clientSecret"
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def exit_code_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -48,7 +48,7 @@ def test_daemon_and_job_commands_require_root(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert ended(monkeypatch, *words) == 4
+    assert exit_code_of(monkeypatch, *words) == 4
     assert "root-required" in capsys.readouterr().err
 
 
@@ -56,7 +56,7 @@ def test_daemon_and_job_commands_require_root(
 def test_unknown_job_is_refused(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended(monkeypatch, *words) == 2
+    assert exit_code_of(monkeypatch, *words) == 2
     assert "job-unknown" in capsys.readouterr().err
 
 
