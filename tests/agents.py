@@ -1,4 +1,4 @@
-"""Running the agent in a machine from a test, as a person does."""
+"""Runs the agent in a lab machine from a test."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def prepare(lab: Lab, machine: EdgeMachine, versions: NodeVersions | None = None, **changes: Any) -> None:
-    """Bring the agent and a configuration into a machine whose network is there."""
+    """Installs the agent and a configuration on a machine, after its network is up."""
     until_named(machine, "api.flex.internal")
     node_agent.install(machine)
     node_agent.write_configuration(machine, node_agent.configuration(lab, versions, changes))
 
 
 def flex(machine: EdgeMachine, *words: str, check: bool = True, timeout: float = 240) -> CommandResult:
-    """Run `aks-flex-node` in a machine."""
+    """Runs `aks-flex-node` in a machine."""
     done = machine.run("aks-flex-node", *words, check=False, timeout=timeout)
     assert done.ok or not check, f"aks-flex-node {' '.join(words)}: exit {done.code}\n{done.out}\n{done.err}"
     return done
@@ -34,7 +34,7 @@ def facts(machine: EdgeMachine, *words: str, check: bool = True) -> Any:
 
 
 def web_pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
-    """A web server bound to a node."""
+    """Returns the manifest of a web server pod bound to a node."""
     container: dict[str, Any] = {
         "name": "web",
         "image": "mcr.microsoft.com/flex/test:1",
@@ -55,5 +55,5 @@ def web_pod(name: str, node: str, **spec: Any) -> dict[str, Any]:
 
 
 def differences(before: Any, machine: EdgeMachine) -> list[str]:
-    """What on a machine is not as it was; settings that all machines share do not count."""
+    """Returns the changes of a machine since a snapshot, without settings that all machines share."""
     return [str(one) for one in snapshots.diff(before, machine.snapshot()) if not one.shared]

@@ -1,4 +1,4 @@
-"""A machine whose packages are files below a root, and an Azure that is one file: for tests that kill or count."""
+"""A simulated machine with packages as files below a root, and a simulated Azure in one file, for crash tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.ContainerService/managedClusters/cluster-1"
 MACHINE = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.HybridCompute/machines/edge-1"
-AZURE = ".azure.json"  # not on the machine; but it outlives whoever works here as well
+AZURE = ".azure.json"  # not part of the machine, but survives a kill
 UNIT = "[Service]\nExecStart=/opt/azcmagent/bin/himds\n"
 SETTINGS: dict[str, object] = {
     "azure.subscriptionId": "sub-1",
@@ -39,14 +39,14 @@ SETTINGS: dict[str, object] = {
 
 
 def config(**changes: object) -> NodeConfig:
-    """A configuration with Arc; `arc__waitSeconds=5` is azure.arc.waitSeconds."""
+    """Returns a configuration with Arc; `arc__waitSeconds=5` sets `azure.arc.waitSeconds`."""
     changed = {f"azure.{name.replace('__', '.')}": value for name, value in changes.items()}
     own = {"azure.arc.package.keyFingerprints": [FINGERPRINT]}
     return load_text(settings({**SETTINGS, **own, **changed}), "test.json", {}, {}).config
 
 
 class Clock:
-    """Time that passes when somebody waits."""
+    """A clock that advances only when code waits."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -59,15 +59,15 @@ class Clock:
 
 
 class Azure:
-    """ARM, the directory and a package server. What it knows is in one file."""
+    """A simulated ARM, directory and package server. Its state is in one file."""
 
     def __init__(self, root: Path, before: Callable[[str], object] = lambda _: None) -> None:
         self._file = root / AZURE
-        self._before = before  # told of every call
+        self._before = before  # called before every call
         self.clock = Clock()
-        self.faults: dict[str, AzureCallError] = {}  # by the beginning of what is called, "PUT /sub…"
+        self.faults: dict[str, AzureCallError] = {}  # by prefix of the call, "PUT /sub…"
         self.down = False
-        self.throttled = 0  # so many calls are put off
+        self.throttled = 0  # number of calls to throttle
         self.effective_after = 0.0
         self.known_after = 0.0
         self.calls: list[str] = []
@@ -141,7 +141,7 @@ class Azure:
         return [permissions[each["roleDefinitionId"].rpartition("/")[2]] for each in roles]
 
     def connect(self, told: dict[str, str]) -> str:
-        """What azcmagent does there."""
+        """Simulates what azcmagent does in Azure."""
         assert told["access-token"] == "operators-token"
         names = [told[name] for name in ("subscription-id", "resource-group", "resource-name")]
         path = "/subscriptions/{}/resourceGroups/{}/providers/Microsoft.HybridCompute/machines/{}".format(*names)
@@ -166,12 +166,12 @@ class Azure:
 
 
 class ArcSystem(SimulatedSystem):
-    """A systemd, an apt and an azcmagent that work on files."""
+    """Simulates systemd, apt and azcmagent on files."""
 
     def __init__(self, root: Path, azure: Azure) -> None:
         super().__init__(root)
         self._root, self._azure = root, azure
-        self.refused = ""  # what apt says, or azcmagent, when it does not work
+        self.refused = ""  # error message with which apt or azcmagent fails
         self.himds = "active"
         self.run: list[tuple[str, ...]] = []
 
@@ -254,7 +254,7 @@ class ArcSystem(SimulatedSystem):
 
 
 def seed(root: Path) -> Path:
-    """What a Debian machine has of all this before."""
+    """Creates the relevant files of a new Debian machine."""
     for path, text in {
         "etc/os-release": "ID=debian\nVERSION_ID=12\nVERSION_CODENAME=bookworm\nPRETTY_NAME=Debian\n",
         "etc/passwd": "root:x:0:0::/root:/bin/sh\n",

@@ -1,4 +1,4 @@
-"""Calls to ARM by our own door to Azure, for whoever is described on standard input. See `providers.InAzure`."""
+"""Calls ARM with the agent's Azure client, with the identity given on standard input. See `providers.InAzure`."""
 
 from __future__ import annotations
 

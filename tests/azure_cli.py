@@ -1,4 +1,4 @@
-"""The real az, from the lab's tools, with a cloud of the lab's as its own."""
+"""The real az from the lab's tools, configured for a cloud of the lab."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ BUILD = Path(__file__).parents[1] / "scripts" / "az-extension"
 
 
 def program() -> Path:
-    """Installed by whichever test is the first to need it, where `make test` has not done that before."""
+    """Returns az, and installs it first if `make test` has not done so."""
     toolbox = Toolbox(lab_layout().cache)
     toolbox.install([TOOL])
     return toolbox.path(TOOL, "az")
 
 
 def build_extension(folder: Path) -> Path:
-    """The wheel of `az aks flex-node`."""
+    """Builds the wheel of `az aks flex-node`."""
     run(BUILD, folder)
     [wheel] = folder.glob("*.whl")
     return wheel
@@ -39,7 +39,7 @@ def build_extension(folder: Path) -> Path:
 
 @dataclass(frozen=True)
 class Az:
-    """Somebody's az: what it remembers is in a folder of their own."""
+    """A user's az with its own configuration directory."""
 
     program: Path
     folder: Path

@@ -1,4 +1,4 @@
-"""The lab that the tests of one run share."""
+"""Fixtures: the lab that all tests of a run share."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
-    """Who ends the tests politely finds as little left of them as after a Ctrl-C."""
+    """Cleans up on SIGTERM as on Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """One lab for the whole run; another name lets two runs stand side by side."""
+    """Yields one lab for the whole run; with different names, two runs can be concurrent."""
     shared = Lab(lab_layout(LAB))
     shared.down()
-    others = shared.layout.labs_directory.exists()  # whose settings are not the machine's own
+    others = shared.layout.labs_directory.exists()  # another lab has changed the kernel settings
     settings = host_state.read_sysctls()
     try:
         shared.up(Lines())
@@ -37,13 +37,13 @@ def lab() -> Iterator[Lab]:
     finally:
         left = shared.down()
     assert left == []
-    if not others and not shared.layout.labs_directory.exists():  # else a person's lab is up, and will put them back
+    if not others and not shared.layout.labs_directory.exists():  # otherwise another lab is running and restores them
         assert host_state.read_sysctls() == settings
 
 
 @pytest.fixture
 def add_machine(lab: Lab) -> Iterator[Callable[..., EdgeMachine]]:
-    """Makes machines, and takes them away after the test."""
+    """Yields a function that creates machines; removes them after the test."""
     made: list[EdgeMachine] = []
 
     def add(name: str, system: DebianRelease = DebianRelease.BOOKWORM, site: str = "site-1") -> EdgeMachine:

@@ -1,4 +1,4 @@
-"""Running the lab from a test, as a person does or from Python."""
+"""Runs the lab from a test, by its command or from Python."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-LAB = os.environ.get("AKS_FLEX_TEST_LAB", "test")  # which all tests share
+LAB = os.environ.get("AKS_FLEX_TEST_LAB", "test")  # shared by all tests
 COMMAND = Path(sys.executable).parent / "aks-flex-lab"
 
 
 class Lines:
-    """Progress as plain lines; pytest shows them where a test fails."""
+    """Prints progress as plain lines; pytest shows them when a test fails."""
 
     def task(self, what: str, doing: Callable[[], str]) -> AbstractContextManager[None]:
         print(what, doing())
@@ -40,12 +40,12 @@ class Lines:
 
 
 def command(name: str, *words: str, check: bool = True, env: dict[str, str] | None = None) -> CommandResult:
-    """Run `aks-flex-lab` as a person does."""
+    """Runs `aks-flex-lab`."""
     return run(COMMAND, "--lab", name, *words, check=check, env=env, timeout=300)
 
 
 def kill_while_coming_up(name: str, seconds: float) -> None:
-    """Start `up`, and kill it after so many seconds, as no program can expect it."""
+    """Starts `up` and kills it after this many seconds."""
     process = subprocess.Popen([COMMAND, "--lab", name, "up"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(seconds)
     process.kill()

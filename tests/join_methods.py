@@ -1,4 +1,4 @@
-"""Ways into the lab's cluster by an Azure identity, from a test: what a resource says, and what the lab is told."""
+"""Azure identities with which nodes join the lab's cluster: resource properties and lab settings for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CERTIFICATE = {"useAzureAuth": True, "method": "certificate"}
 
 
 def by_managed_identity(node: Followed) -> None:
-    """The machine becomes a VM of the lab's Azure, with an identity of its own."""
+    """Makes the machine a VM of the lab's Azure with a managed identity."""
     azure = node.lab.azure
     identity = azure.directory.managed_identity(node.name, f"/subscriptions/lab/identities/{node.name}")
     azure.metadata.assign_identities(node.machine, identity)
@@ -24,7 +24,7 @@ def by_managed_identity(node: Followed) -> None:
 
 
 def by_arc(node: Followed) -> list[str]:
-    """The machine is to be registered with the lab's Arc; words by which a join may do that."""
+    """Configures Arc for the machine; returns the arguments with which a join registers it."""
     arc = {"resourceGroup": "lab", "location": LOCATION, "autoRoleAssignment": True}
     node.properties["azureAuth"] = {"method": "arc", "arc": arc}
     return [
@@ -35,7 +35,7 @@ def by_arc(node: Followed) -> list[str]:
 
 
 def as_operator(node: Followed) -> list[str]:
-    """Words by which a join has an operator's rights in the lab's Azure."""
+    """Returns the arguments that give a join an operator's permissions in the lab's Azure."""
     lab, secret, file = node.lab, f"secret-of-the-operator-of-{node.name}", "/root/operator-secret"
     principal = lab.azure.directory.service_principal(f"operator-{node.name}", secret)
     lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, principal.object_id)

@@ -1,4 +1,4 @@
-"""Nodes that an agent stays on, from a test: described at the lab's provider with an identity of their own."""
+"""Managed nodes in the lab: each is created at the lab's provider with its own identity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Followed:
-    """One machine, its resource, and its identity."""
+    """A machine, its resource and its identity."""
 
     lab: Lab
     machine: EdgeMachine
@@ -27,7 +27,7 @@ class Followed:
 
     @classmethod
     def make(cls, lab: Lab, machine: EdgeMachine, **properties: Any) -> Followed:
-        """Describe it; nothing has joined yet. The agent is in the machine."""
+        """Creates the resource and installs the agent; the machine has not joined."""
         until_named(machine, "provider.flex.internal")
         node_agent.install(machine)
         principal = lab.azure.directory.service_principal(machine.name, f"secret-of-{machine.name}")
@@ -47,11 +47,11 @@ class Followed:
         return {"continuousMonitoring": True, "azureAuth": auth, **self.properties}
 
     def join(self, *words: str) -> None:
-        """From URL to Ready, by one command."""
+        """Joins the machine with its config URL and waits until it is Ready."""
         flex(self.machine, "agent", "--config-url", self.provider.put(self.name, self.body()), *words)
 
     def update(self, secret: str = "", query: str = "", **properties: Any) -> str:
-        """Change what is wanted; the new version."""
+        """Changes the resource; returns the new version."""
         self.properties = {**self.properties, **properties}
         path = f"{self.provider.node(self.name)}?{VERSION}{query}"
         answer = self.provider.ask("PUT", path, {"properties": self.body(secret)})

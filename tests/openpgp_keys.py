@@ -1,4 +1,4 @@
-"""Public keys as gpg writes them, of nobody: their secret halves were thrown away."""
+"""Public test keys in the format of gpg. Their private keys were discarded."""
 
 from __future__ import annotations
 
@@ -69,4 +69,4 @@ q9uYT6qGDodFWSPYWowGAQDZP0tq0qLbsowtHVkBHG/NF11N/ME50jZEFIHa7tgF
 CA==
 =9iN5
 -----END PGP PUBLIC KEY BLOCK-----
-"""  # in one block
+"""  # both keys in one block

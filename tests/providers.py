@@ -1,4 +1,4 @@
-"""Speaking to the lab's resource provider from a test: as its administrator, or as somebody in the lab's Azure."""
+"""Clients of the lab's resource provider: its administrator, or a user in the lab's Azure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Provider:
-    """By way of the gateway, with the local admin key."""
+    """Calls the provider through the gateway with the local admin key."""
 
     lab: Lab
     cluster: str = CLUSTER_ID
@@ -57,7 +57,7 @@ class Provider:
         return f"{self.cluster}/flexNodeConfig/{name}{action}"
 
     def put(self, name: str, properties: dict[str, Any] | None = None) -> str:
-        """Make or change a node; its config URL."""
+        """Creates or changes a node; returns its config URL."""
         answer = self.ask("PUT", f"{self.node(name)}?{VERSION}&configUrl=true", {"properties": properties or {}})
         assert answer.status in {200, 201}, answer
         return str(answer.document["properties"]["configUrl"])
@@ -75,25 +75,25 @@ class Provider:
         return self.ask("DELETE", f"{self.node(name)}?{VERSION}")
 
     def fetch(self, url: str) -> Answer:
-        """What is behind a config URL, asked for without any identity."""
+        """Requests a config URL without credentials."""
         path = url.partition("#")[0].removeprefix(f"https://{network.PROVIDER_NAME}")
         return self.ask("GET", path, headers={"Authorization": ""})
 
     def audit(self, name: str = "") -> list[dict[str, Any]]:
-        """What happened to a node, or to all of the cluster, the oldest first."""
+        """Returns the audit events of a node or of the cluster, oldest first."""
         answer = self.ask("GET", f"/audit?resource={self.node(name) if name else self.cluster}&limit=1000")
         return list(reversed(answer.document["value"]))
 
 
 @dataclass(frozen=True)
 class InAzure:
-    """Somebody who signs in to the lab's Entra ID, and speaks to its ARM, with Azure's own libraries."""
+    """A principal that signs in to the lab's Entra ID and calls its ARM with Azure's libraries."""
 
     lab: Lab
     principal: EntraPrincipal
 
     def ask(self, *calls: tuple[str, str, Any]) -> list[dict[str, Any]]:
-        """What ARM answers to each: `{"answer": …}`, or `{"status": …, "code": …}`."""
+        """Returns ARM's response to each call: `{"answer": …}` or `{"status": …, "code": …}`."""
         told = {
             "tenant": TENANT_ID,
             "client": self.principal.client_id,

@@ -1,4 +1,4 @@
-"""Releases of the agent that the mirror has for a while: this checkout's as another version, or one that fails."""
+"""Temporary releases of the agent on the mirror: this checkout as another version, or one that fails."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ esac
 
 @contextlib.contextmanager
 def published(lab: Lab, machine: EdgeMachine, version: str, *, works: bool) -> Iterator[None]:
-    """A release at its publisher's address, as long as this lasts."""
+    """Publishes a release at its usual URL, for the duration of the context."""
     folder = artifact_tree(lab.toolbox) / f"github.com/Azure/AKSFlexNode/releases/download/v{version}"
     folder.mkdir(parents=True)
     archive = folder / f"aks-flex-node-{version}-linux-{lab.toolbox.arch}.tar.gz"

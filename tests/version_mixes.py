@@ -1,4 +1,4 @@
-"""Machines of one Debian and versions of one age, and the life of a node on each."""
+"""Combinations of Debian release and versions, and the life cycle of a node on each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIXES = {
 
 
 def lives(lab: Lab, add_machine: Add, mix: str) -> None:
-    """A machine joins, survives a power cut and a reboot, leaves without a trace, and joins again."""
+    """Joins a machine, cuts its power, reboots it, unbootstraps it without leftovers, and joins it again."""
     system, versions = MIXES[mix]
     name = f"agent-{mix}"
     machine = add_machine(name, system, "factory")
@@ -61,7 +61,7 @@ def lives(lab: Lab, add_machine: Add, mix: str) -> None:
 
 
 def _runs_pods(lab: Lab, machine: EdgeMachine) -> None:
-    """Two pods on one node: they resolve names, reach each other, and can be looked into."""
+    """Runs two pods on one node: they resolve names, reach each other, and support exec."""
     name = machine.name
     lab.cluster.apply(web_pod(f"one-{name}", name), web_pod(f"two-{name}", name))
     until(lambda: _reach_one_another(lab, name), "pods reach one another")

@@ -1,6 +1,6 @@
-"""Waiting for the cluster to say what a test expects, with a bound and the name of what did not come.
+"""Waits for an expected state, with a timeout and an error that names the missing state.
 
-The bound is for a machine that is busy with much else, and costs nothing where it is not.
+The timeout is long enough for a busy machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def until(true: Callable[[], bool], what: str, seconds: float = 240) -> None:
 
 
 def until_named(machine: EdgeMachine, name: str) -> None:
-    """Until a machine that was booted just now can resolve a name."""
+    """Waits until a machine that has just booted can resolve a name."""
     ask = ("getent", "ahosts", name)
     until(lambda: machine.run(*ask, check=False, timeout=60).ok, f"{machine.name} resolves {name}")
 

@@ -1,4 +1,4 @@
-"""A site, and people with the real az and the built extension; every test makes nodes of its own there."""
+"""Fixtures: a site, and users with the real az and the built extension. Every test creates its own nodes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="session")
 def owner(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Az:
-    """Somebody's az as it is: each command starts it anew."""
+    """Returns an owner's az; each command starts a new process."""
     return site.signed_in("owner", tmp_path_factory.mktemp("owner"))
 
 
 @pytest.fixture(scope="session")
 def az(owner: Az) -> Iterator[WarmAz]:
-    """The same person's, quicker."""
+    """Yields the owner's az with a shorter start."""
     with warmed(owner) as az:
         yield az
 
@@ -49,7 +49,7 @@ def reader(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[War
 
 @pytest.fixture
 def name() -> str:
-    """A node's, which no other test uses."""
+    """Returns a node name that no other test uses."""
     return f"edge-{next(numbers)}"
 
 

@@ -1,4 +1,4 @@
-"""Runs in az's own Python: what az has loaded of `az aks flex-node`, as JSON."""
+"""Runs in az's Python: prints the loaded commands of `az aks flex-node` as JSON."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs in az's own Python, in place of az: has read all of it once, and then is az again and again, in a new process.
+"""Runs in az's Python in place of az: loads all modules once, then forks a process for each command.
 
-A line of JSON is what is to be typed, with what environment and what on standard input; the answer is a line, too.
+Each input line is a JSON object with arguments, environment and standard input. Each response is one line.
 """
 
 from __future__ import annotations

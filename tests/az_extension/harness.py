@@ -1,4 +1,4 @@
-"""The lab's Azure with a real service behind it, and people who may do this or that there."""
+"""The lab's Azure with a real service behind it, and users with different roles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ assert PLANT
 
 @dataclass(frozen=True)
 class Site:
-    """A cloud, the service behind it, and the extension to speak to them with."""
+    """A cloud, the service behind it, and the extension."""
 
     cloud: Cloud
     service: Running
@@ -48,7 +48,7 @@ class Site:
         return self.service.admin.at(PLANT)
 
     def signed_in(self, role: str, folder: Path) -> Az:
-        """The az of somebody with that role."""
+        """Returns the az of a user with this role."""
         az = Az.at(self.cloud, folder)
         az.run("extension", "add", "--source", str(self.wheel), "--yes")
         [principal] = [each for each in self.cloud.directory.all() if each.name == role]
@@ -65,7 +65,7 @@ def running_site(room: Path) -> Iterator[Site]:
     with ExitStack() as stack:
         cloud = stack.enter_context(running_cloud(authority, room / "cloud", f"https://localhost:{port}"))
         made = _settings(cloud, room / "state", port, pair)
-        # Where a service that made its own authority keeps it, and where tests look for it.
+        # The path of a CA created by the service, where tests look for it.
         (room / "state" / "tls").mkdir(parents=True)
         (room / "state" / "tls" / "ca.crt").write_bytes(authority.certificate.read_bytes())
         assert PLANT

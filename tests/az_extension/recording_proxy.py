@@ -1,4 +1,4 @@
-"""A stand between az and the service, where tests let things happen that seldom happen of themselves."""
+"""A proxy between az and the service, in which tests inject rare events."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DROPPED = {"host", "content-length", "connection", "transfer-encoding", "accept-
 
 @dataclass
 class Between:
-    """`answers` are given first, one a request, in place of the service's; `meanwhile` is done before each PUT.
+    """Returns `answers` first, one for each request, in place of the service's; calls `meanwhile` before each PUT.
 
-    An answer whose status is 0 is none: the connection ends.
+    A status of 0 closes the connection without a response.
     """
 
     url: str = ""

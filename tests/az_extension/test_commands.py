@@ -1,4 +1,4 @@
-"""Every command, and every form in which az shows what it says."""
+"""Tests of every command, with every output format of az."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def flex(az: Az, verb: str, *words: str) -> Any:
 
 
 def test_create_outputs_config_url_and_update_sets_version(owner: Az, site: Site, name: str) -> None:
-    """With az as it is, from its start on."""
+    """Uses az without the fork server."""
     create = f"aks flex-node create --cluster plant --resource-group edge --name {name}"
     url = owner.run(
         *f"{create} --auth-method bootstrapToken --output-config-url --query properties.configUrl -o tsv".split()
@@ -130,7 +130,7 @@ def test_list_filters_by_label_readiness_join_state_and_version(az: WarmAz, site
 def test_list_pages_through_next_link_on_same_endpoint_only(
     az: WarmAz, owner: Az, between: Between, name: str
 ) -> None:
-    """Whatever a link says: whoever asks shows a token."""
+    """Every request contains a token, so az must not follow a link to another host."""
     link = f"https://elsewhere.example{CLUSTER}/flexNodeConfig?api-version=1&%24skipToken=a%2Fb"
     pages = [{"value": [{"name": f"{name}-{each}"}]} for each in range(2)]
     between.answers += [(200, {"Content-Type": "application/json"}, page) for page in pages]
@@ -170,7 +170,7 @@ def test_table_output_shows_state_versions_and_join_failure(az: WarmAz, site: Si
 
 
 def test_table_output_includes_requested_config_url(az: WarmAz, name: str) -> None:
-    """Who has made tables the usual form would lose it, and it is said only once."""
+    """The config URL is shown only once. A user with table output as default would lose it."""
     words = ("create", *ON, "--name", name, "--output-config-url", "-o", "table")
     assert "https://localhost:" in az.run("aks", "flex-node", *words).out
 

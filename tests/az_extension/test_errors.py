@@ -1,4 +1,4 @@
-"""What az says when something is not done, and what it says to do about it."""
+"""Tests of the errors that az reports, and of their remedies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_missing_cluster_is_reported_with_cluster_list_hint(az: WarmAz, site: Si
 
 @pytest.mark.parametrize("nobody", ["", ".", ".."])
 def test_invalid_node_or_cluster_name_is_refused_without_request(az: WarmAz, between: Between, nobody: str) -> None:
-    """In an address, `..` after a node is the cluster, and a deletion would be of all of it."""
+    """In a URL, `..` after a node is the cluster: a deletion would delete all its nodes."""
     delete = ("aks", "flex-node", "delete", "--yes", "--rp-endpoint", between.url)
     for words in (("--cluster", "plant", "--name", nobody), ("--cluster", nobody, "--name", "edge-1")):
         done = az.run(*delete, "-g", "edge", *words, check=False)
@@ -63,7 +63,7 @@ def test_invalid_node_or_cluster_name_is_refused_without_request(az: WarmAz, bet
 
 
 def test_redirect_from_provider_is_refused(az: WarmAz, between: Between, name: str) -> None:
-    """What is written may hold a secret."""
+    """The request body may contain a secret."""
     between.answers.append((307, {"Location": f"{between.url}/elsewhere"}, {}))
     done = az.run("aks", "flex-node", "create", *ON, "--name", name, "--rp-endpoint", between.url, check=False)
     assert done.code == 3

@@ -1,4 +1,4 @@
-"""Every example of the help and every command of the documents, read by a shell and done by az."""
+"""Runs every example of the help and of the documents in a shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HOME = Path(__file__).parents[2]
 COMMANDS = HOME / "az-extension" / "azext_aks_flex_node" / "aaz" / "latest" / "aks" / "flex_node"
 DOCUMENTS = ("docs/how-to/azure-cli.md", "docs/how-to/templates.md", "README.md")
-# In place of az, and of what an example hands its answer to: writes down what a shell makes of the words.
+# In place of az and of the programs that use its output: records the arguments that the shell passes.
 STAND_IN = """#!/usr/bin/env python3
 import json, sys
 with open({record!r}, "a") as record:
@@ -39,7 +39,7 @@ def of_help() -> Iterator[tuple[str, str]]:
 
 
 def of_documents() -> Iterator[tuple[str, str]]:
-    """Those between backticks, with … for the cluster; and lines that are nothing else."""
+    """Returns the commands between backticks, with … for the cluster, and lines that are commands."""
     for document in DOCUMENTS:
         text = re.sub(r"\\\n\s+", "", (HOME / document).read_text())
         lines = [line.strip() for line in text.splitlines() if "az aks flex-node " in line and "`" not in line]
@@ -52,7 +52,7 @@ EXAMPLES = {**dict(of_help()), **dict(of_documents())}
 
 @pytest.fixture
 def there(site: Site, name: str) -> str:
-    """A node with an identity that has joined, runs what is wanted, and is Ready."""
+    """Creates a joined node with an identity that runs the desired versions and is Ready."""
     identity = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT, "clientSecret": "x"}}
     made = site.admin.put(name, {"properties": {"azureAuth": identity, "continuousMonitoring": True}}).json
     ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}]}
@@ -63,7 +63,7 @@ def there(site: Site, name: str) -> str:
 
 @pytest.fixture
 def room(site: Site, tmp_path: Path) -> Path:
-    """With the files that examples name."""
+    """Returns a directory with the files that examples name."""
     (tmp_path / "ca.crt").write_text(Path(site.cloud.ca).read_text())
     for file, content in {
         "admin.key": site.service.service.settings.admin_key_file.read_text(),

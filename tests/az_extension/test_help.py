@@ -1,4 +1,4 @@
-"""The rules that azdev's linter has for extensions, held against what az itself has loaded of this one."""
+"""Applies the rules of azdev's linter for extensions to the commands that az has loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 DESCRIBING = Path(__file__).with_name("describe_commands.py")
 VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "wait", "join-command"}
-LONGEST = 22  # characters that azdev gives an option, unless it has a shorter name, too
+LONGEST = 22  # maximum characters of an option without a shorter alias, as in azdev
 
 
 @pytest.fixture(scope="module")

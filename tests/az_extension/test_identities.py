@@ -1,4 +1,4 @@
-"""How a node signs in, and where its secret comes from, and where it never is seen."""
+"""Tests of the identity options: the sources of the secret, and that it is never shown."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_client_secret_from_stdin_applies_to_all_given_ids(az: WarmAz, site: Sit
 
 
 def test_at_file_content_is_not_shown_in_errors(az: WarmAz, site: Site, name: str, file: Path) -> None:
-    """In place of @FILE az hands over what is in it, and what is in an error goes to logs and to telemetry."""
+    """az replaces @FILE with the content of the file. Errors are written to logs and telemetry."""
     create = ("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", name)
     service = ("--rp-endpoint", site.service.connection.url)
     for words in (("--client-secret-file",), ("--file",), ("--kubelet-config",), (*service, "--rp-key-file")):
@@ -68,7 +68,6 @@ def test_at_file_content_is_not_shown_in_errors(az: WarmAz, site: Site, name: st
 def test_client_secret_prompt_on_terminal_does_not_echo(
     owner: Az, site: Site, name: str, also: tuple[str, ...]
 ) -> None:
-    """And what is typed is not shown."""
     mine, theirs = pty.openpty()
     words = [str(owner.program), "aks", "flex-node", "create", *ON, *PRINCIPAL, *also, "--name", name, "-o", "none"]
     env = {**os.environ, **owner.environment}

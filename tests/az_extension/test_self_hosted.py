@@ -1,4 +1,4 @@
-"""Straight to a service that somebody hosts himself, without Azure in between, or without Azure at all."""
+"""Tests of a self-hosted service, called directly instead of through ARM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def stranger(site: Site, owner: Az, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmAz]:
-    """Somebody whom Azure does not know, on a machine that does not trust the service."""
+    """Returns the az of a user without an Azure account, on a machine that does not trust the service."""
     other = CertificateAuthority(tmp_path_factory.mktemp("other"))
     other.ensure()
     unknown = Az(owner.program, tmp_path_factory.mktemp("stranger"), str(other.certificate))
@@ -67,7 +67,7 @@ def test_provider_options_can_be_set_in_az_config(stranger: WarmAz, site: Site, 
 def test_configured_admin_key_is_not_sent_to_another_endpoint(
     stranger: WarmAz, site: Site, between: Between, key: Path, by: str
 ) -> None:
-    """Nobody is signed in here: without that key, there is nothing to show."""
+    """No user is signed in, so there is no other credential to send."""
     settings = {"rp_endpoint": site.service.connection.url, "rp_key_file": key}
     stranger.run("config", "set", *(f"aks_flex_node.{option}={value}" for option, value in settings.items()))
     ask = ("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, "--rp-ca-file", site.cloud.ca)

@@ -1,4 +1,4 @@
-"""Changes: what is said and nothing else, beside others who change the same node, and each option's effect."""
+"""Tests of updates: only the given settings change, concurrent changes are kept, and each option has its effect."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_update_warns_that_earlier_config_url_no_longer_works(az: WarmAz, site: 
 
 @pytest.fixture
 def meanwhile(site: Site, between: Between, name: str) -> Callable[..., None]:
-    """Somebody else changes settings of the node between az's reading and its writing, so often."""
+    """Returns a function that changes the node between az's read and its write, the given number of times."""
 
     def write(settings: dict[str, Any]) -> None:
         body = {**BEFORE, "nodeConfig": {**BEFORE["nodeConfig"], **settings}}

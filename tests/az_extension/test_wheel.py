@@ -1,4 +1,4 @@
-"""The wheel of `az aks flex-node`: it needs nothing beyond az, and holds the modules that it shares."""
+"""Tests of the wheel of `az aks flex-node`: no dependencies besides az, and all shared modules included."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def test_wheel_has_no_dependencies(wheel: ZipFile) -> None:
 
 
 def test_wheel_contains_no_symlinks(wheel: ZipFile) -> None:
-    """A link would point out of the wheel."""
+    """A symlink would point outside the wheel."""
     assert {info.external_attr >> 28 for info in wheel.infolist()} <= {0, 0o10}

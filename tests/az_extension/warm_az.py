@@ -1,4 +1,4 @@
-"""An az that has read itself already: each command is a new process, without the start that all have in common."""
+"""A preloaded az: each command is a new process without the common start-up time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WarmAz(Az):
 
 
 def python_of(az: Az) -> str:
-    """The one that runs az, which this tool was installed for."""
+    """Returns the Python that runs this az."""
     return az.program.read_text().partition("for python in ")[2].split(" ", 1)[0].rstrip(";")
 
 

@@ -1,4 +1,4 @@
-"""Azure Arc on a real machine of the lab: a real package, real services, a real token, and nothing left of it."""
+"""Tests of Azure Arc on a lab machine: package, services, token and complete removal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 ONBOARDING = "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7"
-# Copies of the state before the last change, which dpkg and useradd keep beside their own files.
+# Backups that dpkg and useradd keep next to their files.
 COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
 CREDENTIAL = """
 import os, sys
@@ -36,7 +36,7 @@ sys.path.insert(0, "/usr/lib/aks-flex-node")
 from azure.identity import ManagedIdentityCredential
 print(ManagedIdentityCredential().get_token(sys.argv[1]).token)
 """
-# Looks at every process until it is told to end, for what every token begins with, and for the operator's secret.
+# Searches every process for the prefix of a token and for the operator's secret, until it is stopped.
 SPY = """
 import os, time
 words, seen, end = (b"eyJ" + b"hbGci", b"eyJ" + b"0eXAi", b"operators-" + b"secret"), {"looked"}, time.time() + 120
@@ -53,7 +53,7 @@ while not os.path.exists("/run/spy-ends") and time.time() < end:
 print("\\n".join(sorted(seen)))
 """
 HIMDS = "http://127.0.0.1:40342"
-# Holds dpkg's lock as apt does.
+# Locks dpkg as apt does.
 LOCK = """
 import fcntl, time
 file = open("/var/lib/dpkg/lock-frontend", "w")
@@ -68,7 +68,7 @@ def edge(lab: Lab) -> Iterator[EdgeMachine]:
     with lab.exclusive():
         machine = lab.inventory.add("arc-edge", DebianRelease.BOOKWORM, "site-1")
     node_agent.install(machine)
-    # What debootstrap wrote is written again as dpkg itself writes it.
+    # Rewrites the status file of debootstrap in the format of dpkg.
     machine.run("sh", "-c", "echo tar install | dpkg --set-selections")
     yield machine
     with lab.exclusive():
@@ -84,7 +84,7 @@ def operator(lab: Lab) -> EntraPrincipal:
 
 @pytest.fixture
 def machine(lab: Lab, edge: EdgeMachine, operator: EntraPrincipal) -> Iterator[EdgeMachine]:
-    """Told to register; and as it was before, afterwards."""
+    """Yields a machine configured for Arc, and cleans it up afterwards."""
     tell(lab, edge, operator)
     yield edge
     EventualConsistency(lab.azure.state).change(principal_seconds=1.0, assignment_seconds=2.0, throttled=0)
@@ -191,7 +191,7 @@ def test_azure_identity_gets_token_from_arc_endpoint(lab: Lab, machine: EdgeMach
         "-H",
         f"Authorization: Basic {machine.run('cat', key).out}",
     )
-    assert [machine.run(*words, url).out for _ in range(2)] == ["200", "401"]  # a key is good for once
+    assert [machine.run(*words, url).out for _ in range(2)] == ["200", "401"]  # a key is valid once
 
 
 @pytest.mark.parametrize(

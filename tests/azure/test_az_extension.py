@@ -1,4 +1,4 @@
-"""The "after" of the first seed, typed as it is printed there: from `az login` to a Ready node, and to its end."""
+"""Runs the target workflow of the requirements: from `az login` to a Ready node, and its removal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ az cloud register --name Lab --endpoint-resource-manager {network.MANAGEMENT_URL
 az cloud set --name Lab
 az login --service-principal --username {{id}} --password {{secret}} --tenant {TENANT_ID}
 """
-# As in the seed, but for the names.
+# As in the requirements, except for the names.
 AFTER = f"""
 CONFIG_URL=$(az aks flex-node create \\
     --cluster lab \\
@@ -67,7 +67,7 @@ ON_NODE = f"--cluster lab --resource-group lab --name {NAME}"
 
 @pytest.fixture(scope="module")
 def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EdgeMachine]:
-    """With the agent, az and its extension: one machine for both parts of the block."""
+    """Yields a machine with the agent, az and its extension, for both parts of the block."""
     (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
     folder = lab.toolbox.folder(tool.name, tool.version)
     with lab.exclusive():
@@ -83,14 +83,14 @@ def machine(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge
 
 
 def install_extension(machine: EdgeMachine, folder: Path) -> None:
-    """As `az extension add` leaves it, which needs pip; the machine has none."""
+    """Installs the extension as `az extension add` does, which needs pip; the machine has no pip."""
     content = base64.b64encode(build_extension(folder).read_bytes()).decode()
     place = "/root/.azure/cliextensions/az-aks-flex-node"
     machine.run("sh", "-c", f"mkdir -p {place}; cd {place}; exec python3 -c '{UNPACK}'", input=content)
 
 
 def typed(machine: EdgeMachine, text: str, stdin: str = "") -> CommandResult:
-    """As somebody types it who is root on the machine."""
+    """Runs a text in a root shell of the machine."""
     return machine.run("bash", "-c", SHELL + text, input=stdin, timeout=300)
 
 

@@ -1,4 +1,4 @@
-"""A person with an `az login` of their own makes their machine a node: sudo, and no secret of theirs in any file."""
+"""A user with an `az login` joins a machine with sudo; no secret of the user is written to a file."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 ADMIN = "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8"
 HOME = "/home/alice"
-# What a person's shell has where az is to believe a private cloud. sudo lets none of it through.
+# The environment in which az trusts a private cloud. sudo passes none of it.
 SHELL = f"HOME={HOME} USER=alice REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt"
 
 
 @pytest.fixture(scope="module")
 def machine(lab: Lab) -> Iterator[EdgeMachine]:
-    """With az, which knows the lab's cloud, and with a user who may do everything by sudo."""
+    """Yields a machine with az, configured for the lab's cloud, and a user with full sudo permission."""
     (tool,) = [each for each in catalog.PYTHON_TOOLS if each.python == PYTHONS[DebianRelease.BOOKWORM]]
     folder = lab.toolbox.folder(tool.name, tool.version)
     with lab.exclusive():
@@ -58,13 +58,13 @@ def machine(lab: Lab) -> Iterator[EdgeMachine]:
 
 
 def alice(machine: EdgeMachine, *words: str, check: bool = True) -> CommandResult:
-    """As alice types it."""
+    """Runs a command as the user alice."""
     shell = ("env", f"--chdir={HOME}", *SHELL.split(), "AZURE_CORE_INSTANCE_DISCOVERY=false", *words)
     return machine.run("runuser", "-u", "alice", "--", *shell, check=check, timeout=240)
 
 
 def sign_in(lab: Lab, machine: EdgeMachine, role: str, scope: str) -> EntraPrincipal:
-    """Somebody new signs in as alice."""
+    """Signs in to az as alice, with a new principal."""
     principal = lab.azure.directory.service_principal("alice", "secret-of-alice")
     lab.azure.assignments.put(scope, role, principal.object_id)
     words = ("--username", principal.client_id, "--password", principal.secret, "--tenant", TENANT_ID)
@@ -74,7 +74,7 @@ def sign_in(lab: Lab, machine: EdgeMachine, role: str, scope: str) -> EntraPrinc
 
 
 def configuration(lab: Lab) -> dict[str, Any]:
-    """It names the cluster, its cloud, and a token for the node. What is missing, Azure knows."""
+    """Returns a configuration with the cluster, its cloud and a bootstrap token. Azure provides the rest."""
     authority = base64.b64encode(lab.authority.certificate.read_bytes()).decode()
     azure = {
         "subscriptionId": SUBSCRIPTION_ID,

@@ -1,4 +1,4 @@
-"""Identities of Azure in the lab: tokens are users of its cluster, and machines have identities of their own."""
+"""Tests of Azure identities in the lab: tokens authenticate to its cluster, and machines have managed identities."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def edge(lab: Lab) -> Iterator[EdgeMachine]:
 
 @pytest.fixture(scope="module")
 def stranger(lab: Lab, edge: EdgeMachine) -> Iterator[EdgeMachine]:
-    """Another machine at the same site."""
+    """Yields another machine at the same site."""
     with lab.exclusive():
         machine = lab.inventory.add("stranger", DebianRelease.BOOKWORM, "azure-site")
     yield machine
@@ -63,7 +63,7 @@ def token_by_secret(machine: EdgeMachine, principal: EntraPrincipal, audience: s
 
 
 def reviewed(machine: EdgeMachine, token: str) -> dict[str, Any]:
-    """Who the API server says that the token's bearer is."""
+    """Returns the user as which the API server authenticates a token."""
     headers = ("-H", f"Authorization: Bearer {token}", "-H", "Content-Type: application/json")
     answer = curl(machine, *headers, "-d", WHO_AM_I, REVIEW)
     assert answer.ok, answer.err

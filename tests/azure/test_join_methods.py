@@ -1,7 +1,7 @@
-"""Every way into a cluster: by which identity a node comes, what it shows the cluster, and by which road.
+"""Joins nodes with every combination of identity, Kubernetes authentication and network.
 
-Each node joins by one command, runs a pod, is polled and reported, has its credential replaced while it runs, and
-leaves a machine that is as it was before.
+Each node joins with one command, runs a pod, is polled and reported, has its credential replaced while it runs, and
+leaves the machine unchanged.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 KUBELET = "/var/lib/kubelet"
 NETWORK_CONTRIBUTOR = "4d97b98b-1d4f-4787-a291-c67834d212e7"
-# What the system's own tools keep of their files as these were before a package made and removed its users.
+# Backups of the system's files from before a package created and removed its users.
 COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
 
 
 @pytest.fixture
 def make(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
-    """Describes nodes at the provider, and takes their resources away after the test."""
+    """Yields a function that creates nodes at the provider; deletes their resources after the test."""
     made: list[Followed] = []
 
     def describe(name: str, site: str = "site-1", **properties: Any) -> Followed:
@@ -47,8 +47,8 @@ def make(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
         node.delete()
 
 
-def lives(node: Followed, renew: Callable[[Followed], None], *words: str) -> None:
-    """The life of a node, from an empty machine to an empty machine."""
+def run_life_cycle(node: Followed, renew: Callable[[Followed], None], *words: str) -> None:
+    """Runs the life cycle of a node: join, run a pod, replace its credential, unbootstrap."""
     lab, machine, pod = node.lab, node.machine, f"web-{node.name}"
     before = machine.snapshot()
     node.join(*words)
@@ -76,8 +76,8 @@ def role_of(lab: Lab, node: Followed) -> str:
     return str(binding["roleRef"]["name"]) if binding else ""
 
 
-def another_secret(node: Followed) -> None:
-    """The operator sets a new secret; the kubelet's next token is got with it."""
+def replace_secret(node: Followed) -> None:
+    """Sets a new client secret, with which the kubelet gets its next token."""
     changed = node.lab.azure.directory.change(
         node.principal, secret=f"new-{node.principal.secret}", older_secrets=(node.principal.secret,)
     )
@@ -90,16 +90,16 @@ def another_secret(node: Followed) -> None:
     assert token["status"]["token"]
 
 
-def another_token(node: Followed) -> None:
-    """The one in use is gone, and the kubelet gets another from whoever hands out the machine's identity."""
+def replace_token(node: Followed) -> None:
+    """Deletes the cached token; the kubelet gets another from the machine's identity endpoint."""
     before = node.machine.run("cat", f"{KUBELET}/azure-token.json").out
     node.machine.run("rm", f"{KUBELET}/azure-token.json")
     node.machine.run(f"{KUBELET}/token.sh")
     assert node.machine.run("cat", f"{KUBELET}/azure-token.json").out != before
 
 
-def another_certificate(node: Followed) -> None:
-    """The kubelet's certificate is lost, and it gets another by its Azure identity."""
+def replace_certificate(node: Followed) -> None:
+    """Deletes the kubelet's certificate; the kubelet gets another with its Azure identity."""
     own = f"{KUBELET}/pki/kubelet-client-current.pem"
     node.machine.run("sh", "-c", f"rm {KUBELET}/pki/kubelet-client-*; systemctl restart kubelet")
     until(lambda: node.machine.run("test", "-e", own, check=False).ok, f"{node.name} gets a certificate")
@@ -110,8 +110,8 @@ def test_service_principal_node_joins_with_tokens_and_with_certificate(
 ) -> None:
     by_tokens, certified = make("sp-exec", kubernetesAuth=EXEC), make("sp-cert", kubernetesAuth=CERTIFICATE)
     with ThreadPoolExecutor(2) as pool:
-        ways = ((by_tokens, another_secret), (certified, another_certificate))
-        for done in [pool.submit(lives, *way) for way in ways]:
+        ways = ((by_tokens, replace_secret), (certified, replace_certificate))
+        for done in [pool.submit(run_life_cycle, *way) for way in ways]:
             done.result()
 
 
@@ -121,19 +121,19 @@ def test_managed_identity_node_switches_from_tokens_to_certificate(lab: Lab, mak
     by_managed_identity(node)
 
     def certified(node: Followed) -> None:
-        """The safer way is one setting away, also for a node that runs."""
+        """Switches a running node from tokens to a certificate."""
         node.follows(node.update(kubernetesAuth=CERTIFICATE))
         assert node.machine.run("test", "-e", f"{KUBELET}/pki/kubelet-client-current.pem", check=False).ok
         until(lambda: role_of(lab, node) == "system:node-bootstrapper", "its identity may do less")
 
-    lives(node, certified)
+    run_life_cycle(node, certified)
 
 
-@pytest.mark.long  # the next one joins by Arc, too
+@pytest.mark.long  # the next test also joins with Arc
 def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., Followed]) -> None:
     node = make("arc-1", kubernetesAuth=EXEC)
     words = by_arc(node)
-    node.machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # dpkg's first write orders its file
+    node.machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # the first write of dpkg sorts its file
 
     def seen(node: Followed) -> None:
         status = node.status()
@@ -143,21 +143,21 @@ def test_node_joins_with_arc_identity(lab: Lab, make: Callable[..., Followed]) -
             "Ready",
         )
         assert status["timestamp"]
-        another_token(node)
+        replace_token(node)
 
-    lives(node, seen, *words)
+    run_life_cycle(node, seen, *words)
 
 
 def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., Followed]) -> None:
     reach = {"vpn": {"enabled": True, "autoProvision": True}, "kubelet": {"serverURL": network.PRIVATE_API_URL}}
     node = make("arc-2", "private", kubernetesAuth=EXEC, nodeConfig=reach)
     machine, words = node.machine, by_arc(node)
-    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # dpkg's first write orders its file
+    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # the first write of dpkg sorts its file
     ask = ("curl", "--silent", "--insecure", "--max-time", "3", f"{network.PRIVATE_API_URL}/version")
     assert not machine.run(*ask, check=False).ok
 
     def renewed(node: Followed) -> None:
-        """The tunnel's certificate, by the machine's own identity."""
+        """Renews the VPN certificate with the machine's identity."""
         found = node.status()
         assert (found["arc"]["status"], found["vpn"]["status"]) == ("Connected", "Connected")
         lab.azure.assignments.put(RESOURCE_GROUP_ID, NETWORK_CONTRIBUTOR, found["arc"]["principalId"])
@@ -166,7 +166,7 @@ def test_node_joins_with_arc_identity_through_vpn(lab: Lab, make: Callable[..., 
         assert machine.run("sh", "-c", "ls /var/lib/aks-flex-node/vpn/*.pem").out != before
         assert node.status()["vpn"]["status"] == "Connected"
 
-    lives(node, renewed, *words)
+    run_life_cycle(node, renewed, *words)
     gateway = lab.vpn.resources.find(
         f"{RESOURCE_GROUP_ID}/providers/Microsoft.Network/virtualNetworkGateways/aks-flex-node"
     )

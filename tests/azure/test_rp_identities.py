@@ -1,4 +1,4 @@
-"""The resource provider and a real API server: what a node's Azure identity may do there, from its first word on."""
+"""Tests of the resource provider with a real API server: the permissions of a node's Azure identity."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BEGINS = {"joinState": "ConfigFetched"}
 
 
 class Node:
-    """One that joins by a service principal, and says who it is through ARM."""
+    """A node that joins with a service principal and authenticates through ARM."""
 
     def __init__(self, lab: Lab, way: str) -> None:
         self.lab, self.provider = lab, Provider(lab)
@@ -64,7 +64,7 @@ class Node:
         return self.lab.cluster.run("auth", "can-i", *words, "--as", self.id, check=False).out.strip() == "yes"
 
     def asks(self, **odd: Any) -> CommandResult:
-        """For a certificate, as the API server knows it."""
+        """Creates a certificate signing request with the node's identity."""
         text = json.dumps(request_for(NAME, **odd))
         return self.lab.cluster.run("create", "-f", "-", "-o", "name", "--as", self.id, check=False, input=text)
 
@@ -137,7 +137,7 @@ def test_exec_identity_has_node_role_until_auth_method_changes(node: Node) -> No
 async def test_cluster_access_changed_by_hand_is_restored(lab: Lab) -> None:
     provider = lab.supervisor.process("provider")
     assert provider
-    provider.stop()  # it knows nothing of the nodes of this test
+    provider.stop()  # it does not know the nodes of this test
     kept, left = ClusterAccess(OID, AccessMethod.CERTIFICATE), ClusterAccess(OTHER, AccessMethod.EXEC)
     try:
         async with watched(lab, replicas=2, pace=replace(PACE, settle=0.3)) as site:
@@ -179,4 +179,4 @@ async def test_service_account_from_manifests_has_sufficient_permissions(lab: La
             with pytest.raises(ApiRefused, match="not currently held"):
                 await client.create(BINDINGS, ADMIN)
     finally:
-        lab.cluster.run("delete", "--ignore-not-found", *files)  # what is in the namespace goes with it
+        lab.cluster.run("delete", "--ignore-not-found", *files)  # also deletes the content of the namespace

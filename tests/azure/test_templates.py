@@ -1,4 +1,4 @@
-"""Our examples from end to end: templates deployed by az, and machines that join at their first boot."""
+"""End-to-end tests of the examples: templates deployed with az, and machines that join at first boot."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEPLOYMENTS = f"{network.MANAGEMENT_URL}{RESOURCE_GROUP_ID}/providers/Microsoft.
 
 @pytest.fixture
 def az(lab: Lab, tmp_path: Path) -> Az:
-    """An owner's, in the lab's cloud, where its names resolve."""
+    """Returns an owner's az in the lab's cloud network, where its names resolve."""
     inside = lab.network.cloud.command(*RESOLV_CONF_WRAPPER, resolv_conf(lab.layout), program())
     script = tmp_path / "az"
     script.write_text(f'#!/bin/sh\nexec {shlex.join(inside)} "$@"\n')
@@ -51,13 +51,13 @@ def deploy(az: Az, node: str, *parameters: str) -> None:
 
 
 def prepare(machine: EdgeMachine) -> None:
-    """An image with the agent, in a network that is there."""
+    """Installs the agent, after the machine's network is up."""
     until_named(machine, network.PROVIDER_NAME)
     node_agent.install(machine)
 
 
 def first_boot(machine: EdgeMachine, example: str, filled_in: dict[str, str]) -> None:
-    """What cloud-init does with an example: the files, then the commands."""
+    """Does what cloud-init does with an example: writes the files, then runs the commands."""
     text = (TEMPLATES / "cloud-init" / f"{example}.yaml").read_text()
     for placeholder, value in filled_in.items():
         assert placeholder in text
@@ -107,7 +107,7 @@ def test_machines_join_at_first_boot_by_config_url_and_by_identity(
             for boot in boots:
                 boot.result()
         for machine in (by_url, by_identity):
-            assert is_ready(lab, machine.name)  # the agent ends when it is
+            assert is_ready(lab, machine.name)  # the agent exits when the node is ready
             assert machine.run("find", "/run/aks-flex-node", "-type", "f").out == ""
         labels = lab.cluster.get("node", by_url.name)["metadata"]["labels"]
         assert labels["site"] == "north"

@@ -1,4 +1,4 @@
-"""A machine at a site from which nothing but the VPN leads to the API server, with a real OpenVPN at both ends."""
+"""Tests of a machine that reaches the API server only through the VPN, with OpenVPN at both ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASK = ("curl", "--silent", "--insecure", "--max-time", "3", f"{network.PRIVATE_A
 
 @pytest.fixture(scope="module")
 def operator(lab: Lab) -> dict[str, Any]:
-    """A service principal that may make networks and read the cluster."""
+    """Returns a service principal that can create networks and read the cluster."""
     secret = secrets.token_urlsafe(24)
     principal = lab.azure.directory.service_principal("vpn-operator", secret)
     for role in (NETWORK_CONTRIBUTOR, READER):
@@ -61,7 +61,7 @@ def _azure_as_it_was(lab: Lab) -> Iterator[None]:
 
 @pytest.fixture
 def site(lab: Lab, operator: dict[str, Any], add_machine: Callable[..., EdgeMachine]) -> Callable[..., EdgeMachine]:
-    """Makes machines that have the agent, and a VPN in their configuration."""
+    """Returns a function that creates machines with the agent and a VPN in their configuration."""
 
     def add(name: str, **vpn: Any) -> EdgeMachine:
         machine = add_machine(name, site="private")
@@ -226,7 +226,7 @@ def test_next_run_waits_for_vpn_gateway_in_creation(lab: Lab, site: Callable[...
 
     after = lab.vpn.resources.find(GATEWAY)
     assert after
-    assert after.document["etag"] == begun.document["etag"]  # nothing was put a second time
+    assert after.document["etag"] == begun.document["etag"]  # nothing was written a second time
     assert reaches(machine)
 
 

@@ -1,4 +1,4 @@
-"""What a page must be for everybody: readable by a screen reader, and without text that does not fit."""
+"""Checks of accessibility with axe-core, and of text that does not fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).parents[2] / "scripts" / "axe"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 OVERFLOW = Path(__file__).with_name("overflow.js")
-# What keeps itself fresh may be replaced meanwhile: then what was found belongs to no page that anybody saw.
+# Repeats the check if the page refreshed itself meanwhile, because the result belongs to no visible page.
 STEADILY = """(async () => {
   for (let left = 20; ; left--) {
     const live = document.querySelector("[data-live]"), shown = live?.firstElementChild;
@@ -27,14 +27,14 @@ STEADILY = """(async () => {
 
 
 def judge(page: Page, name: str) -> None:
-    """All of it, with a picture."""
+    """Takes a screenshot and runs all checks."""
     shoot(page, name)
     wrong = [*axe(page), *overflow(page)]
     assert not wrong, f"{name}:\n" + "\n".join(wrong)
 
 
 def judge_on_every_screen(page: Page, name: str) -> None:
-    """On each width and in each colour scheme, as a person would turn a tablet or switch on the dark."""
+    """Runs all checks with each width and each color scheme."""
     for screen in SCREENS:
         page.set_viewport_size({"width": screen.width, "height": HEIGHTS[screen.width]})
         page.emulate_media(color_scheme=screen.scheme, reduced_motion="reduce")
@@ -43,7 +43,7 @@ def judge_on_every_screen(page: Page, name: str) -> None:
 
 
 def axe(page: Page) -> list[str]:
-    """What axe-core finds, a line for each place."""
+    """Returns the violations that axe-core finds, one line each."""
     asked = json.dumps({"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]})
     found = _aside(page, axe_source(), STEADILY % asked)
     return [
@@ -54,7 +54,7 @@ def axe(page: Page) -> list[str]:
 
 
 def overflow(page: Page) -> list[str]:
-    """Pages that scroll sideways, and text that is cut off or sticks out of its box, a line for each."""
+    """Returns pages that scroll sideways and text that is cut off or overflows its box, one line each."""
     found: list[str] = _aside(page, OVERFLOW.read_text(), "overflowing()")
     return found
 
@@ -65,7 +65,7 @@ def axe_source() -> str:
 
 
 def _aside(page: Page, source: str, question: str) -> Any:
-    """The answer to a question by a script that sees the page, and that neither the page nor its policy can touch."""
+    """Evaluates a script in an isolated world, which the page and its content security policy cannot affect."""
     session = page.context.new_cdp_session(page)
     frame = session.send("Page.getFrameTree")["frameTree"]["frame"]["id"]
     world = session.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "judging"})

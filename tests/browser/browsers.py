@@ -1,4 +1,4 @@
-"""Debian's Chromium without windows, driven by Playwright: nothing is downloaded, and nothing trusted but our key."""
+"""Debian's headless Chromium, driven by Playwright: nothing is downloaded, and only the test's key is trusted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 PROGRAM = Path("/usr/bin/chromium-headless-shell")
-# Without these it asks its maker for lists and news, which a closed network refuses many times over.
+# Disables Chromium's background requests, which a closed network rejects.
 QUIET = (
     "--disable-background-networking",
     "--disable-component-update",
@@ -33,17 +33,17 @@ QUIET = (
 
 @contextmanager
 def running_browser(trusted: Path, authority: Path) -> Iterator[Browser]:
-    """One that takes the server with this certificate for what it says it is, and no other.
+    """Yields a browser that trusts only the server with this certificate.
 
-    Chromium reads authorities from a database that is changed with a tool of its own. The fingerprint of a key is as
-    good for us, and better than to ignore all errors: a page that comes from anywhere else is still refused.
+    Chromium reads CAs from a database that needs a separate tool. Instead, the key's fingerprint is trusted. This is
+    stricter than ignoring all certificate errors: pages of other servers are still rejected.
     """
     assert PROGRAM.exists(), "Debian's package chromium-headless-shell is not installed; `make test` installs it."
     trust = f"--ignore-certificate-errors-spki-list={fingerprint(trusted)}"
-    # Its sandbox makes namespaces, which it refuses to do as root.
+    # Chromium's sandbox creates namespaces, which it refuses as root.
     sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
     with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("NODE_EXTRA_CA_CERTS", str(authority))  # for what Playwright asks for without a page
+        environment.setenv("NODE_EXTRA_CA_CERTS", str(authority))  # for requests of Playwright without a page
         playwright = sync_playwright().start()
     try:
         browser = playwright.chromium.launch(executable_path=PROGRAM, args=[*QUIET, *sandbox, trust])

@@ -1,4 +1,4 @@
-"""A real browser, and pages of it that fail a test when anything goes wrong in them."""
+"""Fixtures: a real browser, and pages that fail a test when an error occurs in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
 
 @pytest.fixture(scope="session")
 def certificate(authority: CertificateAuthority) -> CertificatePair:
-    """Of everything that the browser may speak to."""
+    """Returns the certificate of all servers that the browser connects to."""
     return authority.issue("localhost", "localhost", names=("localhost", "127.0.0.1"))
 
 
@@ -43,7 +43,7 @@ def browser(authority: CertificateAuthority, certificate: CertificatePair) -> It
 
 @pytest.fixture(autouse=True)
 def nodes_are_heard_of(request: pytest.FixtureRequest) -> None:
-    """A service lives for many tests, and the nodes in it have no agents: without this they would all fall silent."""
+    """Sends heartbeats: a service is used by many tests, and its nodes have no agents that would report."""
     for name in {"provider", "entra_provider"} & set(request.fixturenames):
         request.getfixturevalue(name).fleet.speak()
 
@@ -59,7 +59,7 @@ def open_page(browser: Browser) -> Iterator[Opened]:
 def cloud(
     authority: CertificateAuthority, certificate: CertificatePair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cloud]:
-    """The lab's Entra ID; nothing here asks for what would be behind its ARM."""
+    """Yields the lab's Entra ID. Its ARM is not used here."""
     with running_cloud(authority, tmp_path_factory.mktemp("cloud"), "https://localhost:9") as cloud:
         yield cloud
 
@@ -68,7 +68,7 @@ def cloud(
 def provider(
     authority: CertificateAuthority, certificate: CertificatePair, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Provider]:
-    """A service that people sign in to with its admin key, with nodes in every state."""
+    """Yields a service with nodes in every state, where users sign in with the admin key."""
     with running_pages(authority, certificate, tmp_path_factory.mktemp("provider")) as provider:
         provider.fleet.all()
         yield provider
@@ -81,7 +81,7 @@ def entra_provider(
     cloud: Cloud,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[EntraProvider]:
-    """A service that people sign in to with Entra ID, with a node or two."""
+    """Yields a service with a few nodes, where users sign in with Entra ID."""
     with running_with_entra(authority, certificate, cloud, tmp_path_factory.mktemp("entra")) as provider:
         provider.fleet.ready("press-1")
         provider.fleet.never_joined("oven-new")

@@ -1,4 +1,4 @@
-"""Nodes in every state that a page has words for, put into a running service as their machines would."""
+"""Creates nodes in every state that a page can show, in a running service, with the requests of their machines."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ NEW = "1.34.4"
 
 
 def node_page(name: str) -> str:
-    """Its address, behind that of the service."""
+    """Returns the path of a node's page."""
     return f"/ui/nodes/{PLANT.subscription}/{PLANT.group}/{PLANT.name}/{name}"
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """One service's nodes. Each method makes a node, and leaves it in the state that it is called after."""
+    """The nodes of one service. Each method creates a node in the state that the method is named after."""
 
     running: Running
 
     def register(self) -> None:
-        """The cluster itself, which connections would have noted."""
+        """Stores the cluster, as a connection to it would."""
         facts = self.running.clusters.known[PLANT.key].facts
         told = {"version": facts.version, "location": facts.location}
         self.running.call(self.running.service.store.put_cluster(Cluster(PLANT.key, str(PLANT), told, b""), None))
@@ -44,7 +44,7 @@ class Fleet:
         self.running.admin.put(name, token(labels={"site": "hall-1"}), url=True)
 
     def fetched(self, name: str) -> None:
-        """It has its configuration, and is not in the cluster yet."""
+        """Creates a node that has fetched its configuration and has not joined the cluster."""
         made = self.running.admin.put(name, token(), url=True)
         self.running.admin.fetch(made.json["properties"]["configUrl"])
 
@@ -62,7 +62,7 @@ class Fleet:
         self._report(name, self._conditions(Ready=("False", reason, cause)))
 
     def hostile(self, name: str) -> None:
-        """It says of itself what a page must not believe, and somebody has got past the rules for labels."""
+        """Creates a node that reports HTML in its conditions and has labels that bypass validation."""
         self.ready(name)
         ready = ("False", "Evil", HOSTILE)
         self._report(name, [*self._conditions(Ready=ready), _told(HOSTILE, "True", "Evil", HOSTILE)])
@@ -91,7 +91,7 @@ class Fleet:
         self._report(name, self._conditions(**failed), appliedConfigVersion="1", kubelet=OLD)
 
     def silent(self, name: str, hours: float = 3) -> None:
-        """Heard of last so long ago."""
+        """Creates a node whose last heartbeat is this many hours old."""
         self._made(name)
         self._joined(name)
         then = time.time() - hours * 3600
@@ -102,14 +102,14 @@ class Fleet:
             self.running.call(store.note_silence(silence, since))
 
     def speak(self) -> None:
-        """All nodes are heard of, but for those that are meant to be silent."""
+        """Records a heartbeat of all nodes, except those that are meant to be silent."""
         store = self.running.service.store
         nodes = self.running.call(store.nodes(PLANT.key, limit=1000)).nodes
         heard = [each for each in nodes if each.last_seen and "silent" not in each.key]
         self.running.call(store.seen([(each.cluster, each.key, time.time()) for each in heard]))
 
     def all(self) -> None:
-        """One of each, and a few more that are well."""
+        """Creates one node of each kind, and a few more ready nodes."""
         for number in range(1, 6):
             self.ready(f"press-{number}", nodeConfig={"labels": {"site": "hall-1", "line": str(number)}})
         self.never_joined("oven-new")
@@ -127,7 +127,7 @@ class Fleet:
         assert answer.status in {200, 201}, answer
 
     def _joined(self, name: str) -> None:
-        """As the watch of its cluster tells it."""
+        """Records the node as joined, as the watch of its cluster does."""
         heard = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVersion": f"v{NEW}"}
         seen = {**heard, "lastHeartbeatTime": format_utc(time.time() + 5)}
         self.running.call(self.running.service.join_tracker.on_node_observed(PLANT.key, name, seen))

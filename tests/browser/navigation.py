@@ -1,4 +1,4 @@
-"""How people come in and go: with the admin key, and with Entra ID."""
+"""Signs in to the pages with the admin key and with Entra ID, and signs out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SESSION = "__Host-aks-flex"
 
 
 def follow(page: Page, way: Locator) -> None:
-    """A click that leads to another page, until that is wholly there: a click alone does not wait for it."""
+    """Clicks a link and waits until the next page is loaded: a click alone does not wait."""
     with page.expect_navigation():
         way.click()
 
 
 def sign_in(page: Page, provider: Provider, after: str = "/") -> None:
-    """With the admin key, and to the end: what was asked for is on the screen."""
+    """Signs in with the admin key and waits for the requested page."""
     page.goto(f"{provider.url}/ui/sign-in?next={quote(after)}")
     give_key(page, provider.key)
     page.wait_for_url(f"{provider.url}{after}")
@@ -52,12 +52,12 @@ def give_password(page: Page, who: EntraPrincipal) -> None:
 
 
 def sign_out(page: Page) -> None:
-    """From a page that asks for nothing by itself: one that does may hear of the end first, and load again."""
+    """Signs out from a page that does not refresh: a refresh could detect the end of the session first and reload."""
     assert page.locator("[data-live]").count() == 0
     follow(page, page.get_by_role("button", name="Sign out"))
     page.wait_for_url("**/ui/sign-in")
 
 
 def session_of(page: Page) -> str:
-    """The secret of whoever is signed in; empty when nobody is."""
+    """Returns the session cookie; empty without a session."""
     return next((str(each["value"]) for each in page.context.cookies() if each["name"] == SESSION), "")

@@ -1,4 +1,4 @@
-"""The real service on loopback over TLS, with its pages, on SQLite and with a cluster that is facts in memory."""
+"""The real service on loopback with TLS, its pages, SQLite, and a cluster simulated in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.service.lab.cloud_harness import Cloud
     from tests.service.rp.api.service_harness import Running
 
-PASSWORD = "a pass word"  # of all who sign in by Entra ID
+PASSWORD = "a pass word"  # of all users of Entra ID
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Provider:
 
     @property
     def key(self) -> str:
-        """The local admin key."""
+        """Returns the local admin key."""
         return self.running.service.settings.admin_key_file.read_text().strip()
 
     @property
@@ -47,24 +47,24 @@ class Provider:
 
 @dataclass(frozen=True)
 class EntraProvider(Provider):
-    """One that people of the lab's tenant sign in to, too."""
+    """A service that users of the lab's tenant can sign in to."""
 
     owner: EntraPrincipal
     reader: EntraPrincipal
-    stranger: EntraPrincipal  # of the tenant, and without a role
+    stranger: EntraPrincipal  # a user of the tenant without a role
 
 
 @contextmanager
 def running_pages(
     authority: CertificateAuthority, certificate: CertificatePair, room: Path, **words: Any
 ) -> Iterator[Provider]:
-    """`words` are settings of the service."""
+    """Runs the service with its pages; `words` are settings of the service."""
     tls = {"certificate_file": certificate.certificate, "key_file": certificate.key}
     made = settings(room / "state", **{"limits": PLENTY, "tls": tls, **words})
     facts = known_clusters(base64.b64encode(authority.certificate.read_bytes()).decode())
     service = running(made, FakeClusters.of(facts), Recording())
     _tell(made.state_dir, authority)
-    # In a thread of its own: in this one Playwright's event loop runs, and a second one is not allowed beside it.
+    # In a separate thread: Playwright's event loop runs in this one, and a thread has only one.
     with ThreadPoolExecutor(1) as thread:
         provider = Provider(thread.submit(service.__enter__).result())
         try:
@@ -75,7 +75,7 @@ def running_pages(
 
 
 def _tell(state: Path, authority: CertificateAuthority) -> None:
-    """Whom to trust, where those look for it who call a service that is its own authority."""
+    """Writes the CA to the path where clients of a service with its own CA look for it."""
     (state / "tls").mkdir(parents=True, mode=0o700)
     (state / "tls" / "ca.crt").write_bytes(authority.certificate.read_bytes())
 

@@ -1,4 +1,4 @@
-"""The pictures of the documentation, taken anew: python -m tests.browser.screenshots docs/images"""
+"""Takes the screenshots of the documentation: python -m tests.browser.screenshots docs/images"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.browser.viewports import Opened
 
 
 def people_would_have(fleet: Fleet) -> None:
-    """A plant on an ordinary day."""
+    """Creates the nodes of a typical plant."""
     for number in range(1, 23):
         labels = {"site": f"hall-{number % 3 + 1}", "line": str(number)}
         versions = {"versions": {"kubernetes": OLD}} if number % 7 == 0 else {}

@@ -1,4 +1,4 @@
-"""The harness finds what it is there to find."""
+"""Tests of the accessibility checks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRICT = "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; conn
 
 
 def shown(page: Page, body: str, policy: str = "") -> None:
-    """A page with that in it, as a server would send it."""
+    """Loads a page with this body, as a server would send it."""
 
     def answer(route: Route) -> None:
         headers = {"Content-Type": "text/html"} | ({"Content-Security-Policy": policy} if policy else {})

@@ -1,4 +1,4 @@
-"""People find out who did what, and take it away as a file; nobody sees what happened where they may not look."""
+"""Tests of the audit page: search, download, and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person makes a node, step by step, and is told at each field what is wrong with it."""
+"""Tests of the pages that create a node: the steps of the form and the errors at its fields."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def step(page: Page) -> str:
 
 
 def problem_at(page: Page, label: str) -> str:
-    """What is said at a field, as a screen reader finds it."""
+    """Returns the error at a field, as a screen reader finds it."""
     told = page.get_by_label(label, exact=True).get_attribute("aria-describedby") or ""
     return page.locator(f"#{told.split()[0]}").inner_text()
 
@@ -160,7 +160,7 @@ def test_create_page_escapes_hostile_input(provider: Provider, open_page: Opened
 
 
 def test_create_page_never_shows_client_secret_again(provider: Provider, open_page: Opened) -> None:
-    """Not even when the cluster is away at the very moment, and the last step comes back."""
+    """The last step is shown again because the cluster is unavailable; the secret is not in it."""
     page = open_page()
     begin(page, provider, "secret-1")
     choose_principal(page)

@@ -1,4 +1,4 @@
-"""A node is edited, given a new join command and deleted from its pages, by those who may."""
+"""Tests of editing a node, its new join command and its deletion, with and without permission."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
+# MSAL recommends form_post, with which the browser would not send the service's cookies.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 KUBELET = {"kubeReserved": {"cpu": "100m"}, "extraConfig": {"maxOpenFiles": 5}}

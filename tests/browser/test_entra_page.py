@@ -1,4 +1,4 @@
-"""The page on which people sign in to the lab's Entra ID, in a browser."""
+"""Tests of the sign-in page of the lab's Entra ID in a browser."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Application:
-    """One that people are led back to, and that shows them what it heard."""
+    """An application that receives the redirect of Entra ID and shows its parameters."""
 
     cloud: Cloud
     itself: EntraPrincipal

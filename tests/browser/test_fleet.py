@@ -1,4 +1,4 @@
-"""The first page: what people see of their nodes, and that it is so while they look."""
+"""Tests of the fleet page: its content and its refresh."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_fleet_page_updates_live_and_keeps_focus(open_page: Opened, provider: Pr
     page.get_by_role("link", name="newcomer").focus()
     provider.fleet.ready("newcomer")
     expect(row).to_contain_text("Ready")
-    expect(page.get_by_role("link", name="newcomer")).to_be_focused()  # whoever was at it still is
+    expect(page.get_by_role("link", name="newcomer")).to_be_focused()  # the focus is unchanged
     assert provider.running.admin.delete("newcomer").status == 200
 
 

@@ -1,4 +1,4 @@
-"""What a machine says of itself is shown as words, whatever it says."""
+"""Tests that text reported by a machine is escaped on all pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a node: how it is, why, what it has, what happened; live, and safe from what others wrote."""
+"""Tests of a node's page: status, diagnosis, settings and history, with refresh and escaping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
+# MSAL recommends form_post, with which the browser would not send the service's cookies.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 
@@ -26,8 +26,8 @@ def address(name: str, below: str = "") -> str:
     return f"/ui/nodes/{PLANT.subscription}/{PLANT.group}/{PLANT.name}/{name}{below}"
 
 
-def look_at(page: Page, provider: Provider, name: str) -> str:
-    """All that is written on the page of a node."""
+def node_page_text(page: Page, provider: Provider, name: str) -> str:
+    """Returns all text of a node's page."""
     sign_in(page, provider, address(name))
     return page.get_by_role("main").inner_text()
 
@@ -40,7 +40,7 @@ def test_node_page_is_accessible_on_every_screen(provider: Provider, open_page: 
 
 def test_node_page_shows_cause_and_remedy_when_not_ready(provider: Provider, open_page: Opened) -> None:
     page = open_page()
-    text = look_at(page, provider, "lathe-stopped")
+    text = node_page_text(page, provider, "lathe-stopped")
     assert "Not ready" in text
     assert RUNTIME.replace("`", "") in text
     assert "ServiceFailed" in text
@@ -52,7 +52,7 @@ def test_node_page_shows_cause_and_remedy_when_not_ready(provider: Provider, ope
 
 def test_node_page_shows_failed_join_step_and_link_to_new_command(provider: Provider, open_page: Opened) -> None:
     page = open_page()
-    look_at(page, provider, "oven-failed")
+    node_page_text(page, provider, "oven-failed")
     step = page.locator("[aria-current=step]")
     assert "Join requested" in step.inner_text()
     assert NO_ROUTE in step.inner_text()
@@ -63,7 +63,7 @@ def test_node_page_shows_failed_join_step_and_link_to_new_command(provider: Prov
 
 def test_node_page_shows_rolled_back_versions(provider: Provider, open_page: Opened) -> None:
     page = open_page()
-    text = look_at(page, provider, "saw-rolled-back")
+    text = node_page_text(page, provider, "saw-rolled-back")
     assert "the one before runs again" in text
     row = page.get_by_role("row", name="Kubernetes").inner_text()
     assert NEW in row
@@ -76,7 +76,7 @@ def test_node_page_shows_diff_of_desired_and_applied_config(provider: Provider, 
     fleet.ready(name, nodeConfig={"labels": {"site": "hall-1"}})
     provider.running.admin.put(name, principal(nodeConfig={"labels": {"site": "hall-2"}, "maxPods": 50}, secret=None))
     page = open_page()
-    look_at(page, provider, name)
+    node_page_text(page, provider, name)
     table = page.get_by_role("table", name="Changes not applied yet")
     assert "hall-1" in table.get_by_role("row", name="nodeConfig.labels.site").locator("del").inner_text()
     assert "hall-2" in table.get_by_role("row", name="nodeConfig.labels.site").locator("ins").inner_text()
@@ -88,7 +88,7 @@ def test_node_page_updates_live(provider: Provider, open_page: Opened) -> None:
     name = "oven-watched"
     provider.fleet.fetched(name)
     page = open_page()
-    look_at(page, provider, name)
+    node_page_text(page, provider, name)
     assert "Configuration fetched" in page.locator("[aria-current=step]").inner_text()
     page.evaluate("window.same = true")
     provider.fleet.ready(name)
@@ -100,14 +100,14 @@ def test_node_page_updates_live(provider: Provider, open_page: Opened) -> None:
 
 def test_node_page_escapes_reported_text(provider: Provider, open_page: Opened) -> None:
     page = open_page()
-    text = look_at(page, provider, "lathe-hostile")
+    text = node_page_text(page, provider, "lathe-hostile")
     assert HOSTILE in text
     assert page.locator("main script, main img, main [onerror]").count() == 0
 
 
 def test_node_pages_contain_no_secret(provider: Provider, open_page: Opened) -> None:
     page = open_page()
-    look_at(page, provider, "press-1")
+    node_page_text(page, provider, "press-1")
     page.get_by_text("Desired configuration as JSON").click()
     assert '"clientId"' in page.get_by_role("main").inner_text()
     for below in ("", "/edit", "/token", "/delete"):
@@ -128,7 +128,7 @@ def test_reader_sees_node_page_without_actions(entra_provider: EntraProvider, op
 
 def test_node_page_links_to_audit_events_of_node(provider: Provider, open_page: Opened) -> None:
     page = open_page()
-    look_at(page, provider, "press-2")
+    node_page_text(page, provider, "press-2")
     follow(page, page.get_by_role("link", name="All events of this node"))
     page.wait_for_url("**/ui/audit?resource=**")
     text = page.get_by_role("main").inner_text()
@@ -139,4 +139,4 @@ def test_node_page_links_to_audit_events_of_node(provider: Provider, open_page: 
 def test_page_of_unknown_node_returns_not_found(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     open_page.expect("status of 404")
-    assert "Not found" in look_at(page, provider, "nobody")
+    assert "Not found" in node_page_text(page, provider, "nobody")

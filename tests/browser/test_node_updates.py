@@ -1,4 +1,4 @@
-"""Whoever has made a node gets the command for the machine, once, and sees the machine come in."""
+"""Tests of the page after a creation: the join command is shown once, and the progress of the join is live."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVe
 
 
 def wait_for(page: Page, name: str, state: str) -> None:
-    """Until the page itself has found out how far the machine is."""
+    """Waits until the page shows this state of a step."""
     page.locator(f".step.{state} .step-name", has_text=name).wait_for()
 
 
@@ -62,7 +62,7 @@ def test_join_command_is_shown_only_once(provider: Provider, open_page: Opened) 
     page, other = open_page(permissions=["clipboard-read", "clipboard-write"]), open_page()
     create_with_token(page, provider, "once-1")
     page.clock.install()
-    page.clock.pause_at(time.time() + 60)  # what the button says stays until it was read
+    page.clock.pause_at(time.time() + 60)  # keeps the button's text until it is read
     page.get_by_role("button", name="Copy").click()
     page.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == command_on(page)

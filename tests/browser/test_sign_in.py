@@ -1,4 +1,4 @@
-"""People sign in with the admin key or with Entra ID, and nobody else comes in with them."""
+"""Tests of sign-in with the admin key and Entra ID, and of attacks on sessions."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from tests.browser.providers import EntraProvider, Provider
     from tests.browser.viewports import Opened
 
-# MSAL would rather have a form posted back, with which the browser would send no cookie of ours.
+# MSAL recommends form_post, with which the browser would not send the service's cookies.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
-STILL = "/ui/audit"  # a page that asks for nothing by itself, and so hears nothing of a session that has ended
+STILL = "/ui/audit"  # a page without refresh, which does not detect the end of a session
 
 
 def is_signed_out(page: Page, provider: Provider) -> bool:
@@ -107,7 +107,7 @@ def test_session_cookie_is_http_only_secure_and_same_site(provider: Provider, op
 
 
 def test_sign_in_replaces_planted_session_cookie(provider: Provider, open_page: Opened) -> None:
-    """Session fixation: somebody has put a session of theirs, or any words, into the browser beforehand."""
+    """Session fixation: an attacker has set a session cookie in the browser beforehand."""
     other = open_page()
     sign_in(other, provider, STILL)
     planted = session_of(other)
@@ -175,10 +175,10 @@ def test_new_admin_key_ends_existing_sessions(
 def test_cross_site_form_can_neither_sign_in_nor_sign_out(provider: Provider, open_page: Opened) -> None:
     page = open_page()
     open_page.expect("status of 403")
-    send_from_elsewhere(page, f"{provider.url}/ui/sign-in/key", key=provider.key, token="x", next="/")
+    submit_cross_site_form(page, f"{provider.url}/ui/sign-in/key", key=provider.key, token="x", next="/")
     assert not session_of(page)
     sign_in(page, provider)
-    send_from_elsewhere(page, f"{provider.url}/ui/sign-out", csrf="x")
+    submit_cross_site_form(page, f"{provider.url}/ui/sign-out", csrf="x")
     assert not is_signed_out(page, provider)
 
 
@@ -231,7 +231,7 @@ def test_cancelled_entra_sign_in_is_reported_and_can_be_retried(
 
 
 def test_entra_callback_of_another_browser_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
-    """Somebody signs in themselves, stops at the last step, and sends the address of it to another person."""
+    """Login CSRF: an attacker stops before the last redirect and sends its URL to another user."""
     page, other = open_page(), open_page()
     link = last_step(other, entra_provider)
     open_page.expect("status of 401")
@@ -286,14 +286,14 @@ def test_every_page_has_security_headers(provider: Provider, open_page: Opened) 
 
 
 def changing(page: Page) -> list[str]:
-    """What a page offers that changes something, but for signing out."""
+    """Returns the links and buttons of a page that change something, except signing out."""
     links = page.locator("a[href*=create], a[href*=edit], a[href*=delete]").all_inner_texts()
     buttons = page.locator("form[method=post] button, form[method=post] input[type=submit]").all_inner_texts()
     return [*links, *(each for each in buttons if each != "Sign out")]
 
 
-def send_from_elsewhere(page: Page, address: str, **fields: str) -> None:
-    """A form that a page of another site sends by itself, and what comes of it."""
+def submit_cross_site_form(page: Page, address: str, **fields: str) -> None:
+    """Submits a form from a page of another site, and returns the result."""
     inputs = "".join(f'<input name="{name}" value="{value}">' for name, value in fields.items())
     form = f'<form method="post" action="{address}">{inputs}<button>Win</button></form>'
     page.route("https://elsewhere.example/", lambda route: route.fulfill(body=form, content_type="text/html"))
@@ -302,13 +302,13 @@ def send_from_elsewhere(page: Page, address: str, **fields: str) -> None:
 
 
 def begun(page: Page, provider: EntraProvider) -> str:
-    """The address of Entra ID that a browser which begins to sign in is led to."""
+    """Returns the URL of Entra ID to which a new sign-in redirects."""
     answer = page.request.get(f"{provider.url}/ui/sign-in/entra", max_redirects=0)
     return answer.headers["location"]
 
 
 def last_step(page: Page, provider: EntraProvider) -> str:
-    """The address that Entra ID leads back to, which nobody has followed yet."""
+    """Returns the redirect URL of Entra ID, before the browser has followed it."""
     answer = page.request.post(
         begun(page, provider), form={"username": provider.owner.name, "password": PASSWORD}, max_redirects=0
     )

@@ -1,4 +1,4 @@
-"""The screens that pages are looked at on, and pages that tell of everything that goes wrong in them."""
+"""Screen sizes of the page tests, and pages that record all errors in them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request
 
 HEIGHTS = {360: 740, 768: 1024, 1280: 800}
-PATIENCE = 60_000  # milliseconds: a bound, on a machine that has much else to do
-ABANDONED = "net::ERR_ABORTED"  # what a page had asked for when it was left
+PATIENCE = 60_000  # milliseconds: an upper limit for a loaded machine
+ABANDONED = "net::ERR_ABORTED"  # requests that were pending when the page was left
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ on_every_screen = pytest.mark.parametrize("screen", SCREENS, ids=str)
 
 @dataclass
 class Opened:
-    """Pages of one test, and what went wrong in them."""
+    """The pages of one test and the errors in them."""
 
     browser: Browser
     troubles: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Opened:
     pages: list[Page] = field(default_factory=list)
 
     def __call__(self, screen: Screen = WIDE, **options: Any) -> Page:
-        """A page in a browser that nobody has used before. `options` are those of Playwright's contexts."""
+        """Opens a page in a new browser context. `options` are those of Playwright's contexts."""
         size = {"width": screen.width, "height": HEIGHTS[screen.width]}
         context = self.browser.new_context(
             **{"viewport": size, "color_scheme": screen.scheme, "reduced_motion": "reduce", **options}
@@ -56,7 +56,7 @@ class Opened:
         return page
 
     def expect(self, pattern: str) -> None:
-        """A trouble that the test is about."""
+        """Allows an error that the test provokes."""
         self.expected.append(pattern)
 
     def close(self) -> None:
@@ -72,13 +72,13 @@ class Opened:
         page.on("dialog", self._interrupted)
 
     def _said(self, message: ConsoleMessage) -> None:
-        """Resources that are not there and what the page's policy forbids are errors of the console, too."""
+        """Missing resources and violations of the content security policy are also console errors."""
         if message.type in {"error", "warning"}:
             where = message.location.get("url", "")
             self.troubles.append(f"console {message.type}: {message.text} ({where})")
 
     def _interrupted(self, dialog: Dialog) -> None:
-        """No page of ours asks or tells anything this way, so it is somebody else's script."""
+        """Our pages open no dialogs, so an injected script has run."""
         self.troubles.append(f"dialog: {dialog.message}")
         dialog.dismiss()
 
@@ -88,7 +88,7 @@ class Opened:
 
 
 def shoot(page: Page, name: str) -> None:
-    """A picture of the whole page, for a person to look at, where one is asked for."""
+    """Saves a screenshot of the whole page if AKS_FLEX_SCREENSHOTS is set."""
     if folder := os.environ.get("AKS_FLEX_SCREENSHOTS"):
         file = re.sub(r"[^\w.-]+", "-", name).strip("-")
         page.screenshot(path=Path(folder) / f"{file}.png", full_page=True)

@@ -1,4 +1,4 @@
-"""How people make a node: the steps of the form, and the command at its end."""
+"""Fills in the steps of the form that creates a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CANARY = "canary-Qw97-never-to-be-seen"
 
 
 def begin(page: Page, provider: Provider, name: str) -> None:
-    """The first step, and on to the second."""
+    """Completes the first step."""
     sign_in(page, provider, "/ui/create")
     page.get_by_label("Node name").fill(name)
     go_on(page)
@@ -35,7 +35,7 @@ def command_on(page: Page) -> str:
 
 
 def create_with_token(page: Page, provider: Provider, name: str) -> None:
-    """With nothing but a name."""
+    """Creates a node with only a name."""
     begin(page, provider, name)
     for _ in range(3):
         go_on(page)

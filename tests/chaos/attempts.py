@@ -1,4 +1,4 @@
-"""A node that is put to the test: the machine it is, and what is wanted of it at the moment."""
+"""A node under test: its machine and its desired state."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
-PATIENCE = 60.0  # seconds for which somebody tries again while the provider is away
+PATIENCE = 60.0  # seconds of retries while the provider is unavailable
 
 
 @dataclass
 class Tried:
     followed: Followed
     wanted: Wanted
-    # What happens to one machine happens in its order; what happens to others does not wait for it.
+    # Operations on one machine run in order; those on different machines run concurrently.
     lane: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     @classmethod
@@ -42,14 +42,14 @@ class Tried:
         return self.followed.machine
 
     def want(self, *, downgrade: bool = False, **changes: Any) -> str:
-        """Want something else from now on; the version under which the provider has it."""
+        """Changes the desired state, and returns the version that the provider assigned."""
         wanted = replace(self.wanted, **changes)
         query = "&allowDowngrade=true" if downgrade else ""
         end = time.monotonic() + PATIENCE
         while True:
             try:
                 version = self.followed.update(wanted.secret, query, **wanted.properties)
-            except urllib3.exceptions.HTTPError:  # it is being restarted
+            except urllib3.exceptions.HTTPError:  # the provider is restarting
                 assert time.monotonic() < end, "the provider stays away"
                 time.sleep(0.2)
             else:

@@ -1,4 +1,4 @@
-"""The model: what a node is wanted to be, and the properties by which its resource says so."""
+"""The model: the desired state of a node, and the properties of its resource."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 OLDER = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
 NEWER = {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"}
-OURS = "chaos.example/"  # what labels and taints of ours begin with: others put theirs on a Node, too
-# A change that somebody spoils while it is being proven is undone, and nobody waits five minutes for that here.
+OURS = "chaos.example/"  # prefix of the labels and taints under test: other components also set some
+# A change that is damaged during its health check is rolled back. The test does not wait five minutes for that.
 POLICY = {"healthTimeoutSeconds": 45, "drainTimeoutSeconds": 30}
 
 
@@ -37,5 +37,5 @@ class Wanted:
 
     @property
     def node_taints(self) -> list[dict[str, str]]:
-        """As a Node has them."""
+        """Returns the taints as a Node contains them."""
         return [{"key": key, "value": value, "effect": "PreferNoSchedule"} for key, value in self.taints.items()]

@@ -1,4 +1,4 @@
-"""The check at the end, from outside: whatever of a node is not as it was asked for, in sentences."""
+"""Compares the observed state of a node with its desired state, from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNFINISHED = ("next-config.json", "update.json", "together.json", "failed.json")
 
 
 def settle(nodes: Sequence[Tried], seconds: float) -> None:
-    """Wait until everything is as it was asked for; what is not, after so long, is told."""
+    """Waits until all nodes have their desired state; fails with the differences after the timeout."""
     end = time.monotonic() + seconds
     while found := {it.name: told for it in nodes if (told := wrong(it))}:
         if time.monotonic() > end:
@@ -31,7 +31,7 @@ def settle(nodes: Sequence[Tried], seconds: float) -> None:
 
 
 def wrong(it: Tried) -> list[str]:
-    """What is cheap to ask comes first: as long as that is wrong, there is no need to ask more."""
+    """Checks the cheapest sources first, and stops at the first that reports a difference."""
     return at_the_provider(it) or in_the_cluster(it) or on_the_machine(it)
 
 
@@ -88,7 +88,7 @@ def on_the_machine(it: Tried) -> list[str]:
 
 
 def _configz(it: Tried) -> dict[str, Any]:
-    """What the kubelet that runs goes by."""
+    """Returns the configuration of the running kubelet."""
     answer = it.followed.lab.cluster.run("get", "--raw", f"/api/v1/nodes/{it.name}/proxy/configz", check=False)
     found: dict[str, Any] = json.loads(answer.out)["kubeletconfig"] if answer.ok else {}
     return found

@@ -1,4 +1,4 @@
-"""The power is cut at some moment of an upgrade, and the machine comes back with the old or the new, and goes on."""
+"""Power cuts at random moments of an upgrade: the machine boots with the old or the new versions, and continues."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.attempts import Tried
 
-LONGEST = 8.0  # seconds that an upgrade takes from its begin, more or less
+LONGEST = 8.0  # approximate seconds that an upgrade takes
 READY_SECONDS = 90.0
 WANTED_SECONDS = 240.0
 
@@ -30,7 +30,7 @@ def cut_upgrades(it: Tried, chance: random.Random, count: int) -> None:
 
 @contextmanager
 def pod_on(it: Tried) -> Iterator[None]:
-    """One that is not moved away for an upgrade, and is to run again after it."""
+    """Creates a pod that is not drained for an upgrade and must run after it."""
     cluster, name = it.followed.lab.cluster, f"web-{it.name}"
     pod = web_pod(name, it.name)
     labels = pod["metadata"]["labels"]
@@ -51,7 +51,7 @@ def _pod_runs(it: Tried) -> bool:
 
 
 def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
-    """Up, or down again where it was up; the next may begin when this returns."""
+    """Cuts the power during an upgrade or a downgrade, and waits until the node is ready."""
     up = it.wanted.versions != NEWER
     moment = chance.uniform(0, LONGEST)
     boot = it.followed.node()["status"]["nodeInfo"]["bootID"]
@@ -69,7 +69,7 @@ def cut_upgrade(it: Tried, chance: random.Random, number: int) -> None:
 
 
 def _works(it: Tried, boot: str) -> bool:
-    """Whether it runs since the cut, and with versions that somebody has asked for."""
+    """Returns whether the node has booted since the cut, and runs versions that were requested."""
     node = it.followed.node()
     info = node["status"]["nodeInfo"]
     if info["bootID"] == boot or not it.followed.lab.cluster.node_ready(it.name):

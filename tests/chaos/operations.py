@@ -1,4 +1,4 @@
-"""What may happen to a node, a sentence each: somebody wants another thing, changes one by hand, pulls the plug."""
+"""Operations on a node: changes of the desired state, changes by hand, power cuts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.chaos.attempts import Tried
 
-PROVIDER = threading.Lock()  # it is the same one for all nodes
+PROVIDER = threading.Lock()  # the provider is shared by all nodes
 KEYS = tuple(f"{OURS}{name}" for name in ("tier", "rack", "owner"))
 
 
@@ -66,7 +66,7 @@ def rotation(chance: random.Random) -> Operation:
     secret = f"secret-{chance.randrange(10**9)}"
 
     def do(it: Tried) -> None:
-        """Both are valid for a time, as in Entra ID."""
+        """Both secrets are valid for a time, as in Entra ID."""
         followed = it.followed
         known = followed.principal
         changed = {"secret": secret, "older_secrets": (*known.older_secrets, known.secret)}
@@ -96,7 +96,7 @@ DRIFTS = {
 
 def drift(chance: random.Random) -> Operation:
     sentence = chance.choice(sorted(DRIFTS))
-    # What is to be damaged may be gone already, by the one before.
+    # An earlier operation may have removed what this one damages.
     return Operation(sentence, lambda it: it.shell(DRIFTS[sentence], check=False))
 
 
@@ -126,7 +126,7 @@ def provider_restart(chance: random.Random) -> Operation:
     return Operation("the provider is restarted", do)
 
 
-# How often each comes, against the others.
+# Relative frequency of each operation.
 KINDS = {
     label: 4,
     no_labels: 1,

@@ -1,4 +1,4 @@
-"""Operations on several nodes side by side, and none waits until the one before has had its effect."""
+"""Runs operations on several nodes concurrently, without waiting for the effect of each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
     from tests.chaos.operations import Operation
 
-PAUSE = 1.5  # at most, between two operations
-QUIET_SECONDS = 240.0  # a work that failed is tried again after one minute, and after two more
+PAUSE = 1.5  # maximum seconds between two operations
+QUIET_SECONDS = 240.0  # a failed job is retried after one minute, and again after two
 
 
 @contextmanager
 def joined(lab: Lab, machines: Sequence[EdgeMachine]) -> Iterator[list[Tried]]:
-    """A node of each machine; what the provider knows of them goes with them."""
+    """Joins each machine as a node; deletes their resources afterwards."""
     with ThreadPoolExecutor(len(machines)) as pool:
         nodes = list(pool.map(lambda machine: Tried.joined(lab, machine), machines))
     try:
@@ -38,7 +38,7 @@ def joined(lab: Lab, machines: Sequence[EdgeMachine]) -> Iterator[list[Tried]]:
 
 
 def storm(nodes: Sequence[Tried], chance: random.Random, count: int) -> None:
-    """So many operations; then it gets quiet, and everything is as it was asked for last."""
+    """Runs a number of operations, then waits until all nodes have their desired state."""
     began = time.monotonic()
     under_way = []
     for number in range(1, count + 1):
@@ -46,7 +46,7 @@ def storm(nodes: Sequence[Tried], chance: random.Random, count: int) -> None:
         print(f"{time.monotonic() - began:5.1f} s  {number:3} {node.name}: {operation.sentence}", flush=True)
         under_way.append(_issue(node, operation))
         time.sleep(chance.uniform(0, PAUSE))
-    # What was given up, because something spoiled it again and again, is tried anew with the next change.
+    # A change that the daemon gave up after repeated failures is retried with the next change.
     under_way += [_issue(node, label(chance)) for node in nodes]
     for each in under_way:
         each.result()

@@ -1,4 +1,4 @@
-"""Chance that can be had again: the same seed brings the same things, though not at the same instants."""
+"""Reproducible random numbers: the same seed gives the same operations, though not at the same instants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 
 def seeded(otherwise: int) -> random.Random:
-    """pytest shows the line where a test fails."""
+    """Prints the seed; pytest shows it when a test fails."""
     seed = int(os.environ.get("AKS_FLEX_CHAOS_SEED", otherwise))
     print(f"seed {seed}; the same again: AKS_FLEX_CHAOS_SEED={seed}", flush=True)
     return random.Random(seed)  # noqa: S311 - not for secrecy

@@ -1,4 +1,4 @@
-"""What the services of a node read when they start, and what they leave on a machine while they run."""
+"""Simulates the files that the services of a node read at start and write at run time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Traces:
         for path in self.files:
             disk.at(path).parent.mkdir(parents=True, exist_ok=True)
             disk.at(path).write_text("made while the node ran\n")
-            disk.at(path).chmod(0o600)  # as a kubelet writes what is secret
+            disk.at(path).chmod(0o600)  # the mode that a kubelet uses for secrets
         for path in self.mounts:
             tables.add(disk, "/proc/self/mountinfo", f"9 1 0:9 / {path} rw - tmpfs tmpfs rw")
 

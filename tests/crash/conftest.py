@@ -1,4 +1,4 @@
-"""Machines, in memory where there is such a file system: hundreds are made, and none outlives the tests."""
+"""Fixtures: hundreds of simulated machines, on a tmpfs if possible."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def fresh(room: Path) -> Path:
-    """A machine that has never been a node. To be copied, not changed."""
+    """Returns a machine that was never a node. Tests copy it and do not change it."""
     return harness.seed(room / "fresh")
 
 
 @pytest.fixture(scope="session")
 def joined(room: Path, fresh: Path) -> Path:
-    """A machine that has become a node without a crash. To be copied, not changed."""
+    """Returns a machine that joined without a crash. Tests copy it and do not change it."""
     shutil.copytree(fresh, room / "joined", symlinks=True)
     harness.join(SimulatedHost(room / "joined"))
     return room / "joined"
@@ -59,14 +59,14 @@ def killed_resets(room: Path, joined: Path) -> list[Point]:
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Executor]:
-    """As many processes as there are processors: the points have nothing to do with one another."""
+    """Yields a process pool with one process for each CPU; crash points are independent."""
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as executor:
         yield executor
 
 
 @pytest.fixture
 def copy(room: Path) -> Iterator[Callable[[Path], Path]]:
-    """Makes copies of a machine, one at a time."""
+    """Yields a function that copies a machine; only one copy exists at a time."""
     place = room / "copy"
 
     def make(of: Path) -> Path:

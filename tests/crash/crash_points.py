@@ -1,4 +1,4 @@
-"""A simulated machine, and pictures of all that a process leaves behind which is killed while it works on one."""
+"""A simulated machine, and snapshots of the disk state after a process is killed at each point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry
 
-HAVE_A_MIDDLE = (WriteFile, MakeLink, PlaceTree, RemoveTree)  # all others are one system call, or one program
+HAVE_A_MIDDLE = (WriteFile, MakeLink, PlaceTree, RemoveTree)  # all others are one system call or one command
 
 
 class SimulatedHost(RootedHost):
@@ -28,7 +28,7 @@ class SimulatedHost(RootedHost):
         self.done: list[Action] = []
 
     def stat(self, path: str) -> FileEntry | None:
-        """Whoever runs the tests stands for root."""
+        """Reports all files as owned by root, because another user may run the tests."""
         entry = super().stat(path)
         return replace(entry, uid=0, gid=0) if entry else None
 
@@ -38,7 +38,7 @@ class SimulatedHost(RootedHost):
         super().apply(action)
 
     def _refuse_what_is_mounted(self, action: Action) -> None:
-        """The disk asks the real kernel what is mounted; the mounts of this machine are simulated, too."""
+        """Checks the simulated mounts: the disk would read those of the real kernel."""
         if isinstance(action, Remove | RemoveTree):
             points = mounts.mount_points((self.read(mounts.MOUNTINFO) or b"").decode())
             if mounts.mounts_below(points, action.path):
@@ -52,7 +52,7 @@ class Crash(BaseException):
 
 
 class CrashingHost(SimulatedHost):
-    """The process that works on it ends before its `at`-th action, or in the middle of it."""
+    """A host that ends the process before its `at`-th action, or in the middle of it."""
 
     def __init__(self, root: Path, at: int, *, amid: bool) -> None:
         super().__init__(root)
@@ -69,16 +69,16 @@ class CrashingHost(SimulatedHost):
 
 @dataclass(frozen=True)
 class Point:
-    """A machine as it stands when a process was killed there."""
+    """A snapshot of a machine at the moment when a process was killed."""
 
     name: str
     root: Path
 
 
 class PhotographedHost(SimulatedHost):
-    """Takes a picture of the machine before each action, one in its middle where it has one, and one at the end.
+    """Takes a snapshot of the machine before each action, in its middle if it has several steps, and at the end.
 
-    Nothing but an action changes the machine: after one is before the next.
+    Only actions change the machine, so the state after one is the state before the next.
     """
 
     def __init__(self, root: Path, album: Path) -> None:
@@ -100,7 +100,7 @@ class PhotographedHost(SimulatedHost):
 
 
 def begin(host: SimulatedHost, action: Action) -> None:
-    """Do half of it: what is on the disk when the process ends between two of its system calls."""
+    """Performs half of an action: the disk state when the process ends between two system calls."""
     match action:
         case WriteFile(path, content):
             temporary_path(host.disk.at(path)).write_bytes(content[: len(content) // 2])
@@ -115,7 +115,7 @@ def begin(host: SimulatedHost, action: Action) -> None:
 
 
 def _half_place(source: Path, place: Path) -> None:
-    """Of the three steps aside, into place and away, the first two; where nothing is in the way, the only one."""
+    """Performs the first two of three steps (move aside, move in, remove), or the only step without an old tree."""
     if place.exists():
         place.rename(backup_path(place))
     if source.exists():

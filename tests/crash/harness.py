@@ -1,4 +1,4 @@
-"""A machine to join and to leave with, as it was before, and one whole run of the agent on it."""
+"""A simulated machine that joins and is unbootstrapped, and one complete run of the agent on it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ FOLDERS = "etc/modules-load.d etc/sysctl.d opt run sys/fs/cgroup/system.slice us
 
 
 def seed(root: Path) -> Path:
-    """A machine that has never been a node, and that others have left things on."""
+    """Creates a machine that was never a node and contains files of other software."""
     for path, text in FOREIGN.items():
         place = root / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def seed(root: Path) -> Path:
 
 
 class StagingWorkshop:
-    """Makes small programs ready, each at the place and with the manifest that the real ones have."""
+    """Stages small programs with the same paths and manifests as the real ones."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self._host = host
@@ -120,7 +120,7 @@ class StagingWorkshop:
 
 
 class GivingProof:
-    """A cluster that knows the node at once, and gives it its addresses a moment later."""
+    """A cluster that registers the node immediately, and assigns its pod CIDR a moment later."""
 
     def needs_kubelet_restart(self) -> bool:
         return False
@@ -145,7 +145,7 @@ def _node(cidr: str) -> ClusterNode:
 
 
 def engine(host: SimulatedHost, config: NodeConfig = CONFIG) -> Engine:
-    """What a new process makes: it knows nothing but what is on the disk."""
+    """Returns the engine of a new process, which knows only what is on the disk."""
     known = node_state.read(host, f"{config.paths.data_dir}/state.json")
     machine = Machine(hostname=MACHINE.hostname, pod_cidr=known.pod_cidr)
     return Engine(
@@ -160,7 +160,7 @@ def engine(host: SimulatedHost, config: NodeConfig = CONFIG) -> Engine:
 
 
 def join(host: SimulatedHost) -> list[str]:
-    """Become a node; what is not as it should be then."""
+    """Joins the machine; returns the pending actions afterwards."""
     NodeJoin(engine(host), GivingProof()).run()
     return [f"{component}: {action}" for component, action in pending_actions(engine(host))]
 
@@ -170,12 +170,12 @@ def join_and_reset(host: SimulatedHost) -> list[str]:
 
 
 def reset(host: SimulatedHost) -> list[str]:
-    """Become a machine again; what is still there."""
+    """Unbootstraps the machine; returns what is left."""
     return Unbootstrap(engine(host), None, ProgressReporter()).run()
 
 
 def tree(root: Path) -> Tree:
-    """Everything below a root: kind, mode, and content or target; without moments in time."""
+    """Returns everything below a root: kind, mode, and content or target, without timestamps."""
     found: Tree = {}
     for path in sorted(root.rglob("*")):
         name, mode = f"/{path.relative_to(root)}", stat.S_IMODE(path.lstat().st_mode)
@@ -192,7 +192,7 @@ def _timeless(path: Path) -> object:
     if path.name not in {"state.json", "ledger.json", "failed.json"}:
         return sorted(path.read_bytes().splitlines()) if path.name == "mountinfo" else path.read_bytes()
     document = json.loads(path.read_text(), object_hook=_without_moments)
-    # As texts, because the order in which things are remembered is the order in which they go.
+    # As text, because the order of the entries is the order of their removal.
     return {name: json.dumps(owned) for name, owned in document.get("components", document).items()}
 
 
@@ -203,6 +203,6 @@ def _without_moments(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def changes(before: Tree, after: Tree) -> dict[str, Change]:
-    """What differs between two trees, by path: what was there and what is; empty when nothing does."""
+    """Returns the differences between two trees: path, old entry, new entry."""
     paths = sorted({*before, *after})
     return {path: (before.get(path), after.get(path)) for path in paths if before.get(path) != after.get(path)}

@@ -1,4 +1,4 @@
-"""A systemd and a kernel that are files below a root, so that whoever comes after a crash finds them as they were."""
+"""Simulates systemd and a kernel as files below a root, so that they survive a crash of the agent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.host.actions import Action
 
-STATE = ".simulated.json"  # what a real machine would have in its memory
+STATE = ".simulated.json"  # what a real machine keeps in memory
 UNITS = "/etc/systemd/system"
 BRIDGE_KEYS = ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")
 
@@ -92,7 +92,7 @@ class SimulatedSystem:
                 self._remember("units", known)
 
     def _start(self, name: str) -> None:
-        """Start it by the definition that is known, which is an older one until somebody reloads."""
+        """Starts a unit with the loaded definition, which is outdated until a reload."""
         if self._disk.look(f"{UNITS}/{name}") is None:
             raise MachineError("action-failed", f"Could not start {name}: there is no such unit.", "")
         units = self._memory()["units"]
@@ -144,13 +144,13 @@ class SimulatedSystem:
                 self._remember("links", [one for one in self._memory()["links"] if one != name])
             case ("iptables-restore", "--noflush"):
                 self._remember("iptables", tables.restored(self._memory()["iptables"], text))
-            case ("change-node",):  # it is not on this machine, but outlives whoever works here as well
+            case ("change-node",):  # not on this machine, but survives a kill
                 self._remember("node", json.loads(text))
             case _:
                 raise MachineError("action-failed", f"{argv[0]} is not simulated.", "")
 
     def _definition(self, name: str) -> str:
-        """What systemd reads of a unit: its file, and those that are dropped in."""
+        """Returns what systemd reads of a unit: its file and its drop-ins."""
         dropped = [f"{UNITS}/{name}.d/{one}" for one in self._disk.names(f"{UNITS}/{name}.d")]
         return " ".join(self._disk.digest(path) for path in (f"{UNITS}/{name}", *dropped))
 

@@ -1,4 +1,4 @@
-"""Every point at which a run of the agent can be killed, and what another run makes of each."""
+"""Kills a run of the agent at every point, and checks the result of the next run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from tests.crash.crash_points import Point
 
-    Command = Callable[[SimulatedHost], list[str]]  # what it says in the end: nothing, when all went well
+    Command = Callable[[SimulatedHost], list[str]]  # returns problems; empty on success
     Copy = Callable[[Path], Path]
 
 
 def points(run: Command, start: Path, album: Path) -> list[Point]:
-    """Machines as a process leaves them that is killed at each point of a run, from the first to the last."""
+    """Returns the machine as a process leaves it that is killed at each point of a run."""
     album.mkdir()
     host = PhotographedHost(album / "machine", album)
     shutil.copytree(start, host.disk.root, symlinks=True)
@@ -33,7 +33,7 @@ def points(run: Command, start: Path, album: Path) -> list[Point]:
 def mistakes(
     pool: Executor, killed: Sequence[Point], run: Command, expected: harness.Tree
 ) -> Iterator[tuple[str, list[str], dict[str, harness.Change]]]:
-    """The points after which a run does not end well or leaves something else than what is expected."""
+    """Yields the points after which the next run fails or leaves an unexpected state."""
     assert len(killed) > 20, "There are too few points for this to be a whole run."
     ends = pool.map(partial(end, run), [point.root for point in killed], chunksize=10)
     for point, (words, tree) in zip(killed, ends, strict=True):
@@ -42,7 +42,7 @@ def mistakes(
 
 
 def end(run: Command, root: Path) -> tuple[list[str], harness.Tree]:
-    """What a run says on a copy of a machine, and the copy as it is then."""
+    """Runs a command on a copy of a machine; returns its output and the state of the copy."""
     copy = shutil.copytree(root, root.with_name(f"{root.name}-copy"), symlinks=True)
     try:
         return run(SimulatedHost(copy)), harness.tree(copy)

@@ -1,4 +1,4 @@
-"""Tables of a kernel, as the text by which it shows them."""
+"""Simulated kernel tables, in the text format of the kernel."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 def add(disk: HostDisk, path: str, line: str) -> None:
-    """Put a line at the end, unless it is there."""
+    """Appends a line if it does not exist."""
     lines = _lines(disk, path)
     disk.at(path).write_text("".join(f"{one}\n" for one in (*lines, *([line] if line not in lines else []))))
 
 
 def drop(disk: HostDisk, path: str, column: int, word: str) -> None:
-    """Take out the lines that have a word in a column."""
+    """Removes the lines that have this word in this column."""
     kept = [line for line in _lines(disk, path) if line.split()[column : column + 1] != [word]]
     disk.at(path).write_text("".join(f"{line}\n" for line in kept))
 
@@ -25,7 +25,7 @@ def _lines(disk: HostDisk, path: str) -> list[str]:
 
 
 def restored(saved: str, script: str) -> str:
-    """What `iptables-restore --noflush` makes of rules: it refuses what does not fit, and so does this."""
+    """Applies rules as `iptables-restore --noflush` does, and fails if a rule does not match."""
     lines = saved.splitlines()
     for order in script.splitlines():
         kind, _, rest = order.partition(" ")

@@ -1,4 +1,4 @@
-"""A registration with Azure Arc that is killed at any point is finished by the next one, or taken back."""
+"""An Azure Arc registration that is killed at any point is completed or removed by the next run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTHING: dict[str, object] = {"machines": {}, "roles": {}}
 
 
 def registration(host: SimulatedHost) -> ArcRegistration:
-    """What a new process makes. Azure's state goes with the pictures: it, too, is as it was when that ended."""
+    """Returns the registration of a new process. Snapshots include Azure's state at the same moment."""
     take = host.take if isinstance(host, PhotographedHost) else lambda _: None
     azure = Azure(host.disk.root, lambda call: take(f"before {call}"))
     host.system = ArcSystem(host.disk.root, azure)
@@ -50,7 +50,7 @@ def take_back(host: SimulatedHost) -> list[str]:
 
 @pytest.fixture(scope="module")
 def machine(room: Path) -> Path:
-    """One that has never heard of Arc, and that the agent has its directory on."""
+    """Returns a machine without Arc, on which the agent's directory exists."""
     root = seed(room / "arc-machine")
     (root / "var/lib").mkdir(exist_ok=True)
     SimulatedHost(root).apply(MakeDirectory("/var/lib/aks-flex-node", 0o700))

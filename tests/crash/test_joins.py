@@ -1,4 +1,4 @@
-"""A join that is killed at any point is finished by the next one, or taken back by a reset."""
+"""A join that is killed at any point is completed by the next join or removed by an unbootstrap."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_second_join_writes_only_the_state_file(fresh: Path, copy: Copy) -> None
 
 
 def test_join_completes_when_rerun_after_crash(joined: Path, killed_joins: list[Point], pool: Executor) -> None:
-    """What it ends with is what a join without a crash ends with, so a reset takes it back, too."""
+    """The result is the same as that of a join without a crash, so an unbootstrap also removes it."""
     assert list(mistakes(pool, killed_joins, harness.join, harness.tree(joined))) == []
 
 
@@ -46,7 +46,7 @@ def test_unbootstrap_undoes_killed_join(fresh: Path, killed_joins: list[Point], 
 def test_crash_snapshots_match_disk_state_of_killed_join(
     fresh: Path, killed_joins: list[Point], copy: Copy, amid: bool
 ) -> None:
-    """The other tests look at pictures that one run took; here processes do end, by what nobody catches."""
+    """Other tests use snapshots of one run. Here processes are really killed."""
     for number in range(1, 140, 20):
         word = "amid" if amid else "before"
         for point in (one for one in killed_joins if one.name.startswith(f"{word} action {number}:")):

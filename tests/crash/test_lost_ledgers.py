@@ -1,4 +1,4 @@
-"""A reset works with what is left of its memory: one copy is enough, and without any it goes by marks."""
+"""An unbootstrap works with one copy of the ledger, and without the ledger by markers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FIRST, SECOND = "var/lib/aks-flex-node/ledger.json", "opt/aks-flex-node/ledger.json"
 OLD_CONFIG = "/etc/containerd/config.toml"
 OLD_LINK = "/usr/local/bin/ctr"
-# What the next boot brings back, because nothing is left that changes it.
+# Restored at the next boot, because nothing on the disk changes it.
 UNTIL_BOOT = ("/proc/", "/.simulated.json")
 
 
@@ -75,7 +75,7 @@ def test_unbootstrap_without_ledger_removes_only_agent_resources(
 
 
 def lasting(changes: dict[str, Change]) -> set[str]:
-    """Files and links that differ: whether an empty directory was there before is not known any more."""
+    """Returns changed files and links; without a ledger, it is unknown which empty directories existed."""
     kinds = {path: {entry[0] for entry in change if entry} for path, change in changes.items()}
     return {path for path in changes if kinds[path] != {"directory"} and not path.startswith(UNTIL_BOOT)}
 

@@ -1,4 +1,4 @@
-"""A reset leaves a machine as it was before the join, also when it is killed at any point and run again."""
+"""An unbootstrap restores the machine, also when it is killed at any point and run again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def test_unbootstrap_completes_when_rerun_after_crash(
     fresh: Path, killed_resets: list[Point], pool: Executor
 ) -> None:
-    """It ends with the machine as it was, byte for byte, so it can join again, too."""
+    """The machine is byte-identical to its state before the join, so it can join again."""
     assert list(mistakes(pool, killed_resets, harness.reset, harness.tree(fresh))) == []
 
 

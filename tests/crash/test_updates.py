@@ -1,4 +1,4 @@
-"""An update that is killed at any point is finished by the next run: with the old or the new, whole, and at work."""
+"""An update that is killed at any point is completed or rolled back by the next run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESULTS = {"setting": "done", "upgrade": "done", "rollback": "rolled-back", "rot
 
 @pytest.fixture
 def waiting(room: Path, joined: Path) -> Callable[[str], Path]:
-    """Makes a node for which a configuration waits."""
+    """Yields a function that creates a node with a pending configuration."""
 
     def make(case: str) -> Path:
         root = room / f"waiting-{case}"
@@ -62,7 +62,7 @@ def test_update_finishes_with_expected_result_and_healthy_node(
 def test_update_completes_when_rerun_after_crash(
     case: str, every: int, waiting: Callable[[str], Path], room: Path, pool: Executor
 ) -> None:
-    """What it ends with is what an update without a crash ends with, in every file and on the Node."""
+    """All files and the Node are the same as after an update without a crash."""
     _, expected = end(update_harness.update, waiting(case))
     killed = points(update_harness.update, waiting(case), room / f"killed-{case}-{every}")
     assert list(mistakes(pool, killed[::every], update_harness.update, expected)) == []

@@ -1,4 +1,4 @@
-"""Whoever is killed while a VPN is made or taken away: the next one finishes it, and Azure has nothing twice."""
+"""When a VPN connect or disconnect is killed, the next run completes it, without duplicates in Azure."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_vpn_disconnect_removes_local_state_and_azure_root_certificate(start: Pa
 
 
 def test_vpn_connect_completes_when_rerun_after_crash(connected: Path, killed: list[Point], pool: Executor) -> None:
-    """It ends with what a run without a crash ends with: one gateway, one certificate on it, one tunnel."""
+    """The result is the same as without a crash: one gateway, one certificate on it, one tunnel."""
     assert list(mistakes(pool, killed, vpn_harness.connect, harness.tree(connected))) == []
 
 
 def test_vpn_disconnect_after_killed_connect_removes_everything(
     start: Path, killed: list[Point], pool: Executor
 ) -> None:
-    """What Azure had made by then may be there, so only this machine is compared, and its certificate looked for."""
+    """Resources in Azure may remain, so only the machine and its certificate are checked."""
     wrong = [(name, words) for name, words, _ in mistakes(pool, killed, vpn_harness.leave, {}) if words]
     assert wrong == []
     for point in killed[:: max(1, len(killed) // 8)]:

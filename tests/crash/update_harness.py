@@ -1,4 +1,4 @@
-"""Updates of a simulated node, whose cluster outlives the processes that work on the machine."""
+"""Updates of a simulated node, whose cluster survives the processes on the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.job_records.job_result import JobResult
     from tests.crash.crash_points import SimulatedHost
 
-BROKEN = "1.34.9"  # a version of the kubelet that does not work
+BROKEN = "1.34.9"  # a kubelet version that does not work
 SETTING: dict[str, object] = {"node.maxPods": 50, "node.labels": {"site": "b"}}
 UPGRADE: dict[str, object] = {
     **SETTING,
@@ -40,7 +40,7 @@ ROLLBACK: dict[str, object] = {**UPGRADE, "kubernetes.version": BROKEN}
 
 
 class LastingCluster(Cluster):
-    """One whose Node is kept where a process that dies cannot take it along; each change of it is an action."""
+    """A cluster whose Node is stored on disk and survives a crash; each change of it is an action."""
 
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
@@ -60,7 +60,7 @@ def bundle(values: dict[str, object], version: str) -> bytes:
 
 
 def follow(host: SimulatedHost) -> None:
-    """From now on, the machine goes by a configuration of the provider's."""
+    """Gives the machine a configuration of the provider."""
     config_store.commit_update(host, parse_bundle(bundle({}, "1"), "test"), harness.CONFIG, b"")
 
 
@@ -69,7 +69,7 @@ def wait(host: SimulatedHost, values: dict[str, object]) -> None:
 
 
 def run(host: SimulatedHost) -> JobResult:
-    """One whole run of an update, as a new process makes it."""
+    """Runs one complete update, as a new process does."""
     cluster = LastingCluster(host)
     bench = NodeOperations(
         host,
@@ -83,13 +83,13 @@ def run(host: SimulatedHost) -> JobResult:
 
 
 def update(host: SimulatedHost) -> list[str]:
-    """Take on what waits, or what is left of it; what is not whole then."""
+    """Applies the pending configuration, or completes an interrupted update; returns the flaws afterwards."""
     run(host)
     return flaws(host)
 
 
 def flaws(host: SimulatedHost) -> list[str]:
-    """What a machine and its Node must not be like when nobody is at work on them."""
+    """Returns what must not be true of a machine and its Node while no job runs."""
     current = stored_config.read_stored(host, CURRENT_CONFIG, {})
     assert current
     found = [f"{name}: {action}" for name, action in pending_actions(harness.engine(host, current.config))]
@@ -102,6 +102,6 @@ def flaws(host: SimulatedHost) -> list[str]:
 
 
 def overtaken(host: SimulatedHost) -> list[str]:
-    """A newer configuration has come, and pauses the node; what is not whole when that is known."""
+    """Receives a newer configuration that pauses updates; returns the flaws afterwards."""
     host.apply(WriteFile(NEXT_CONFIG, bundle({**UPGRADE, "updatePolicy.paused": True}, "3"), 0o600, secret=True))
     return update(host)

@@ -1,4 +1,4 @@
-"""A machine with a VPN, and an Azure that outlives whoever works with it: both are files below one root."""
+"""A machine with a VPN, and an Azure that survives a crash: both are files below one root."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def connection(host: SimulatedHost, **words: bool) -> VpnConnection:
 
 
 def connect(host: SimulatedHost) -> list[str]:
-    """Have a tunnel; what is not as it should be then."""
+    """Connects the VPN; returns what is wrong afterwards."""
     connection(host).run()
     after = connection(host)
     actions = after.engine.plan(COMPONENT).actions
@@ -69,7 +69,7 @@ def connect(host: SimulatedHost) -> list[str]:
 
 
 def leave(host: SimulatedHost) -> list[str]:
-    """Take the VPN and all of the agent away again; what is still there."""
+    """Removes the VPN and the agent; returns what is left."""
     engine = harness.engine(host, CONFIG)
     problems: list[str] = []
     engine.remove(COMPONENT, problems.append)

@@ -1,4 +1,4 @@
-"""The blocks of the documentation that a comment before them marks as runnable."""
+"""Finds the blocks of the documentation that a comment marks as runnable."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Block:
     page: str
     line: int
     place: str
-    stays: bool  # a service, which is there for all that follows on its page
-    long: bool  # it takes its time, and is typed by `make test-long` alone
+    stays: bool  # a service that runs until the end of its page
+    long: bool  # slow: runs only with `make test-long`
     script: str
 
 
@@ -58,6 +58,6 @@ def pages() -> list[Path]:
 
 
 def runnable() -> dict[str, list[Block]]:
-    """The marked blocks of each page that has any."""
+    """Returns the marked blocks of each page."""
     found = {page.relative_to(ROOT).as_posix(): blocks_of(page) for page in pages()}
     return {name: blocks for name, blocks in found.items() if blocks}

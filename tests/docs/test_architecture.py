@@ -1,4 +1,4 @@
-"""The three flows of docs/architecture.md name files that there are, and few enough to be read."""
+"""Checks that the files named in docs/architecture.md exist, and that there are only a few."""
 
 from __future__ import annotations
 

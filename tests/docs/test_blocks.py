@@ -1,4 +1,4 @@
-"""What the documentation says can be typed is typed: block by block, in the order of the page."""
+"""Runs the marked blocks of the documentation, in the order of each page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_run_marker_precedes_a_block_and_names_a_known_place() -> None:
 
 
 class Folder:
-    """An empty folder of a person's own, with our programs, and the kubeconfig of a cluster."""
+    """An empty directory with our programs and the kubeconfig of a cluster."""
 
     def __init__(self, place: Path, lab: Lab) -> None:
         self.place = place
@@ -73,7 +73,7 @@ class Folder:
 
     @contextmanager
     def kept(self, block: Block) -> Iterator[None]:
-        """Started, and there once it has said so."""
+        """Starts a service and waits until it reports that it is ready."""
         with (self.place / "said.log").open("wb") as log:
             words = ["bash", "-c", f"exec {block.script}"]
             process = subprocess.Popen(words, cwd=self.place, env=self.environment, stdout=log, stderr=log)
@@ -93,7 +93,7 @@ def folder(lab: Lab, tmp_path: Path) -> Folder:
 
 @pytest.fixture(scope="module")
 def machine(lab: Lab) -> Iterator[EdgeMachine]:
-    """One for all pages, which leave it as it was: with the agent, and with what a person would have filled in."""
+    """Yields one machine for all pages, with the agent and the settings that a user fills in."""
     with lab.exclusive():
         machine = lab.inventory.add("typed-1", DebianRelease.BOOKWORM, "site-1")
     prepare(lab, machine)

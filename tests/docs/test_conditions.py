@@ -1,4 +1,4 @@
-"""Every condition that a node can show, and every reason that the code gives for one, can be looked up."""
+"""Checks that every condition and every reason in the code is documented."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 PAGE = (ROOT / "docs/reference/names.md").read_text()
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
-# Which arguments of a call are names that people see: a condition's type and reason, an outcome's reason.
+# The arguments that are visible names: type and reason of a condition, reason of a result.
 NAMES = {"_condition": (0, 2), "_cause": (1,), "_result": (1,), "AdmissionResult": (1,), "JobResult": (2,)}
 PACKAGES = (
     *("aks_flex_node/agent/daemon", "aks_flex_node/agent/jobs", "aks_flex_node/agent/drift"),

@@ -1,4 +1,4 @@
-"""The component of the development guide is made of names that there are, and wants what the guide says."""
+"""Checks that the example component of the development guide uses existing names and works as described."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links of all documents lead to files and headings that are there; no site is built for this."""
+"""Checks that links in all documents lead to existing files and headings, without building the site."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub and the site call the headings of a page."""
+    """Returns the anchors that GitHub and the site give the headings of a page."""
     seen: Counter[str] = Counter()
     names = set()
     for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):

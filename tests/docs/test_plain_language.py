@@ -1,4 +1,4 @@
-"""Every text of the repository uses the terms of the field: private terms that were retired do not come back."""
+"""Checks that texts use the terms of the field and no retired private terms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import pytest
 from scripts.text_inventory import Text, all_texts
 
-# A retired term, and what to write instead.
+# Retired term: replacement.
 RETIRED = {
     r"agents? that stays?": "daemon",
     r"followers?|followed (?:node|machine)s?|(?:node|machine)s? that (?:is|are) followed": "managed node",
@@ -36,7 +36,7 @@ PATTERN = re.compile(rf"(?<![\w-])(?:{'|'.join(RETIRED)})(?![\w-])", re.IGNORECA
 
 
 def checked(text: Text) -> bool:
-    """All texts of the product and of the documentation; of the tests, the names."""
+    """Returns whether a text is checked: all texts of product and documentation, and the names of tests."""
     if text.file.startswith(EXEMPT_FILES):
         return False
     return not text.file.startswith("tests/") or text.kind == "test"

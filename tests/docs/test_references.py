@@ -1,4 +1,4 @@
-"""Pages that come from the code say what the code says."""
+"""Checks that generated pages are up to date with the code."""
 
 from __future__ import annotations
 

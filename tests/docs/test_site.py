@@ -1,4 +1,4 @@
-"""The built site, in a real browser: it asks nobody else for anything, draws its diagrams, and finds words."""
+"""Tests of the built site in a browser: no external requests, diagrams, search."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 ROOT = Path(__file__).parents[2]
-# A phone is as narrow as it gets, and a desk as wide.
+# A phone and a desktop.
 WIDTHS = (390, 1280)
-PATIENCE = 60_000  # milliseconds: a bound, on a machine that has much else to do
+PATIENCE = 60_000  # milliseconds: an upper limit for a loaded machine
 DRAWN = "() => document.querySelectorAll('div.mermaid').length"
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 class Files(Handler, SimpleHTTPRequestHandler):
-    """Those of a folder."""
+    """Serves the files of a directory."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as a person builds it; a warning would have ended that."""
+    """Builds the site; warnings are errors."""
     folder = tmp_path_factory.mktemp("site")
     run(ROOT / "scripts/docs", "build", folder, timeout=600)
     return folder
@@ -57,7 +57,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """One that fails a test when anything went wrong in it, or was asked of anybody else."""
+    """Yields a page that fails the test on an error or on a request to another host."""
     page = browser.new_page()
     asked: list[str] = []
     wrong: list[str] = []
@@ -72,7 +72,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def diagrams() -> dict[str, int]:
-    """How many a page has, by its name on the site."""
+    """Returns the number of diagrams of each page."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     counted = {page.relative_to(ROOT).as_posix(): page.read_text().count("\n```mermaid\n") for page in pages}
     return {_name(page): count for page, count in counted.items() if count}

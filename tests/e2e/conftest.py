@@ -1,4 +1,4 @@
-"""A machine that the tests of one file share: each leaves it as it found it."""
+"""Fixtures: a machine that the tests of one file share. Each test restores it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shared(lab: Lab, request: pytest.FixtureRequest) -> Iterator[EdgeMachine]:
 
 @pytest.fixture
 def machine(lab: Lab, shared: EdgeMachine) -> Iterator[EdgeMachine]:
-    """The shared machine, and no node before or after."""
+    """Yields the shared machine, which is not a node before and after the test."""
     yield shared
     lab.mirror.reset()
     flex(shared, "unbootstrap", "--yes", "--drain-timeout", "5")

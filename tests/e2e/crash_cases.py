@@ -1,4 +1,4 @@
-"""The agent killed at one point of a join or a reset on a real machine, and the run after it."""
+"""Kills the agent at one point of a join or an unbootstrap on a lab machine, and checks the next run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DRIVER = Path(__file__).with_name("crash_harness.py")
 
 
 def drive(machine: EdgeMachine, what: str, point: int) -> str:
-    """Run one of them up to a point; what it said."""
+    """Runs a command up to a point; returns its output."""
     return machine.run("python3", "-I", "-", what, str(point), input=DRIVER.read_text(), check=False, timeout=240).out
 
 
 def points(machine: EdgeMachine, what: str) -> int:
-    """How many points there are; it is run to its end to know."""
+    """Returns the number of points, by a complete run."""
     said = drive(machine, what, 0)
     found = re.search(r"points (\d+)", said)
     assert found, said
@@ -47,7 +47,7 @@ def reset_dies_and_is_run_again(machine: EdgeMachine, point: int, before: Snapsh
 
 
 def some(count: int, of: int, seed: int) -> list[int]:
-    """Points spread over all of them, the same ones for the same seed."""
+    """Returns points that are spread over the range; the same for the same seed."""
     chosen = random.Random(seed)  # noqa: S311 - not for secrecy
     width = of / count
     return sorted({min(of, int(width * place + chosen.random() * width) + 1) for place in range(count)})

@@ -1,7 +1,6 @@
-"""Runs in a machine, as `python3 - join|reset POINT`: the agent, killed before or after one of its actions.
+"""Runs in a machine as `python3 - join|reset POINT`: kills the agent before or after one of its actions.
 
-Point 0 is no point: it runs to its end and prints how many there are. Odd points are before an action, even ones
-after it.
+Point 0 means a complete run, which prints the number of points. Odd points are before an action, even ones after it.
 """
 
 from __future__ import annotations

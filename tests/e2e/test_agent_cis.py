@@ -1,4 +1,4 @@
-"""The worker checks of the CIS benchmark, read from the running node."""
+"""Worker checks of the CIS benchmark on the running node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def node(lab: Lab, shared: EdgeMachine) -> Iterator[EdgeMachine]:
 
 @pytest.fixture(scope="module")
 def running(lab: Lab, node: EdgeMachine) -> dict[str, Any]:
-    """The configuration that the kubelet itself says it runs with."""
+    """Returns the configuration of the running kubelet."""
     path = f"/api/v1/nodes/{node.name}/proxy/configz"
     return dict(json.loads(lab.cluster.run("get", "--raw", path).out)["kubeletconfig"])
 

@@ -1,4 +1,4 @@
-"""Killed at any instant, the agent finishes on its next run: here four instants, in tests/long all of them."""
+"""The agent completes after a kill at any instant: four instants here, all of them in tests/long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
-SOME = 2  # of a join, and of a reset
+SOME = 2  # of a join, and of an unbootstrap
 
 
 def test_crashed_join_and_unbootstrap_succeed_when_run_again(

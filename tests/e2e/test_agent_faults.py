@@ -1,4 +1,4 @@
-"""What goes wrong at the edge, and what the person there is told. After each, the same command again is enough."""
+"""Faults during a join and their error messages. After each, a repeated command succeeds."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def given(lab: Lab, machine: EdgeMachine, **changes: Any) -> None:
     node_agent.write_configuration(machine, document)
 
 
-def told(machine: EdgeMachine, code: int, *words: str) -> str:
-    """What a person is told when a join fails."""
+def join_error(machine: EdgeMachine, code: int, *words: str) -> str:
+    """Returns the error message of a failed join."""
     done = flex(machine, "bootstrap", *words, check=False)
     assert done.code == code, f"exit {done.code}\n{done.err}"
     return done.err
@@ -69,7 +69,7 @@ def test_bootstrap_reports_persistent_mirror_fault(
     given(lab, machine)
     lab.mirror.add(KUBELET, fault)
 
-    said = told(machine, 5, "--skip", "artifacts")
+    said = join_error(machine, 5, "--skip", "artifacts")
 
     assert name in said
     assert words in said
@@ -82,7 +82,7 @@ def test_preflight_reports_missing_artifact_before_any_change(lab: Lab, machine:
     lab.mirror.add(KUBELET, StatusFault(404))
     before = machine.snapshot()
 
-    said = told(machine, 4)
+    said = join_error(machine, 4)
 
     assert "preflight-failed" in said
     assert "artifacts: " in said
@@ -95,8 +95,8 @@ def test_full_disk_is_reported_with_its_path(lab: Lab, machine: EdgeMachine) -> 
     machine.run("mkdir", "-p", "/opt/aks-flex-node")
     machine.run("mount", "-t", "tmpfs", "-o", "size=40m", "none", "/opt/aks-flex-node")
     try:
-        found = told(machine, 4)
-        forced = told(machine, 5, "--skip", "disk")
+        found = join_error(machine, 4)
+        forced = join_error(machine, 5, "--skip", "disk")
     finally:
         machine.run("umount", "/opt/aks-flex-node")
         machine.run("rmdir", "/opt/aks-flex-node")
@@ -110,8 +110,8 @@ def test_full_disk_is_reported_with_its_path(lab: Lab, machine: EdgeMachine) -> 
 def test_unreachable_api_server_is_reported(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}}, agent={"joinSeconds": 15})
 
-    assert "198.18.0.99" in told(machine, 4)
-    forced = told(machine, 6, "--skip", "all")
+    assert "198.18.0.99" in join_error(machine, 4)
+    forced = join_error(machine, 6, "--skip", "all")
 
     assert "api-server-unreachable" in forced
     assert "https://198.18.0.99:443" in forced
@@ -125,15 +125,15 @@ def test_wrong_cluster_ca_is_reported(lab: Lab, machine: EdgeMachine, tmp_path: 
         machine, node_agent.merge(document, {"node": {"kubelet": {"caCertData": other.certificate.read_text()}}})
     )
 
-    assert "api-server" in told(machine, 4)
-    assert "api-server-untrusted" in told(machine, 6, "--skip", "all")
+    assert "api-server" in join_error(machine, 4)
+    assert "api-server-untrusted" in join_error(machine, 6, "--skip", "all")
 
 
 def test_refused_bootstrap_token_is_reported_and_never_shown(lab: Lab, machine: EdgeMachine) -> None:
     secret = "abcdef.0123456789abcdef"
     given(lab, machine, azure={"bootstrapToken": {"token": secret}})
 
-    early, forced = told(machine, 4), told(machine, 6, "--skip", "all")
+    early, forced = join_error(machine, 4), join_error(machine, 6, "--skip", "all")
 
     assert "token" in early
     assert "bootstrap-token-rejected" in forced
@@ -144,7 +144,7 @@ def test_preflight_reports_port_in_use_and_its_process(lab: Lab, machine: EdgeMa
     given(lab, machine)
     machine.run("systemd-run", "--unit=squatter", "python3", "-m", "http.server", "10250")
     try:
-        said = told(machine, 4)
+        said = join_error(machine, 4)
     finally:
         machine.run("systemctl", "stop", "squatter")
 
@@ -158,7 +158,7 @@ def test_preflight_reports_other_container_runtime(lab: Lab, machine: EdgeMachin
     machine.run("sh", "-c", "cat >/usr/lib/systemd/system/containerd.service", input=unit)
     machine.run("systemctl", "start", "containerd")
     try:
-        said = told(machine, 4)
+        said = join_error(machine, 4)
     finally:
         machine.run("systemctl", "stop", "containerd")
         machine.run("rm", "/usr/lib/systemd/system/containerd.service")
@@ -171,7 +171,7 @@ def test_preflight_reports_other_container_runtime(lab: Lab, machine: EdgeMachin
 def test_kubelet_start_failure_is_reported_with_its_journal(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"extraConfig": {"topologyManagerPolicy": "nonsense"}}})
 
-    said = told(machine, 4)
+    said = join_error(machine, 4)
 
     assert "service-failed" in said
     assert "nonsense" in said
@@ -181,10 +181,10 @@ def test_kubelet_start_failure_is_reported_with_its_journal(lab: Lab, machine: E
 
 def test_invalid_config_is_reported_and_nothing_is_installed(lab: Lab, machine: EdgeMachine) -> None:
     machine.run("sh", "-c", "echo '{\"node\": ' >/etc/aks-flex-node/config.json")
-    assert "config-syntax" in told(machine, 3)
+    assert "config-syntax" in join_error(machine, 3)
 
     given(lab, machine, node={"maxPods": 0, "labels": {"a b": "c"}}, knot={"x": 1})
-    said = told(machine, 3)
+    said = join_error(machine, 3)
     for words in ("node.maxPods", "node.labels", "knot"):
         assert words in said
     assert machine.run("ls", "/usr/local/bin/kubelet", check=False).code != 0

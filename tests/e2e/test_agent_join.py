@@ -1,4 +1,4 @@
-"""A machine becomes a node through the agent, lives through what happens to machines, and leaves without a trace."""
+"""Life cycle of a node with the agent: join, reboots and other events, unbootstrap without leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of nodes over the years, and how one more `bootstrap`, or a reset, deals with it."""
+"""Repairs of a long-lived node by a repeated `bootstrap` or by an unbootstrap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A secret of the configuration is found in the files that must hold it, and nowhere else, at no time."""
+"""A secret of the configuration is only in the files that need it, and never in a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
 
-# Looks at every process of the machine, over and over, until it is told to end; prints where it saw the secret.
+# Searches every process until it is stopped; prints where it found the secret.
 SPY = """
 import os, sys, time
 secret, seen, end = sys.argv[1][::-1].encode(), set(), time.time() + 120
@@ -28,7 +28,7 @@ while not os.path.exists("/run/spy-ends") and time.time() < end:
                     seen.add(f"{kind} of {open(f'/proc/{pid}/comm').read().strip()}")
 print("\\n".join(sorted(seen)))
 """
-# Prints every file that holds the secret, with its mode.
+# Prints every file that contains the secret, with its mode.
 SEARCH = """
 import os, sys
 secret = sys.argv[1][::-1].encode()

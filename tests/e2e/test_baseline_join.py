@@ -1,4 +1,4 @@
-"""A machine becomes a node by the floor script, runs a pod, and comes back from what happens to machines."""
+"""A machine joins with the baseline script, runs a pod, and recovers from reboots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person with a browser makes a node, watches its machine join, changes it, breaks it, and takes it away again."""
+"""The life of a node in the dashboard: create, watch the join, change, break, delete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
 
 NAME = "browsed-1"
-LONG = 120_000  # milliseconds, for what a machine does
+LONG = 120_000  # milliseconds, for operations of a machine
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def open_page(lab: Lab, tmp_path: Path) -> Iterator[Opened]:
 
 
 def describe(page: Page, lab: Lab) -> None:
-    """The wizard, from its first step to the command for the machine."""
+    """Completes the form that creates a node, up to the join command."""
     secret = secrets.token_urlsafe(24)
     identity = lab.azure.directory.service_principal(NAME, secret)
     follow(page, page.get_by_role("link", name="Create node").first)

@@ -1,4 +1,4 @@
-"""A node that is followed for life: what its resource says becomes true on the machine, and nobody touches it."""
+"""Life of a managed node: the daemon applies what its resource specifies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEWER = {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"}
 
 @pytest.fixture
 def follow(lab: Lab, add_machine: Add) -> Iterator[Callable[..., Followed]]:
-    """Makes nodes that are followed, and takes their resources away after the test."""
+    """Yields a function that creates managed nodes; deletes their resources after the test."""
     made: list[Followed] = []
 
     def make(name: str, **properties: Any) -> Followed:
@@ -63,7 +63,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     assert machine.run("systemctl", "is-enabled", "aks-flex-node").out.strip() == "enabled"
     kubelet = started(machine, "kubelet")
 
-    # Labels and taints: on the Node, and no service is restarted.
+    # Labels and taints change on the Node without a restart of a service.
     taint = {"key": "edge", "value": "yes", "effect": "PreferNoSchedule"}
     node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}, "taints": [taint]}))
     assert node.node()["metadata"]["labels"]["tier"] == "gold"
@@ -73,14 +73,14 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     until(lambda: taint not in node.node()["spec"].get("taints", []), "the provider takes the taint away")
     assert started(machine, "kubelet") == kubelet
 
-    # A setting of the kubelet: one restart of it, and of nothing else.
+    # A kubelet setting restarts only the kubelet.
     containerd = started(machine, "containerd")
     node.follows(node.update(nodeConfig={"maxPods": 42}))
     until(lambda: node.node()["status"]["capacity"]["pods"] == "42", "the Node says so")
     assert started(machine, "kubelet") != kubelet
     assert started(machine, "containerd") == containerd
 
-    # Everything newer, with a pod that may be moved.
+    # An upgrade of all components, with a pod that can be drained.
     lab.cluster.apply(web_pod("web-life-1", "life-1"))
     until(lambda: pod_runs(lab, "web-life-1"), "a pod runs")
     node.follows(node.update(versions=NEWER))
@@ -90,7 +90,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     assert not node.node()["spec"].get("unschedulable")
     until(lambda: node.condition("ConfigApplied").get("status") == "True", "it is reported as applied")
 
-    # Deleted: out of the cluster, the machine as it was, and ready to join again.
+    # Deleted: removed from the cluster, machine restored, ready to join again.
     node.delete()
     until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
     until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).ok, "and is done")
@@ -119,14 +119,14 @@ def test_drift_is_repaired_and_repeated_conflict_is_reported(lab: Lab, follow: C
     assert any("config.toml" in one["message"] and "+# was here" in one["diff"] for one in seen)
     assert lab.cluster.get("pod", "web-drift-1")["status"]["containerStatuses"][0]["containerID"] == container
 
-    # Only told, where the policy says so.
+    # With the policy `log`, drift is only reported.
     node.follows(node.update(nodeConfig={"driftPolicy": "log"}))
     machine.run("sh", "-c", "echo '# again' >>/etc/containerd/config.toml")
     until(lambda: node.condition("Drifted").get("status") == "True", "drift is reported")
     assert "config.toml" in node.condition("Drifted")["message"]
     assert flex(machine, "verify", check=False).code == 1
 
-    # And repaired when it says so again; but not for ever, when somebody else wants it otherwise.
+    # With the policy `repair`, it is repaired, but not endlessly when another process reverts it.
     node.follows(node.update(nodeConfig={"driftPolicy": "repair"}))
     fight = "while sleep 0.5; do grep -q fight /etc/default/kubelet || echo '# fight' >>/etc/default/kubelet; done"
     machine.run("systemd-run", "--unit=fighter", "--collect", "sh", "-c", fight)
@@ -166,7 +166,7 @@ def test_new_client_secret_is_tried_before_replacing_old_one(lab: Lab, follow: C
     node.join()
     until(lambda: node.status()["daemon"]["providerState"] == "Connected", "it follows")
 
-    # Written down before Entra knows it: the old one stays in use, and that is told.
+    # Stored before Entra ID knows the secret: the old one remains in use, and this is reported.
     version = node.update(secret="a-new-secret")
     node.follows(version)
     until(lambda: "do not work yet" in (node.status()["daemon"]["credentials"] or ""), "the new one is tried")
@@ -199,7 +199,7 @@ def test_new_cluster_ca_is_trusted_alongside_old_one(
 
     changed = json.loads(known)
     changed["clusters"][0]["cluster"]["certificate-authority-data"] = b64encode(both).decode()
-    introduce(lab, tmp_path, json.dumps(changed))
+    register_cluster(lab, tmp_path, json.dumps(changed))
     try:
         trusted = ("cat", "/etc/kubernetes/certs/ca.crt")
         until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 2, "both are trusted")
@@ -207,12 +207,12 @@ def test_new_cluster_ca_is_trusted_alongside_old_one(
         assert started(node.machine, "kubelet") != kubelet
         assert ready(node)
     finally:
-        introduce(lab, tmp_path, known)
+        register_cluster(lab, tmp_path, known)
     until(lambda: node.machine.run(*trusted).out.count("BEGIN CERTIFICATE") == 1, "and the old one alone again")
 
 
-def introduce(lab: Lab, folder: Path, kubeconfig: str) -> None:
-    """Tell the provider how it reaches the cluster, and whom to trust there."""
+def register_cluster(lab: Lab, folder: Path, kubeconfig: str) -> None:
+    """Registers the lab's cluster with the provider: its endpoint and its CA."""
     file = folder / "kubeconfig"
     file.write_text(kubeconfig)
     file.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Nodes that are followed through power cuts and many things at once: a few here, many in tests/long."""
+"""Managed nodes with power cuts and concurrent operations: a few here, many in tests/long."""
 
 from __future__ import annotations
 

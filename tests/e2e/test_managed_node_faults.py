@@ -1,4 +1,4 @@
-"""What goes wrong while a node is followed: it stays a node, says why, and goes on when it can."""
+"""Faults on a managed node: it remains a node, reports the cause, and continues afterwards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ exit 1
 
 @pytest.fixture
 def broken(lab: Lab) -> Iterator[str]:
-    """A version of the kubelet that the mirror has, and that ends as soon as it is started."""
+    """Yields a kubelet version on the mirror that exits immediately."""
     folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{BROKEN}"
     for program in ("kubelet", "kubectl", "kubeadm"):
         place = folder / f"bin/linux/amd64/{program}"
@@ -49,7 +49,7 @@ def broken(lab: Lab) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def node(lab: Lab) -> Iterator[Followed]:
-    """One node for all of these: each leaves it as it found it, but for its versions."""
+    """Yields one node for all tests of this file; each restores it, except for its versions."""
     from aks_flex_lab.machines.base_system import DebianRelease  # noqa: PLC0415
 
     with lab.exclusive():
@@ -86,7 +86,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     assert node.status()["daemon"]["pending"]["reason"] == "service-failed"
     flex(node.machine, "health")
 
-    # It is not tried again, not even by an agent that was restarted.
+    # It is not retried, also not by a restarted agent.
     tried = node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out
     node.machine.run("systemctl", "restart", "aks-flex-node")
     until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the agent is back")
@@ -236,7 +236,7 @@ def good(node: Followed) -> bool:
 
 
 def expired(name: str) -> bytes:
-    """A node's certificate that nobody has any use for, with its key."""
+    """Returns an expired node certificate with its key."""
     from cryptography import x509  # noqa: PLC0415
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The agent replaces itself when its resource says so, and goes back from a version that does not run."""
+"""The agent updates itself when its resource specifies a version, and rolls back a version that does not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One command makes a machine a node: the resource provider describes it, lets it in once, and knows how it is."""
+"""A machine joins with one command: the provider creates its configuration, issues one token, and
+tracks its state.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 
 @pytest.fixture
 def provider(lab: Lab) -> Iterator[Provider]:
-    """The lab's provider, without nodes before and after."""
+    """Yields the lab's provider, without nodes before and after."""
     found = Provider(lab)
     yield found
     for node in found.ask("GET", f"{CLUSTER_ID}/flexNodeConfig?{VERSION}").document["value"]:
@@ -51,7 +53,7 @@ def tokens_of(lab: Lab, node: str) -> list[str]:
 
 
 def requests_of(lab: Lab, token: str) -> list[str]:
-    """What became of the requests for certificates that came with a token."""
+    """Returns the decisions on the certificate signing requests of a token."""
     found = lab.cluster.get("csr")["items"]
     mine = [each for each in found if each["spec"]["username"] == f"system:bootstrap:{token}"]
     return [condition["type"] for each in mine for condition in each.get("status", {}).get("conditions", ())]
@@ -135,7 +137,7 @@ def test_bundle_admits_one_machine_and_new_token_admits_the_other(
     assert sorted(code == 0 for code in codes) == [False, True]
     assert requests_of(lab, token).count("Approved") == 1
     refused = [each for each in provider.audit("twin") if each["what"] == "certificate.denied"]
-    # None is refused when the other was in, and its token gone, before the second kubelet asked.
+    # No request is denied if the first join has removed the token before the second kubelet uses it.
     assert requests_of(lab, token).count("Denied") == len(refused)
     assert provider.join_state("twin") == "Joined"
 

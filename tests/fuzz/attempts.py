@@ -1,4 +1,4 @@
-"""Doing what may be refused, with the refusal as a value."""
+"""Returns an expected exception as a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ E = TypeVar("E", bound=Exception)
 
 
 def tried(work: Callable[[], T], refusal: type[E]) -> T | E:
-    """What came of it, or the refusal; any other error is a finding, and goes on its way."""
+    """Returns the result or the expected exception; any other exception is a finding and propagates."""
     try:
         return work()
     except refusal as refused:

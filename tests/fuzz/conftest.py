@@ -1,4 +1,4 @@
-"""Chance that is the same on every run and on every machine: a test that was green here is green there."""
+"""Fixtures: deterministic examples, the same on every run and machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-EXAMPLES = int(os.environ.get("AKS_FLEX_FUZZ_EXAMPLES", "80"))  # of each property; more finds more, and takes longer
+EXAMPLES = int(os.environ.get("AKS_FLEX_FUZZ_EXAMPLES", "80"))  # examples of each property; more find more
 
 settings.register_profile(
     "bounded",

@@ -1,4 +1,4 @@
-"""Damage as it happens to files and as people do it: bits flipped, pieces lost, doubled, moved and put in."""
+"""Damaged input: flipped bits, and pieces that are lost, duplicated, moved or inserted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
-# What parsers have stumbled over before.
+# Values that have broken parsers before.
 ODD = (
     b"\0",
     b"\xff",
@@ -29,7 +29,7 @@ ODD_TOO = (b"9" * 4400, b"[" * 3000, b"../..", b"\n", b"&a", b"*a", b"!!python/o
 
 
 def damaged(sound: bytes, most: int = 4) -> SearchStrategy[bytes]:
-    """The bytes, with one to `most` things wrong with them."""
+    """Generates the bytes with one to `most` damages."""
 
     @st.composite
     def made(draw: DrawFn) -> bytes:
@@ -60,7 +60,7 @@ def damage(draw: DrawFn, content: bytearray) -> None:
 
 
 def json_values() -> SearchStrategy[object]:
-    """Anything that JSON can say."""
+    """Generates any JSON value."""
     plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
     return st.recursive(
         plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4)

@@ -1,4 +1,4 @@
-"""A service, and bytes on a connection to it: nothing in between makes them into proper HTTP."""
+"""Sends raw bytes to a service, without an HTTP library in between."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from tests.service.rp.api.service_harness import Running
 
-PATIENCE = 60.0  # seconds: a bound for what takes a moment
+PATIENCE = 60.0  # seconds: an upper limit for what takes a moment
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 MISTAKES = ("Request failed", "Rendering a page failed", "Traceback")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """All that came back until the other side hung up."""
+    """All bytes received until the server closed the connection."""
 
     content: bytes
 
@@ -33,13 +33,15 @@ class Door:
     service: Running
 
     def send(self, *pieces: bytes) -> Answers:
-        """Send it, say that this was all, and read to the end. Raises TimeoutError when no end comes."""
+        """Sends bytes, ends the stream, and reads the response. Raises TimeoutError when the server
+        does not close.
+        """
         with self.connect() as connection:
             try:
                 for piece in pieces:
                     connection.sendall(piece)
             except (ConnectionError, ssl.SSLError):
-                pass  # hung up on in the middle of it; what was said before is still to be read
+                pass  # the server closed early; its response is still readable
             return Answers(rest(connection))
 
     def connect(self) -> ssl.SSLSocket:
@@ -49,7 +51,7 @@ class Door:
         return trust.wrap_socket(plain, server_hostname=address.hostname)
 
     def judge(self, answers: Answers) -> None:
-        """No answer is a mistake of ours, and none of ours is in the log."""
+        """Checks that no response is a server error, and that the log contains no internal error."""
         assert all(200 <= status < 500 for status in answers.statuses), answers.content[:500]
         log = self.service.log
         assert not any(words in log for words in MISTAKES), log[-3000:]
@@ -67,7 +69,7 @@ def rest(connection: ssl.SSLSocket) -> bytes:
 
 
 def request(line: str, *headers: str, body: bytes = b"") -> bytes:
-    """One that asks to be the last of its connection."""
+    """Returns a request with `Connection: close`."""
     length = (f"Content-Length: {len(body)}",) if body else ()
     head = "\r\n".join((f"{line} HTTP/1.1", "Host: x", "Connection: close", *headers, *length, "", ""))
     return head.encode("latin-1", "replace") + body

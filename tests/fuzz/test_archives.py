@@ -1,4 +1,4 @@
-"""Archives that were made to do harm: unpacked inside of their tree, or refused; and never much memory for little."""
+"""Malicious archives: unpacked inside their tree or rejected, with limited memory."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ SOUND = packed(
 )
 
 
-def judged(content: bytes) -> None:
-    """Unpack it beside something that is not to be touched."""
+def check_unpack(content: bytes) -> None:
+    """Unpacks an archive next to a file that it must not change."""
     with tempfile.TemporaryDirectory() as folder:
         room, outside = Path(folder) / "room", Path(folder) / "outside"
         room.mkdir()
@@ -63,7 +63,7 @@ def judged(content: bytes) -> None:
         found = tried(lambda: unpacked(room, content), ArtifactError)
         for path, _, files in os.walk(room / "tree"):
             for name in files:
-                inside(Path(path) / name, room / "tree")
+                assert_inside(Path(path) / name, room / "tree")
         if isinstance(found, ArtifactError):
             assert found.name in REFUSALS, found
         else:
@@ -77,10 +77,10 @@ def names_in(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-def inside(path: Path, tree: Path) -> None:
-    """A plain file or a link, and wherever that leads, it is in the tree."""
+def assert_inside(path: Path, tree: Path) -> None:
+    """Checks that a path is a file or a link that resolves inside the tree."""
     assert path.is_symlink() or path.is_file()
-    assert Path(os.path.realpath(path)).is_relative_to(os.path.realpath(tree))  # a loop leads nowhere, and may
+    assert Path(os.path.realpath(path)).is_relative_to(os.path.realpath(tree))  # a link loop is allowed
 
 
 def items() -> SearchStrategy[list[Item]]:
@@ -94,19 +94,19 @@ def test_archive_is_unpacked_inside_target_directory_or_refused(made: list[Item]
     try:
         content = packed(*made, form=form)
     except (ValueError, UnicodeError):
-        return  # nobody can pack that
-    judged(content)
+        return  # cannot be packed
+    check_unpack(content)
 
 
 @given(damaged(SOUND))
 def test_damaged_archive_is_unpacked_inside_target_or_refused(content: bytes) -> None:
-    judged(content)
+    check_unpack(content)
 
 
 @given(damaged(gzip.decompress(SOUND), most=6))
 def test_tar_with_damaged_headers_is_unpacked_inside_target_or_refused(content: bytes) -> None:
-    judged(content)
-    judged(gzip.compress(content, 1))
+    check_unpack(content)
+    check_unpack(gzip.compress(content, 1))
 
 
 @given(st.integers(0, len(SOUND) - 1))
@@ -151,7 +151,7 @@ def test_archive_with_thousands_of_nested_headers_is_refused(tmp_path: Path) -> 
 
 
 def sparse(pieces: int) -> bytes:
-    """A sparse file as pax has them, whose map is as long as one likes."""
+    """Returns a pax sparse file with a map of any length."""
     info = tarfile.TarInfo("sparse")
     told = {"major": "1", "minor": "0", "name": "sparse", "realsize": "5"}
     info.pax_headers = {f"GNU.sparse.{name}": value for name, value in told.items()}

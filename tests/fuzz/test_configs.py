@@ -1,4 +1,4 @@
-"""Configurations as nobody should write them: they load, or every problem is told; there is nothing in between."""
+"""Invalid configurations: each loads, or all its problems are reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATHS = [key.path for key in keys()]
 
 
 def loaded(text: str, name: str) -> LoadedConfig | None:
-    """What became of it; None when it was refused, in words for a person that give no secret away."""
+    """Returns the loaded configuration; None when it is rejected with a message that contains no secret."""
     found = tried(lambda: load_text(text, name, {}, {}), ConfigError)
     if isinstance(found, ConfigError):
         assert found.name in {"config-syntax", "config-invalid"}
@@ -60,7 +60,7 @@ def test_damaged_config_loads_or_is_refused(content: bytes) -> None:
     text = content.decode(errors="replace")
 
     loaded(text, "config.json")
-    loaded(text, "config.yaml")  # JSON is YAML, and damaged JSON often is
+    loaded(text, "config.yaml")  # JSON is YAML, and damaged JSON often is also YAML
 
 
 @given(damaged(config_template({"kubernetes.version": "1.34.4"}).encode(), most=6))

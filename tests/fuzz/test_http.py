@@ -1,4 +1,4 @@
-"""The service on the wire, against those who do not keep to the rules: a refusal, or the connection's end."""
+"""Malformed requests to the service: each is rejected, or the connection is closed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
     ) as service:
         service.admin.put("edge-1", token(labels={"site": "hall-1"}))
         yield Door(service)
-        assert service.admin.get("edge-1").status == 200  # after all that, it serves as before
+        assert service.admin.get("edge-1").status == 200  # the service still works
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ FRAMINGS = {
 @pytest.mark.parametrize("framing", FRAMINGS.values(), ids=FRAMINGS.keys())
 @pytest.mark.parametrize("line", [f"PUT {NODE}?{VERSION}", "POST /ui/sign-in/key", "GET /healthz"])
 def test_request_smuggled_by_ambiguous_framing_is_not_answered(door: Door, line: str, framing: str) -> None:
-    """A proxy that sees another end than we do would pass on a request in somebody else's name."""
+    """A proxy that finds another end of the request would forward a request in another user's name."""
     answers = door.send(f"{line} HTTP/1.1\r\nHost: x\r\n{framing}".encode(), SMUGGLED)
 
     door.judge(answers)
@@ -202,7 +202,7 @@ def test_hostile_bodies_are_refused_with_400_or_413(door: Door, admin: str, body
         answers = door.send(request(line, admin, "Content-Type: application/json", body=body))
         door.judge(answers)
         assert answers.statuses[:1] in ([400], [413])
-        assert len(answers.content) < 100_000  # little is made of much, not more
+        assert len(answers.content) < 100_000  # the response is smaller than the request
 
 
 @pytest.mark.parametrize("who", ["somebody", "a stranger"])

@@ -1,4 +1,4 @@
-"""ARM's paths and filters: understood as they were meant, or refused; however long and odd they are."""
+"""ARM paths and filters of any length: parsed correctly or rejected."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NODE = PLANT.node("edge-1")
 FILTER = "ready eq 'True' and labels/site ne 'hall''s' and version eq '1.34.4'"
 
 
-def understood(path: str) -> str | None:
-    """The id that a path names; None when it is refused as the caller's mistake."""
+def parsed_id(path: str) -> str | None:
+    """Returns the ID that a path names; None when it is rejected with a 4xx status."""
     found = tried(lambda: parse_target(path), ArmError)
     if isinstance(found, ArmError):
         assert 400 <= found.status < 500
@@ -30,8 +30,8 @@ def understood(path: str) -> str | None:
 @given(damaged(NODE.encode()) | st.binary(max_size=100))
 def test_parsed_resource_id_is_prefix_of_request_path_or_none(content: bytes) -> None:
     path = content.decode("latin-1")
-    named = understood(path)
-    # An action says what to do with what it names, and is no part of the name.
+    named = parsed_id(path)
+    # An action follows the name and is not part of it.
     assert named is None or path.lower().startswith(named.lower())
 
 
@@ -44,7 +44,7 @@ def test_parsed_cluster_id_equals_input_text_or_none(text: str) -> None:
 @pytest.mark.parametrize("piece", ["/flexNodeConfig", "/a", "a.", "-", "(", "/resourceGroups/x"])
 def test_path_of_sixty_thousand_characters_is_refused(piece: str) -> None:
     long = piece * (60_000 // len(piece))
-    assert [understood(f"{start}{long}") for start in ("", str(PLANT), NODE)] == [None] * 3
+    assert [parsed_id(f"{start}{long}") for start in ("", str(PLANT), NODE)] == [None] * 3
 
 
 fields = st.sampled_from(("ready", "version", "joinState")) | st.from_regex(r"labels/[a-z./-]{1,20}", fullmatch=True)

@@ -1,4 +1,4 @@
-"""Ledgers with damaged bytes: whoever reads one knows that it is damaged, or can act by it to the end."""
+"""Damaged ledgers: the reader detects the damage, or can use the ledger completely."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THING = Component("thing", "the thing", lambda _config, _machine: SPEC)
 
 
 def written() -> tuple[RecordedHost, tuple[str, ...]]:
-    """A machine with something of ours on it, over something that was there before."""
+    """Returns a machine with one of our components over an earlier file."""
     host = empty_host()
     host.apply(WriteFile("/etc/link", b"it was a file once"))
     engine = engine_on(host)
@@ -39,8 +39,8 @@ HOST, PLACES = written()
 SOUND = HOST.read(PLACES[0]) or b""
 
 
-def left_by(content: bytes) -> list[str]:
-    """Take everything away by a ledger of which both copies are just so; what could not be done, in words."""
+def remove_with_ledger(content: bytes) -> list[str]:
+    """Removes everything with a ledger whose copies both have this content; returns the problems."""
     host, places = written()
     for place in places:
         host.apply(WriteFile(place, content))
@@ -52,7 +52,7 @@ def left_by(content: bytes) -> list[str]:
 
 
 def test_valid_ledger_allows_removal_of_all_resources() -> None:
-    assert left_by(SOUND) == []
+    assert remove_with_ledger(SOUND) == []
 
 
 @given(damaged(SOUND))
@@ -69,13 +69,13 @@ def test_damaged_ledger_copy_does_not_hide_intact_copy(content: bytes) -> None:
 
 @given(damaged(SOUND, most=2))
 def test_removal_with_two_damaged_ledger_copies_does_not_crash(content: bytes) -> None:
-    left_by(content)
+    remove_with_ledger(content)
 
 
 @given(st.sampled_from(("paths", "sysctls", "modules", "swaps", "services")), st.text(max_size=8), json_values())
 def test_removal_with_arbitrary_ledger_record_does_not_crash(kind: str, name: str, record: Any) -> None:
     components = {"thing": {kind: {f"/{name}": record}}}
-    left_by(json.dumps({"format": 1, "found": {}, "components": components}).encode())
+    remove_with_ledger(json.dumps({"format": 1, "found": {}, "components": components}).encode())
 
 
 @pytest.mark.parametrize(

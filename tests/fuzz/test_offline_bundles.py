@@ -1,4 +1,4 @@
-"""Offline bundles of anybody's making: an artifact that was verified, or a refusal; nothing that lies around it."""
+"""Damaged offline bundles: a verified artifact or an error, and nothing else."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tar_of(manifest: bytes, mode: str = "w") -> bytes:
 
 
 def found(content: bytes) -> bytes | None:
-    """The artifact as it comes out of a bundle; None when that was refused."""
+    """Returns the artifact from a bundle; None when the bundle is rejected."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bundle.tar"
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Failures in the suite say as much as those in a test module."""
+"""Enables detailed assertion messages in the shared suite."""
 
 import pytest
 

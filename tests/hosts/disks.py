@@ -1,4 +1,4 @@
-"""What hosts do that have a disk: what a crash left is cleaned up, and what the disk refuses has a name."""
+"""Tests for hosts with a disk: cleanup after a crash, and named errors of the disk."""
 
 from __future__ import annotations
 

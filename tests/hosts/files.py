@@ -1,4 +1,4 @@
-"""What every host answers about files, and what every action does to them."""
+"""Tests for all hosts: reading files, and the effect of every action on them."""
 
 from __future__ import annotations
 

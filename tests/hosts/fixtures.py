@@ -1,4 +1,4 @@
-"""A host under test, and what can be asked of it."""
+"""A host under test and its helper methods."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Stand:
     host: Host
-    place: str  # an empty directory on it
+    place: str  # an empty directory on the host
 
     def at(self, name: str) -> str:
         return f"{self.place}/{name}"
 
     def twice(self, *actions: Action) -> None:
-        """Every action may be done again, with the same result as once."""
+        """Applies each action twice: every action is idempotent."""
         for action in actions:
             self.host.apply(action)
             self.host.apply(action)

@@ -1,4 +1,4 @@
-"""What only a machine with a kernel and a systemd of its own can show."""
+"""Tests that need a machine with its own kernel state and systemd."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class LiveUnits(WithUnit):
 class Mounts:
     @pytest.fixture
     def mounted(self, stand: Stand) -> Iterator[str]:
-        """A file system of one page or so, in a directory of a tree."""
+        """Yields a small tmpfs mounted in a directory of a tree."""
         point = stand.at("tree/mount")
         stand.twice(MakeDirectory(stand.at("tree")), MakeDirectory(point))
         stand.host.apply(Run(("mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", point), "mount it"))
@@ -181,7 +181,7 @@ class Kernel:
 
 class Groups:
     def test_kill_group_kills_processes_that_ignore_sigterm(self, stand: Stand) -> None:
-        """One of them does not listen to a polite word, and a shell waits for another."""
+        """One process ignores SIGTERM, and a shell waits for another."""
         script = "trap '' TERM; sleep 1000 & while :; do wait; sleep 1; done"
         words = ("systemd-run", "--quiet", "--collect", "--slice=flexhosttest.slice", "--unit=flex-group-test")
         stand.host.apply(Run((*words, "sh", "-c", script), "start them"))
@@ -190,7 +190,7 @@ class Groups:
 
         stand.twice(KillGroup("/flexhosttest.slice", 0.2))
 
-        assert not stand.host.read(f"/proc/{pid}/cmdline")  # gone, or dead and not buried yet
+        assert not stand.host.read(f"/proc/{pid}/cmdline")  # gone or a zombie
 
     def test_kill_group_on_missing_cgroup_is_a_no_op(self, stand: Stand) -> None:
         stand.twice(KillGroup("/no-such.slice"))

@@ -1,4 +1,4 @@
-"""The suite for the machine that it runs on, as root. The lab's tests send it into a machine made for that."""
+"""The suite for the machine that it runs on, as root. The lab's tests run it in a lab machine."""
 
 from __future__ import annotations
 

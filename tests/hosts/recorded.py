@@ -1,4 +1,4 @@
-"""A host made of files, units and command results that a test wrote down."""
+"""A host whose files, units and command results are given by a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EmptyHost:
-    """A machine without files and units, which knows the results of some commands."""
+    """A machine without files and units, with given results of some commands."""
 
     live = True
 
@@ -46,7 +46,7 @@ class EmptyHost:
 
 
 class RecordedHost(DryHost):
-    """Answers from what was written down, and from the actions done to it since."""
+    """A host that returns recorded state and the effects of the actions applied since."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What every host does with units, as far as it has any that run."""
+"""Tests of units for all hosts that can run them."""
 
 from __future__ import annotations
 

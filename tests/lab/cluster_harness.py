@@ -1,4 +1,4 @@
-"""A cluster under the resource provider's watch, and those who ask it for certificates."""
+"""A cluster that the resource provider watches, and clients that request certificates from it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ RIVAL = {
 
 @dataclass
 class Site:
-    """A watched cluster."""
+    """A watched cluster and its clients."""
 
     direct: DirectConnection
     client: KubeClient
@@ -51,7 +51,7 @@ class Site:
     watches: tuple[ClusterController, ...]
 
     def wants(self, node: str, taints: DesiredTaints) -> None:
-        """As when somebody has written it, and every replica hears of it."""
+        """Sets the desired taints of a node and notifies every replica."""
         self.heard.wanted[node] = taints
         for watch in self.watches:
             watch.node_changed(node)
@@ -62,12 +62,12 @@ class Site:
         return token
 
     def bearing(self, token: bootstrap_tokens.MintedToken | str) -> KubeClient:
-        """A client that logs in with a bootstrap token, as a kubelet does."""
+        """Returns a client that authenticates with a bootstrap token, as a kubelet does."""
         text = token if isinstance(token, str) else token.reveal()
         return KubeClient(FixedConnection(replace(self.direct, certificate="", key="", token=text)))
 
     async def ask(self, token: bootstrap_tokens.MintedToken | str, node: str, **odd: Any) -> str:
-        """Send a real request for a certificate; its name."""
+        """Creates a certificate signing request; returns its name."""
         async with self.bearing(token) as client:
             return await send(client, request_for(node, **odd))
 
@@ -75,7 +75,7 @@ class Site:
         return await self.client.get(f"{REQUESTS}/{name}")
 
     async def decision(self, name: str) -> dict[str, Any]:
-        """The one condition by which it was decided."""
+        """Waits for the decision on a certificate signing request; returns its condition."""
         document: dict[str, Any] = {}
 
         async def decided() -> bool:
@@ -101,7 +101,7 @@ class Site:
         await until(gone, f"token {token.id} is gone")
 
     def told_of(self, node: str) -> list[str]:
-        """Each once: that something is told again does not matter."""
+        """Returns the distinct events of a node; repeated events are allowed."""
         return list(dict.fromkeys(self.heard.about(node)))
 
     async def hears(self, *words: str) -> None:
@@ -125,7 +125,7 @@ async def watched(lab: Lab, *, replicas: int = 1, pace: ControllerIntervals = PA
     finally:
         for watch in watches:
             await watch.stop()
-    await until(nothing_runs, "nothing is left running")  # the loop itself closes what httpx2 was iterating over
+    await until(nothing_runs, "nothing is left running")  # the loop closes the iterators of httpx2
 
 
 async def nothing_runs() -> bool:
@@ -133,7 +133,7 @@ async def nothing_runs() -> bool:
 
 
 async def policy_holds(direct: DirectConnection, *, holds: bool = True) -> None:
-    """A policy counts, or no longer counts, some moments after it was made or removed."""
+    """Waits until an admission policy is, or is no longer, in effect after its creation or removal."""
     client = KubeClient(FixedConnection(direct))
     token = await bootstrap_tokens.mint_token(client, "probe", datetime.now(timezone.utc) + timedelta(hours=24))
     probe = KubeClient(FixedConnection(replace(direct, certificate="", key="", token=token.reveal())))

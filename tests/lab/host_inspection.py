@@ -1,4 +1,4 @@
-"""What can be seen of a lab from the machine that it runs on."""
+"""Lists the resources of a lab on the host."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from aks_flex_lab.processes import run, start_ticks
 from tests.harness import LAB
 
-OTHER = f"{LAB}-b"  # the lab that tests bring up and down beside the one they share
-# What belongs to yet another lab, which a person may have up and change meanwhile.
+OTHER = f"{LAB}-b"  # a second lab that tests start and stop
+# Resources of other labs, which a user may change meanwhile.
 FOREIGN = re.compile(rf"(?:aks-flex-lab[./]|\bfl\.)(?!{OTHER}\b|lock\b)[a-z0-9-]+(?:[./]|$)")
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Everything a lab makes, as found on the host at one moment.
+    """All resources that a lab creates, as found on the host at one moment.
 
-    Not the kernel's settings: the last lab to go puts those back, which the fixture of the shared lab checks.
+    Kernel settings are excluded: the last lab restores them, which the fixture of the shared lab checks.
     """
 
     orphans: frozenset[str]
@@ -31,7 +31,7 @@ class Listing:
     files: frozenset[str]
 
     def since(self, before: Listing) -> dict[str, list[str]]:
-        """What is here now and was not before, by kind; empty when nothing is."""
+        """Returns the resources that did not exist before, by kind; empty when there are none."""
         news = {}
         for kind in self.__dataclass_fields__:
             if new := sorted(one for one in getattr(self, kind) - getattr(before, kind) if not FOREIGN.search(one)):
@@ -52,7 +52,7 @@ def look() -> Listing:
 
 
 def _orphans() -> list[str]:
-    """Processes that nobody waits for and that have to do with a lab: by their words, group or network."""
+    """Returns orphaned processes of a lab, found by arguments, control group or network namespace."""
     own_network = Path("/proc/self/ns/net").readlink()
     found = []
     for entry in Path("/proc").iterdir():

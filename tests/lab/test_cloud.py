@@ -1,4 +1,4 @@
-"""The cloud side as a machine at the edge sees it: publishers' names, the mirror's switches, images, faults."""
+"""Tests of the lab's cloud from an edge machine: host names, fault rules of the mirror, images."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_mirror_serves_images_under_publisher_names(edge: EdgeMachine) -> None:
 def test_slow_fault_limits_download_rate(lab: Lab, edge: EdgeMachine) -> None:
     command(LAB, "mirror", "slow", RUNC_GLOB, "--rate", "100k")
 
-    assert fetch(edge, "--max-time", "5").code == 28  # nine megabytes would take a minute and a half
+    assert fetch(edge, "--max-time", "5").code == 28  # nine megabytes would take 90 seconds
     assert size_of(edge) < lab.toolbox.path("runc", "runc").stat().st_size
 
 
@@ -151,7 +151,7 @@ def test_api_server_fault_applies_to_machines_until_cleared(lab: Lab, edge: Edge
     try:
         command(LAB, "fault", "add", "api", "timeout", "timeout=0")
         assert curl(edge, "--max-time", "2", API).code == 28
-        assert lab.cluster.run("get", "--raw", "/readyz").out == "ok"  # a person on this machine is not concerned
+        assert lab.cluster.run("get", "--raw", "/readyz").out == "ok"  # users on this host are not affected
         command(LAB, "fault", "clear", "api")
         assert curl(edge, "--max-time", "10", API).ok
 
@@ -162,7 +162,7 @@ def test_api_server_fault_applies_to_machines_until_cleared(lab: Lab, edge: Edge
     assert curl(edge, "--max-time", "10", API).ok
 
 
-# Asks, waits to be told, and asks again on the same connection.
+# Sends a request, waits for a signal, and sends another on the same connection.
 ASK_TWICE = """
 import http.client, os, time
 api = http.client.HTTPSConnection("api.flex.internal", timeout=5)

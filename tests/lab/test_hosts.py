@@ -1,4 +1,4 @@
-"""The suite of host tests passes on a real machine, too: real systemd, real kernel, real mounts."""
+"""Runs the host suite on a lab machine: systemd, kernel, mounts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEEDED = ("exceptiongroup", "iniconfig", "packaging", "pluggy", "pygments", "pyt
 
 def test_host_test_suite_passes_on_lab_machine(add_machine: Add) -> None:
     machine = add_machine("hosts")
-    bring(machine)
+    copy_suite(machine)
 
     words = ("-q", "-p", "no:cacheprovider", "--import-mode=importlib", "-W", "error", "-rs")
     env = ("env", f"--chdir=/{PLACE}", f"PYTHONPATH=/{PLACE}", "AKS_FLEX_MAY_CHANGE_THIS_MACHINE=1")
@@ -42,8 +42,8 @@ def test_host_test_suite_passes_on_lab_machine(add_machine: Add) -> None:
     assert "skipped" not in done.out, done.out
 
 
-def bring(machine: EdgeMachine) -> None:
-    """Put pytest, the host package and its suite into a machine."""
+def copy_suite(machine: EdgeMachine) -> None:
+    """Copies pytest, the host package and its suite into a machine."""
     place = Path(f"/proc/{machine.init_pid()}/root/{PLACE}")
     shutil.copytree(pytest_tree(machine), place)
     shutil.copytree(CHECKOUT / "tests/hosts", place / "tests/hosts", ignore=shutil.ignore_patterns("__pycache__"))
@@ -53,7 +53,7 @@ def bring(machine: EdgeMachine) -> None:
 
 
 def pytest_tree(machine: EdgeMachine) -> Path:
-    """pytest as this repository pins it, for the machine's Python; made once and kept in the cache."""
+    """Returns the pinned pytest for the machine's Python, from the cache if possible."""
     python, pins = PYTHONS[machine.record.system], pinned((CHECKOUT / "requirements/dev.txt").read_text())
     shelf = machine.layout.cache / "pytest"
     tree = shelf / f"{python}-{hashlib.sha256(pins.encode()).hexdigest()[:12]}"
@@ -76,6 +76,6 @@ def install(pins: str, place: Path, python: str) -> None:
 
 
 def pinned(requirements: str) -> str:
-    """The lines of a pinned list that pytest needs, with their hashes."""
+    """Returns the lines of a requirements file that pytest needs, with their hashes."""
     blocks = re.split(r"(?m)^(?=\S)", requirements)
     return "".join(block for block in blocks if block.partition("==")[0] in NEEDED)

@@ -1,4 +1,4 @@
-"""A lab comes up, survives what is done to it, and goes without a trace."""
+"""Tests of the lab's life cycle: start, faults, removal without leftovers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def before(lab: Lab) -> Iterator[Listing]:
-    """How the host looks before a second lab comes, beside the one that all tests share."""
+    """Yields the state of the host before a second lab is started."""
     Lab(lab_layout(OTHER)).down()
     yield look()
     Lab(lab_layout(OTHER)).down()
@@ -166,7 +166,7 @@ def test_lab_up_repairs_partially_configured_network(before: Listing) -> None:
     other = Lab(lab_layout(OTHER))
     command(OTHER, "up")
     command(OTHER, "machine", "add", "edge-1")
-    # As if `ip` had been stopped between two of its commands.
+    # As if `ip` was interrupted between two of its commands.
     other.network.cloud.ip("addr flush dev eth0")
     other.network.site_namespace(other.network.site("site-1")).ip("addr flush dev uplink", "link set uplink down")
 

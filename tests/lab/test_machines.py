@@ -1,4 +1,4 @@
-"""Edge machines are real hosts, each with its own disk, name and network, and can be compared with themselves."""
+"""Tests of edge machines: disk, name and network of each, and snapshots."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_machine_has_no_route_out_of_lab(add_machine: Add) -> None:
 
 
 def outside_addresses() -> list[str]:
-    """Where this very machine, the nearest thing outside, can be reached from its own network."""
+    """Returns the addresses of the host, which is the nearest endpoint outside the lab."""
     links = json.loads(run("ip", "-j", "-4", "addr").out)
     found = [one["local"] for link in links for one in link["addr_info"] if not one["local"].startswith("127.")]
     return found or ["192.0.2.1"]
@@ -107,7 +107,7 @@ def test_reboot_sends_sigterm_to_services(add_machine: Add) -> None:
 def test_container_init_is_not_mistaken_for_machine_init(add_machine: Add) -> None:
     machine = add_machine("alpha")
     init = machine.init_pid()
-    # Its first process is number 1 in a namespace of its own, and has a lower number out here than the machine's.
+    # The first process is PID 1 in its own namespace and has a lower PID on the host than the machine's.
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text("300")
     machine.run("systemd-run", "-q", "--unit=box", "unshare", "--pid", "--fork", "sleep", "1000")
@@ -133,7 +133,7 @@ def test_concurrent_machine_start_boots_machine_once(lab: Lab, add_machine: Add)
 def test_frozen_machine_can_be_removed(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     frozen = machine.cgroups.frozen(machine.cgroup)
-    frozen.__enter__()  # and nobody ever thaws it
+    frozen.__enter__()  # never thawed
 
     with lab.exclusive():
         lab.inventory.remove(machine)
@@ -221,7 +221,7 @@ def test_removed_machine_is_unknown(lab: Lab) -> None:
 def test_half_created_machine_is_discarded_and_can_be_added_again(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     machine.stop()
-    machine.created_marker.unlink()  # as if its disk had never been finished
+    machine.created_marker.unlink()  # as if its creation was interrupted
     (machine.disk.root / "etc" / "machine-id").unlink()
 
     command(LAB, "up")
@@ -235,11 +235,11 @@ def test_untouched_machine_has_no_diff_after_reboot_and_power_cut(add_machine: A
     machine = add_machine("alpha", system)
     before = machine.snapshot()
 
-    assert snapshots.render(own(before, machine.snapshot())) == []
+    assert snapshots.render(machine_changes(before, machine.snapshot())) == []
     machine.reboot()
-    assert snapshots.render(own(before, machine.snapshot())) == []
+    assert snapshots.render(machine_changes(before, machine.snapshot())) == []
     machine.power_cycle()
-    assert snapshots.render(own(before, machine.snapshot())) == []
+    assert snapshots.render(machine_changes(before, machine.snapshot())) == []
 
 
 CHANGES = {
@@ -275,7 +275,7 @@ def test_snapshot_diff_detects_every_kind_of_change(add_machine: Add) -> None:
     for what, (change, (section, key)) in CHANGES.items():
         machine.run("sh", "-c", change)
         after = machine.snapshot()
-        found = own(before, after)
+        found = machine_changes(before, after)
         assert [one for one in found if one.section == section and key in {None, one.key}], what
         before = after
 
@@ -292,6 +292,6 @@ def test_machine_diff_needs_snapshot_and_exits_nonzero_on_differences(add_machin
     assert said.out.split() == ["file", "/etc/hosts", "changed", "mode", "0644", "->", "0600"]
 
 
-def own(before: snapshots.Snapshot, after: snapshots.Snapshot) -> list[snapshots.SnapshotDifference]:
-    """What differs and is the machine's own: other machines of this run change the kernel that all share."""
+def machine_changes(before: snapshots.Snapshot, after: snapshots.Snapshot) -> list[snapshots.SnapshotDifference]:
+    """Returns the changes of the machine itself: other machines change the shared kernel."""
     return [one for one in snapshots.diff(before, after) if not one.shared]

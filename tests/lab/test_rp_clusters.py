@@ -1,4 +1,4 @@
-"""The resource provider at work on a real control plane: tokens are used once, and for one node."""
+"""Tests of the resource provider with a real control plane: a token is valid once and for one node."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", autouse=True)
 def _alone(lab: Lab) -> Iterator[None]:
-    """Without the lab's own resource provider, which knows nothing of the tokens that are made here."""
+    """Stops the lab's resource provider, which does not know the tokens of these tests."""
     provider = lab.supervisor.process("provider")
     assert provider
     provider.stop()
@@ -73,7 +73,7 @@ async def test_node_gets_certificate_and_its_bootstrap_token_is_deleted(lab: Lab
         assert (await site.decision(name))["reason"] == "FlexNodeApproved"
         assert token.secret not in repr(token)
         late = ""
-        with suppress(ApiRefused):  # but the API server knows a token for some seconds after its end
+        with suppress(ApiRefused):  # the API server caches a token for some seconds
             late = await site.ask(token, "edge-1")
         assert not late or (await site.decision(late))["type"] == "Denied"
 

@@ -1,4 +1,4 @@
-"""Every single instant at which the agent can be killed, on a real machine."""
+"""Kills the agent at every action, on a lab machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_join_and_unbootstrap_killed_at_any_point_converge_when_rerun(
     before = machine.snapshot()
     joins, resets = crash_cases.points(machine, "join"), crash_cases.points(machine, "reset")
 
-    # A part of them, to share the work between labs: AKS_FLEX_CRASH_POINTS=120-240.
+    # A range of them, to distribute the tests over several labs: AKS_FLEX_CRASH_POINTS=120-240.
     first, _, last = os.environ.get("AKS_FLEX_CRASH_POINTS", "").partition("-")
     for number in range(int(first or 1), int(last or max(joins, resets)) + 1):
         crash_cases.join_dies_and_is_run_again(lab, machine, min(number, joins))

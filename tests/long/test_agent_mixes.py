@@ -1,4 +1,4 @@
-"""Older programs on the newer Debian, and newer ones on the older."""
+"""Joins with older versions on the newer Debian, and with newer versions on the older one."""
 
 from __future__ import annotations
 

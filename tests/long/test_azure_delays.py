@@ -1,4 +1,4 @@
-"""What takes as long as it does: a tunnel that is gone for ten minutes, and roles that Azure gives late."""
+"""Slow events in real time: a tunnel that is down for ten minutes, and delayed role assignments."""
 
 from __future__ import annotations
 

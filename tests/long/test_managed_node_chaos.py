@@ -1,4 +1,4 @@
-"""Many power cuts in upgrades, and many operations on several nodes at once."""
+"""Many power cuts during upgrades, and many concurrent operations on several nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thousands of requests that schemathesis makes up from the contract, on both stores."""
+"""Thousands of requests that schemathesis generates from the contract, on both stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.service.rp.store.servers import postgres_server
 if TYPE_CHECKING:
     from pathlib import Path
 
-EXAMPLES = 400  # of each of eight operations, beside more than a thousand that cover its parameters one by one
+EXAMPLES = 400  # for each of eight operations, besides more than 1,000 that cover its parameters
 SECONDS = 1800
 
 

@@ -1,4 +1,4 @@
-"""The sweeps that are too long for every change: many moments instead of a few. Bounded, seeded, and as strict."""
+"""Sweeps that are too slow for every change: many moments instead of a few, with a limit and a seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.machines.machine import EdgeMachine
 
-MOMENTS = [0.15 * step for step in range(1, 61)]  # coming up takes six to ten seconds
+MOMENTS = [0.15 * step for step in range(1, 61)]  # a start takes six to ten seconds
 CUTS = 20
 
 
@@ -58,7 +58,7 @@ def test_node_recovers_from_series_of_power_cuts(lab: Lab, add_machine: Callable
         before = boot_id(lab, machine.name)
         machine.power_cycle()
         time.sleep(chance.uniform(0, 3))
-        machine.power_cycle()  # once more, while it is still coming back
+        machine.power_cycle()  # again, during the boot
         until(lambda before=before: boot_id(lab, machine.name) != before, f"cut {number}: it reports a new boot")  # type: ignore[misc]
         until(lambda: lab.cluster.node_ready(machine.name), f"cut {number}: the node is Ready")
         until(lambda: answers(lab, machine), f"cut {number}: the pod answers")

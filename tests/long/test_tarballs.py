@@ -1,4 +1,4 @@
-"""kubelet, kubectl and kubeadm out of one tarball: the same places, and a node can change from single files to it."""
+"""kubelet, kubectl and kubeadm from one tarball: same paths, and a node can switch to it from single files."""
 
 from __future__ import annotations
 

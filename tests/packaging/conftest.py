@@ -1,4 +1,4 @@
-"""The packages, and what they come from: a signed repository and a signed release, served by the lab's mirror."""
+"""Fixtures: the packages, a signed repository and a signed release, served by the lab's mirror."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Repository:
         return self.folder / "pool/main" / f"aks-flex-node_{version}_{self.arch}.deb"
 
     def package(self, version: str = __version__) -> str:
-        """A package's own address."""
+        """Returns the URL of a package."""
         return f"{self.url}/pool/main/{self.place(version).name}"
 
 
 @dataclass(frozen=True)
 class Releases:
-    """Where install.sh finds the newest release, here the version before, and two that it must not take."""
+    """The release from which install.sh installs, of the previous version, and two that it must reject."""
 
     root: Path
 
@@ -58,12 +58,12 @@ class Releases:
 
     @property
     def of_another(self) -> Path:
-        """Signed by somebody else."""
+        """A release signed with another key."""
         return self.root / "of-another"
 
     @property
     def damaged(self) -> Path:
-        """With another package than the one that was summed up and signed."""
+        """A release whose package differs from its signed checksum."""
         return self.root / "damaged"
 
     def url(self, folder: Path) -> str:
@@ -75,13 +75,13 @@ class Releases:
 
 
 def build(arch: str, folder: Path, *words: str) -> Path:
-    """A package, by the script that everybody uses; its path is the last thing that it says."""
+    """Builds a package with the build script, which prints the path last."""
     return Path(run(SCRIPTS / "deb", "--arch", arch, *words, folder, timeout=600).out.split()[-1])
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """This version for both architectures, at once."""
+    """Builds packages of this version for both architectures in parallel."""
     folder = tmp_path_factory.mktemp("packages")
     with ThreadPoolExecutor() as pool:
         return dict(zip(ARCHITECTURES, pool.map(lambda arch: build(arch, folder), ARCHITECTURES), strict=True))
@@ -89,7 +89,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def repository(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
-    """Made as on a machine that has never made one, and has no wheels yet."""
+    """Builds the repository as on a new machine, with an empty cache."""
     arch, cache = lab.toolbox.arch, {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
     made = Repository(artifact_tree(lab.toolbox) / PUBLISHER / "apt", arch)
     shutil.rmtree(made.folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def releases(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def sign(folder: Path, repository: Repository, home: Path) -> None:
-    """A folder as `scripts/release` leaves it, with the package of one architecture."""
+    """Creates a signed release directory as `scripts/release` does, with one architecture."""
     folder.mkdir(parents=True)
     os.link(repository.place(BEFORE), folder / repository.place(BEFORE).name)
     signer = Signer(home)

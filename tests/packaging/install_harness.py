@@ -1,4 +1,4 @@
-"""install.sh on a machine that has curl, by the commands of docs/how-to/install.md."""
+"""Runs install.sh on a machine with curl, with the commands of docs/how-to/install.md."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refuses_what_is_not_ours(machine: EdgeMachine, releases: Releases) -> None:
 
 
 def installs(machine: EdgeMachine) -> None:
-    """From the address in the script, and a second time, when there is nothing to do."""
+    """Installs from the URL in the script, and again, when nothing changes."""
     said = install_sh(machine, "--yes")
     assert said.ok, said.out + said.err
     assert flex(machine, "version").out.strip() == BEFORE
@@ -52,7 +52,7 @@ def installs(machine: EdgeMachine) -> None:
 
 
 def takes_all_away(machine: EdgeMachine) -> None:
-    """First the program, and the configuration when that is asked for."""
+    """Removes the program, then also the configuration."""
     said = install_sh(machine, "--uninstall", "--yes")
     assert said.ok, said.out + said.err
     assert absent(machine)

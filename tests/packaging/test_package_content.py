@@ -1,4 +1,4 @@
-"""The packages of both architectures, as Debian's own tools and other machines see them."""
+"""Checks the packages of both architectures with Debian's tools."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.packaging.conftest import ARCHITECTURES
 if TYPE_CHECKING:
     from pathlib import Path
 
-MACHINES = {"amd64": 62, "arm64": 183}  # as ELF numbers them
+MACHINES = {"amd64": 62, "arm64": 183}  # ELF machine numbers
 
 
 def libraries(package: Path) -> dict[str, bytes]:
-    """All native code in the wheels of a package."""
+    """Returns all native libraries in the wheels of a package."""
     files = read_tar_gz(ar_members(package.read_bytes())["data.tar.gz"])
     wheels = [zipfile.ZipFile(io.BytesIO(content)) for path, content in files.items() if path.endswith(".whl")]
     return {name: wheel.read(name) for wheel in wheels for name in wheel.namelist() if name.endswith(".so")}
@@ -34,7 +34,7 @@ def libraries(package: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_native_libraries_match_package_architecture(packages: dict[str, Path], arch: str) -> None:
     found = libraries(packages[arch])
-    assert len(found) >= 12  # of four Pythons
+    assert len(found) >= 12  # for four Python versions
     assert {struct.unpack_from("<H", content, 18)[0] for content in found.values()} == {MACHINES[arch]}
 
 
@@ -51,7 +51,7 @@ def lintian(package: Path) -> None:
 
 
 def test_lintian_passes_for_package_without_third_party_wheels(tmp_path: Path) -> None:
-    """Those are most of what it would read, and nothing to it but files."""
+    """The wheels are most of the content, and lintian checks nothing in them."""
     for python in PYTHONS:
         (tmp_path / python).mkdir()
     small = PackageBuild(__version__, "amd64", changed_at(), HOME, tmp_path)

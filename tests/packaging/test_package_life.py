@@ -1,4 +1,4 @@
-"""The package on machines: installed, upgraded under a running node, and gone without a trace."""
+"""Life cycle of the package: installation, upgrade with a running node, complete removal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WHEELS = "/usr/lib/aks-flex-node/wheels"
 SOURCE = "/etc/apt/sources.list.d/aks-flex-node.sources"
 OTHER_KEY = "/usr/share/keyrings/debian-archive-keyring.gpg"
 EXAMPLE = "/etc/aks-flex-node/config.yaml.example"
-# What dpkg and apt write down for themselves whenever they do anything.
+# Records that dpkg and apt write with every operation.
 RECORDS = (
     "/var/lib/dpkg*",
     "/var/lib/apt/*",
@@ -37,7 +37,7 @@ RECORDS = (
     "/var/cache/debconf*",
     "/var/log/dpkg.log",
     "/var/log/apt*",
-    "/run/systemd/incoming",  # made by Debian 13's systemd with the first fenced service, until the next boot
+    "/run/systemd/incoming",  # created by systemd of Debian 13 with the first sandboxed service, until the next boot
 )
 
 
@@ -50,8 +50,8 @@ def apt(
     return done
 
 
-def introduce(machine: EdgeMachine, repository: Repository) -> None:
-    """The machine knows this repository alone: it has no way to Debian's own."""
+def configure_repository(machine: EdgeMachine, repository: Repository) -> None:
+    """Configures only this repository: the machine cannot reach Debian's."""
     machine.run("sh", "-c", "rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*")
     machine.run("tee", SOURCE, input=repository.source)
     until(lambda: machine.run("getent", "ahosts", "github.com", check=False).ok, "the machine resolves names")
@@ -76,14 +76,14 @@ def leftovers(before: snapshots.Snapshot, machine: EdgeMachine) -> list[str]:
 
 
 def test_second_package_build_gives_identical_bytes(packages: dict[str, Path], repository: Repository) -> None:
-    """The one that the command for repositories makes, from wheels that it fetched itself."""
+    """The repository's package was built separately, from freshly downloaded wheels."""
     assert repository.place().read_bytes() == packages[repository.arch].read_bytes()
 
 
 def test_package_installs_upgrades_and_uninstalls_on_all_debian_releases(
     lab: Lab, add_machine: Callable[..., EdgeMachine], repository: Repository, releases: Releases
 ) -> None:
-    """On all systems at once: each waits more than it works."""
+    """All releases run in parallel: each waits more than it computes."""
     machines = [add_machine(f"deb-{system.value}", system) for system in DebianRelease]
     with ThreadPoolExecutor() as pool:
         lives = [pool.submit(life, lab, machine, repository, releases) for machine in machines]
@@ -92,7 +92,7 @@ def test_package_installs_upgrades_and_uninstalls_on_all_debian_releases(
 
 
 def life(lab: Lab, machine: EdgeMachine, repository: Repository, releases: Releases) -> None:
-    introduce(machine, repository)
+    configure_repository(machine, repository)
     before = machine.snapshot()
 
     is_refused_with_another_key(machine, repository)
@@ -119,7 +119,7 @@ def is_refused_with_another_key(machine: EdgeMachine, repository: Repository) ->
 
 
 def install_the_version_before(machine: EdgeMachine, releases: Releases) -> None:
-    """By the script, on a machine that has nothing yet."""
+    """Installs the previous version with the script, on a new machine."""
     install_harness.bring(machine, releases)
     install_harness.looks_and_changes_nothing(machine)
     install_harness.refuses_what_is_not_ours(machine, releases)
@@ -128,7 +128,7 @@ def install_the_version_before(machine: EdgeMachine, releases: Releases) -> None
 
 
 def is_made_ready_for_another_python(machine: EdgeMachine) -> None:
-    """What the machine has was made for another Python; dpkg tells the package when that changes."""
+    """Simulates an environment of another Python: dpkg notifies the package of such a change."""
     present = machine.run("readlink", f"{ENVIRONMENTS}/current").out.strip()
     other = f"{BEFORE}-old-cp39"
     machine.run("sh", "-c", f"cd {ENVIRONMENTS} && mv {present} {other} && ln -sfn {other} current")
@@ -149,7 +149,7 @@ def is_made_ready_for_another_python(machine: EdgeMachine) -> None:
 
 
 def stops_at_a_wheel_that_was_changed(machine: EdgeMachine) -> None:
-    """Before anything is made or taken away, so all can be put back."""
+    """The upgrade fails before it changes anything, so that it can be reverted."""
     wheel = machine.run("sh", "-c", f"ls {WHEELS}/pyyaml-*-cp313-*.whl").out.strip()
     machine.run("sh", "-c", f"cp -p {wheel} /root/right.whl && echo >>{wheel}")
     before = environments(machine)
@@ -171,7 +171,7 @@ def join(lab: Lab, machine: EdgeMachine) -> Followed:
 
 def upgrades_under_the_running_node(node: Followed) -> None:
     machine = node.machine
-    # As if the version before had come with another text: then both have changed it, and dpkg has to choose.
+    # As if the previous version had another text: both sides have changed it, and dpkg must choose.
     machine.run("sed", "-i", f"s#^ {EXAMPLE} [0-9a-f]*#&0#;s#^ {EXAMPLE} .# {EXAMPLE} #", "/var/lib/dpkg/status")
     machine.run("sh", "-c", f"echo '# mine' >>{EXAMPLE}")
     running = processes(machine)
@@ -205,7 +205,7 @@ def refuses_to_leave_a_node_alone(machine: EdgeMachine) -> None:
 
 
 def is_taken_from_the_node_by_force_and_comes_back(machine: EdgeMachine) -> None:
-    """The node goes on, and what says how to undo it outlives even the purge."""
+    """The node keeps running, and the ledger survives even the purge."""
     node = machine.run("systemctl", "show", "--property=MainPID", "kubelet", "containerd").out
     apt(machine, "remove", "aks-flex-node", setting="AKS_FLEX_NODE_REMOVE=force")
     assert not machine.run("ls", ENVIRONMENTS, check=False).ok

@@ -1,4 +1,4 @@
-"""The archives of a release on machines of each system: what agents update themselves with, and the provider."""
+"""The archives of a release on each Debian release: self-update of agents, and the provider."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
     from tests.packaging.conftest import Repository
 
-pytestmark = pytest.mark.long  # a minute of compressing
+pytestmark = pytest.mark.long  # compression takes a minute
 PLACE = f"releases/download/v{__version__}"
 PROVIDER = "/opt/aks-flex-rp"
 
 
 @pytest.fixture
 def published(repository: Repository) -> Iterator[Path]:
-    """The archives of this architecture, where the publisher has those of this version."""
+    """Yields the archives of this version and architecture, at the publisher's URL."""
     folder = repository.folder.parent / PLACE
     folder.mkdir(parents=True)
     try:
@@ -60,7 +60,7 @@ def use(lab: Lab, machine: EdgeMachine, repository: Repository) -> None:
 
 
 def the_provider_is_unpacked_and_runs(machine: EdgeMachine, arch: str) -> None:
-    """By the commands of docs/how-to/install.md."""
+    """Unpacks and runs the provider with the commands of docs/how-to/install.md."""
     archive = program_archives.PROVIDER.archive(__version__, arch)
     for name in (archive, f"{archive}.sha256"):
         machine.run("curl", "-fsS", "-o", f"/root/{name}", f"https://{PUBLISHER}/{PLACE}/{name}")

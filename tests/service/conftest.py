@@ -1,4 +1,4 @@
-"""Real servers as real processes on free loopback ports, and curl to ask them."""
+"""Fixtures: real servers as processes on free loopback ports, and curl."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def certificate(authority: CertificateAuthority) -> CertificatePair:
 
 @pytest.fixture(scope="module")
 def provider(authority: CertificateAuthority) -> Iterator[str]:
-    """A stand-in for the resource provider behind the lab's ARM."""
+    """Yields a stand-in for the resource provider behind the lab's ARM."""
     with running_provider(authority.issue("localhost", "localhost", names=("localhost",))) as url:
         yield url
 
@@ -49,14 +49,14 @@ def provider(authority: CertificateAuthority) -> Iterator[str]:
 def cloud(
     authority: CertificateAuthority, provider: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cloud]:
-    """The lab's Azure. Each test makes the principals that it needs."""
+    """Yields the lab's Azure. Each test creates the principals that it needs."""
     with running_cloud(authority, tmp_path_factory.mktemp("cloud"), provider) as cloud:
         yield cloud
 
 
 @pytest.fixture(scope="session")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two publishers, and things that must not get out."""
+    """Returns a tree with two publishers, and files outside that must not be served."""
     outside = tmp_path_factory.mktemp("mirror")
     (outside / "secret").write_text("secret")
     tree = outside / "tree"
@@ -78,7 +78,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def ports() -> tuple[int, int]:
-    """For TLS and for plain HTTP."""
+    """Returns the ports for TLS and for plain HTTP."""
     return free_port(), free_port()
 
 
@@ -86,7 +86,7 @@ def ports() -> tuple[int, int]:
 def mirror_control(
     tree: Path, certificate: CertificatePair, ports: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """A mirror that runs for all tests, by its control socket."""
+    """Yields the control socket of a mirror that all tests share."""
     room = tmp_path_factory.mktemp("run")
     control, log = room / "control.sock", room / "log"
     where = ("--listen", f"127.0.0.1:{ports[0]}", "--plain", f"127.0.0.1:{ports[1]}", "--control", control)
@@ -102,7 +102,7 @@ def mirror_control(
 
 @pytest.fixture
 def mirror(mirror_control: Path) -> Iterator[MirrorClient]:
-    """The mirror as it is meant to be, before and after each test."""
+    """Yields the mirror without fault rules before and after each test."""
     mirror = MirrorClient(mirror_control)
     mirror.reset()
     yield mirror
@@ -111,7 +111,7 @@ def mirror(mirror_control: Path) -> Iterator[MirrorClient]:
 
 @pytest.fixture
 def curl(authority: CertificateAuthority, ports: tuple[int, int]) -> Callable[..., CommandResult]:
-    """`curl(option…, "host/path")` asks the mirror over TLS, and with `plain=True` without."""
+    """Returns `curl(option…, "host/path")`, which sends requests to the mirror; `plain=True` disables TLS."""
 
     def ask(*words: str | Path, plain: bool = False) -> CommandResult:
         *options, address = words
@@ -126,7 +126,7 @@ def curl(authority: CertificateAuthority, ports: tuple[int, int]) -> Callable[..
 
 @pytest.fixture(scope="module")
 def registry_port(certificate: CertificatePair, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Debian's docker-registry, empty, as the lab configures it."""
+    """Yields the port of an empty docker-registry of Debian, configured as in the lab."""
     room, port = tmp_path_factory.mktemp("registry"), free_port()
     settings = RegistrySettings(f"127.0.0.1:{port}", room / "blobs", certificate.certificate, certificate.key)
     config, log = room / "config.yml", room / "log"

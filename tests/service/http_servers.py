@@ -20,18 +20,18 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Listening(ThreadingHTTPServer):
-    daemon_threads = True  # a caller may keep its connection for longer than there is a server
-    request_queue_size = 128  # with the five of its maker, many callers at once are turned away on a busy machine
+    daemon_threads = True  # a client may keep its connection after the server has ended
+    request_queue_size = 128  # the default of five rejects concurrent clients on a busy machine
 
     def handle_error(self, *_: Any) -> None:
-        """Of somebody who hung up, or does not trust us."""
+        """Ignores errors of clients that disconnected or do not trust the certificate."""
 
 
 @contextmanager
 def listening(
     handler: Callable[..., BaseHTTPRequestHandler], pair: CertificatePair | None = None, port: int = 0
 ) -> Iterator[str]:
-    """Its address, while it answers; over TLS when there is a certificate."""
+    """Yields the URL of a running server, with TLS if it has a certificate."""
     server = Listening(("127.0.0.1", port), handler)
     if pair:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

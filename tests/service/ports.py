@@ -1,4 +1,4 @@
-"""Free ports, and waiting until a server answers at one."""
+"""Finds free ports, and waits until a server responds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.processes import ProcessHandle
 
-GIVEN_TO_NOBODY = range(15_000, 32_000)  # below the range that Linux gives to whoever connects somewhere
+GIVEN_TO_NOBODY = range(15_000, 32_000)  # below Linux's range of ephemeral ports
 
 
 def wait_until(holds: Callable[[], bool], process: ProcessHandle, log: Path) -> None:
-    """Until a server answers; what it said, when it does not."""
+    """Waits until a server responds; fails with its log."""
     end = time.monotonic() + 30
     while not holds():
         assert process.alive, f"it ended: {log.read_text()}"
@@ -26,7 +26,7 @@ def wait_until(holds: Callable[[], bool], process: ProcessHandle, log: Path) -> 
 
 
 def free_port() -> int:
-    """One that the system gives to nobody who asks for any: before it is used, somebody else could get it."""
+    """Returns a port outside the ephemeral range, so that no other process gets it before its use."""
     for port in random.sample(GIVEN_TO_NOBODY, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

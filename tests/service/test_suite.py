@@ -1,4 +1,4 @@
-"""The program behind `make test`: what it says of stages that pass, fail and are interrupted."""
+"""Tests of the program behind `make test`: output of stages that pass, fail or are interrupted."""
 
 from __future__ import annotations
 

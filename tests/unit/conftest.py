@@ -1,4 +1,4 @@
-"""Unit tests start no processes and touch no network; here that is made impossible."""
+"""Fixtures: prevents unit tests from starting processes and using the network."""
 
 from __future__ import annotations
 

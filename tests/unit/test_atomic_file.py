@@ -1,4 +1,4 @@
-"""Atomic file writes: the whole file with its mode, and nothing left behind when a write fails."""
+"""Tests of atomic file writes: content and mode, and no leftovers after a failure."""
 
 from __future__ import annotations
 

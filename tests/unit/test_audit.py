@@ -1,4 +1,4 @@
-"""The audit finds what it is for, and what it finds in this tree is known."""
+"""Tests of the repository audit: what it detects, and the allowed findings of this tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = """
 |---|---|---|---|---|---|
 | `thing` | 1.0 | MIT | agent | to do it | Somebody |
 """
-# Put together here, so that the audit of this very file finds none of them.
+# Concatenated here, so that the audit of this file finds none of them.
 SECRETS = {
     "private key": "-----BEGIN " + "PRIVATE KEY-----\n" + "A" * 64,
     "Entra client secret": "Ab1" + "8Q~" + "x" * 31,
@@ -64,7 +64,7 @@ def test_allowed_finding_needs_matching_file_reason_and_presence() -> None:
     assert audit.unexpected_findings([known], allowed) == []
     assert (
         len(audit.unexpected_findings(audit.secrets_in("src/b.py", text), allowed)) == 2
-    )  # not there, and not where it was
+    )  # a finding in another file, and an unused exception
     assert audit.unexpected_findings([known], known.fingerprint) == [
         f"scripts/audit-allowed: {known.fingerprint} has no reason"
     ]

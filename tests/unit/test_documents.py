@@ -1,4 +1,4 @@
-"""What the documents promise is there, and nothing of one machine stands in the tree."""
+"""Checks that the documents match the code: error catalogs, links, make targets, requirements."""
 
 from __future__ import annotations
 

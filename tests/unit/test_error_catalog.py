@@ -1,4 +1,4 @@
-"""The catalogue of errors and status names, and what `explain` and the dashboard's help page make of it."""
+"""Tests of the error catalog, of `explain` and of the dashboard's help page."""
 
 from __future__ import annotations
 

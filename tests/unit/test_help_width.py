@@ -1,4 +1,4 @@
-"""Help pages of all programs fit a terminal of 80 columns and never shorten a name."""
+"""Tests of help pages: all fit 80 columns and never truncate a name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The import graph of the three packages has no circle, type-only and late imports included; and one module of the
-agent makes connections.
+"""Checks that the import graph of the three packages has no cycle, including type-only and late imports, and that
+only one module of the agent creates connections.
 
-import-linter holds the layers, and that packages do not import one another in circles; this holds it for modules.
+import-linter checks layers and cycles between packages; this test checks modules.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def import_graph() -> dict[str, set[str]]:
     return graph
 
 
-def find_circle(graph: dict[str, set[str]]) -> list[str]:
-    """A list of modules of which each imports the next, and the last the first; empty when there is none."""
+def find_cycle(graph: dict[str, set[str]]) -> list[str]:
+    """Returns modules that import each other in a cycle; empty when there is none."""
     finished: set[str] = set()
 
     def visit(module: str, trail: list[str]) -> list[str]:
@@ -47,14 +47,14 @@ def find_circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_modules_have_no_circular_imports() -> None:
-    assert find_circle(import_graph()) == []
+    assert find_cycle(import_graph()) == []
 
 
 def test_circular_import_of_three_modules_is_found() -> None:
-    assert find_circle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
+    assert find_cycle({"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": set()}) == ["a", "b", "c"]
 
 
-CONNECTION_MAKERS = {  # of ssl and urllib3: whoever calls one decides whom the agent trusts
+CONNECTION_MAKERS = {  # of ssl and urllib3: their caller decides which CAs the agent trusts
     "HTTPSConnectionPool",
     "PoolManager",
     "ProxyManager",

@@ -1,4 +1,4 @@
-"""The recording of `make try`: terminal output becomes an animated picture."""
+"""Tests of the recording of `make try`: terminal output to an animated image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates hold to the contract and to each other, and say nothing that the commands in them do not take."""
+"""Tests of the templates: consistent with the contract and each other, with valid commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KIND, VERSION = "Microsoft.ContainerService/managedClusters/flexNodeConfig", CON
 PAIRS = ["flex-node", "flex-nodes"]
 MODULES = ["one", "many"]
 
-Names = dict[str, "Names"]  # of properties, and of those below them
+Names = dict[str, "Names"]  # names of properties, nested
 
 
 def arm(name: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def terraform(name: str) -> dict[str, Any]:
 
 
 def unknown(names: Names, schema: dict[str, Any], at: str = "properties") -> list[str]:
-    """Names that the contract does not have, or that only the service writes."""
+    """Returns names that the contract does not contain, or that only the service writes."""
     reference = str(schema.get("$ref", "")).rpartition("/")[2]
     known = (CONTRACT["definitions"].get(reference) or schema).get("properties", {})
     found: list[str] = []
@@ -65,7 +65,7 @@ PROPERTIES = {"$ref": "#/definitions/FlexNodeConfigProperties"}
 
 
 def names_of(value: Any) -> Names:
-    """In an ARM template, where an object may also be made by a function."""
+    """Returns the property names in an ARM template, where a function can also create an object."""
     if isinstance(value, dict):
         return {key: names_of(each) for key, each in value.items()}
     return made_by(parse_expression(value)) if isinstance(value, str) and is_expression(value) else {}
@@ -80,7 +80,9 @@ def made_by(tree: TemplateExpression) -> Names:
 
 
 def bicep_names(text: str) -> Names:
-    """Of the resource that is deployed: every property begins a line, and every block ends on one."""
+    """Returns the property names of the deployed resource; every property starts a line, and every
+    block ends on one.
+    """
     names: Names = {}
     open_: list[Names] = [names]
     for line in text.partition("  properties: {\n")[2].splitlines():
@@ -97,7 +99,7 @@ def bicep_names(text: str) -> Names:
 
 
 def bicep_parameters(text: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """By name: the type as ARM calls it, and what is said of it."""
+    """Returns the parameters by name: their ARM type and decorators."""
     found = {}
     for decorators, name, kind, default in re.findall(
         r"((?:^@.*\n)*)^param (\w+) (\w+)(?: = (.*))?$", text, re.MULTILINE
@@ -173,7 +175,7 @@ def test_arm_and_bicep_call_list_config_url_from_api_contract() -> None:
 
 
 def plain(value: Any) -> Any:
-    """HCL as it is meant: strings without their quotes, and the object that a condition ends with."""
+    """Returns HCL values without quotes, and the object at the end of a condition."""
     if isinstance(value, dict):
         return {key.strip('"'): plain(each) for key, each in value.items() if not key.startswith("__")}
     if isinstance(value, list):
@@ -184,7 +186,7 @@ def plain(value: Any) -> Any:
 
 
 def blocks(module: str, kind: str) -> dict[str, Any]:
-    """The blocks of a kind by their names."""
+    """Returns the blocks of a kind by name."""
     return {key: value for each in terraform(module)[kind] for key, value in plain(each).items()}
 
 
@@ -245,7 +247,7 @@ def cloud_init(name: str) -> dict[str, Any]:
 
 
 def commands(document: dict[str, Any]) -> list[list[str]]:
-    """Every command of the agent, as it is typed."""
+    """Returns every command of the agent in a document."""
     scripts = [line for file in document["write_files"] for line in file["content"].splitlines()]
     typed = [part for line in scripts for part in line.split(" | ") if part.strip().startswith("aks-flex-node ")]
     lines = [each for each in document["runcmd"] if each[0] == "aks-flex-node"]

@@ -1,4 +1,4 @@
-"""A real TLS server on loopback, with the service's own authority, that delivers bundles and remembers requests."""
+"""A TLS server on loopback with a private CA, which serves bundles and records requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A publisher of programs: the lab's mirror on loopback, with faults on request."""
+"""Fixtures: a publisher of programs, which is the lab's mirror on loopback with faults on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def publishing(authority: CertificateAuthority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A mirror that runs for all tests here."""
+    """Yields a mirror for all tests."""
     room = tmp_path_factory.mktemp("publisher")
     for name, content in published().items():
         file = room / "tree" / "localhost" / "v1" / name
@@ -42,11 +42,11 @@ def publishing(authority: CertificateAuthority, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture
 def publisher(publishing: Server, authority: CertificateAuthority, tmp_path: Path) -> Iterator[Publisher]:
-    """The publisher as it is meant to be, before and after each test."""
+    """Yields the publisher without faults before and after each test."""
     MirrorClient(publishing.control).reset()
     publishing.log.write_text("")
     found = Publisher(publishing.base, publishing.control, publishing.log, authority.certificate, tmp_path)
     yield found
-    found.mirror.reset()  # lets go of the answers that a switch holds
+    found.mirror.reset()  # ends responses that a fault rule delays
     for store in found.opened:
         store.close()

@@ -1,4 +1,4 @@
-"""What the tests' publisher has to offer, and the stores that fetch from it."""
+"""The artifacts of the test publisher, and the stores that download them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Publisher:
         return self.mirror.requests()[f"localhost/v1/{name}"].bytes
 
     def ranges(self, name: str, count: int) -> list[str]:
-        """The ranges that were asked for in this test, when so many answers have ended, as they ended."""
+        """Returns the ranges requested in this test, in the order of completion, after this many responses."""
         until(lambda: len(self._logged_ranges(name)) >= count)
         return self._logged_ranges(name)
 
@@ -126,12 +126,12 @@ class Server:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # pytest's own time limit ends it
+    while not holds():  # limited by the timeout of pytest
         time.sleep(0.01)
 
 
 def refusal(store: ArtifactStore, tree: ArtifactTree) -> ArtifactError:
-    """The error that a tree ends with; nothing of it stays."""
+    """Returns the error of a tree, and checks that none of its files are left."""
     store.prepare([tree])
     with pytest.raises(ArtifactError) as caught:
         store.wait(tree, 60)

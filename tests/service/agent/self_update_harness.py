@@ -1,4 +1,4 @@
-"""A machine on which versions of the agent are tried: real files, the real launcher, and agents that are scripts."""
+"""A machine for self-update tests: real files, the real launcher, and agents that are scripts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.actions import Action
     from aks_flex_node.host.host import FileEntry, UnitState
 
-GOOD, DEAD, MUTE = "exit 0", "echo 'no such module' >&2; exit 1", "exit 3"  # ready; not; ready, and never proven
+GOOD, DEAD, MUTE = "exit 0", "echo 'no such module' >&2; exit 1", "exit 3"  # ready; not ready; never verified
 READY_AND_PROVEN, READY = 0, 3
 
 
@@ -45,19 +45,19 @@ def script(version: str, follows: str) -> bytes:
 
 
 class Cut(BaseException):
-    """The power is gone."""
+    """Simulates a power cut."""
 
 
 @dataclass
 class Bench:
-    """Files below one directory are real; of the rest of the machine, systemd included, only notes are made."""
+    """A host with real files below one directory; other actions, including systemd's, are only recorded."""
 
     root: Path
-    versions: dict[str, bytes] = field(default_factory=dict)  # what the publisher has
+    versions: dict[str, bytes] = field(default_factory=dict)  # versions at the publisher
     running: str = ""  # the program that runs and is ready
     journal: list[str] = field(default_factory=list)
-    cut_at: int = -1  # how many more actions are done before the power goes
-    cut_after: bool = False  # the action at which it goes is done
+    cut_at: int = -1  # number of actions before the power cut
+    cut_after: bool = False  # whether the action at the power cut is completed
 
     live = True
 
@@ -113,7 +113,7 @@ class Bench:
             raise Cut
 
     def start(self) -> None:
-        """Start the agent as its unit says, once."""
+        """Starts the agent once, as its unit specifies."""
         lines = re.findall(r"(?m)^(ExecStart(?:Pre)?)=[-+]*(.*)$", (self.read(UNIT_FILE) or b"").decode())
         self.running = ""
         for _, words in lines:
@@ -128,7 +128,7 @@ class Bench:
             self_update.confirm_trial(self, self.config, package)
 
     def boot(self) -> None:
-        """systemd starts what is enabled, and starts it again when it fails, or hangs and its watchdog ends it."""
+        """Simulates systemd: starts an enabled unit, and restarts it when it fails or its watchdog expires."""
         self.cut_at = -1
         for _ in range(6):
             if self.unit(UNIT_NAME).enabled and (not self.running or self_update.read_trial(self, self.config)):
@@ -136,7 +136,7 @@ class Bench:
                     self.start()
 
     def settings(self, version: str) -> NodeConfig:
-        """The configuration that names a version, from now on in effect."""
+        """Sets the current configuration, with this agent version."""
         self.config = config_of(
             {
                 "continuousMonitoring": True,
@@ -155,7 +155,7 @@ class Bench:
         return engine
 
     def install(self) -> None:
-        """The agent that the machine had becomes a service."""
+        """Installs the existing agent as a service."""
         self.settings("")
         engine = self.engine()
         for component in AGENT_COMPONENTS:
@@ -166,7 +166,7 @@ class Bench:
         return SelfUpdate(self.engine(), clock=lambda: float(next(ticks) * 10), sleep=lambda _: None).run()
 
     def repair(self) -> None:
-        """What the agent has done when its unit is not as it should be."""
+        """Repairs the unit, as the agent does on drift."""
         engine = self.engine()
         with suppress(MachineError):
             for component in AGENT_COMPONENTS:

@@ -1,4 +1,4 @@
-"""The agent changes its own version: it is tried, proven, gone back from, and a cut at any instant does no harm."""
+"""Tests of self-update: trial, health check, rollback, and power cuts at any action."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def program(bench: Bench, version: str) -> str:
 
 
 def files(bench: Bench) -> list[str]:
-    """What of a trial is there."""
+    """Returns the existing files of a trial."""
     paths = [release.trial_file(bench.config), release.failed_file(bench.config)]
     return [path.rpartition("/")[2] for path in paths if bench.stat(path)]
 
@@ -199,7 +199,7 @@ def test_removing_self_updated_agent_leaves_only_ledgers(bench: Bench, version: 
 def test_self_update_interrupted_at_any_action_leaves_a_running_agent(
     tmp_path: Path, first: str, follows: str, cut_after: bool
 ) -> None:
-    """And with the wanted version if it works, with the one before it if it does not."""
+    """It runs the desired version if that works, otherwise the previous one."""
     for number in range(60):
         (tmp_path / str(number)).mkdir()
         bench = Bench(tmp_path / str(number), {"0.2.0": script("0.2.0", GOOD), "0.3.0": script("0.3.0", follows)})

@@ -1,4 +1,4 @@
-"""The contract is guarded: the swagger is what its source compiles to, and every finding on it is explained."""
+"""Checks of the contract: the swagger matches its source, and every linter finding is explained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aks_flex_lab.processes import CommandResult, run
 ROOT = Path(__file__).parents[3]
 SWAGGER = "api/swagger/flexnode.json"
 FINDINGS = "api/lint-findings.json"
-COLD = 600  # seconds: Node and its packages are installed on the first run
+COLD = 600  # seconds: Node.js and its packages are installed on the first run
 
 
 def contract(root: Path, verb: str) -> CommandResult:

@@ -1,4 +1,4 @@
-"""The lab's Azure as a process on loopback, with a provider behind it that repeats what it hears."""
+"""The lab's Azure as a process on loopback, with a provider that echoes requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 
 @dataclass(frozen=True)
 class Cloud:
-    url: str  # of Entra ID and of ARM: one process, one name here
+    url: str  # of Entra ID and of ARM: one process with one host name
     ca: str
     state: Path
     process: ProcessHandle
@@ -61,7 +61,9 @@ class Cloud:
 def running_cloud(
     authority: CertificateAuthority, room: Path, provider: str, provider_ca: Path | None = None
 ) -> Iterator[Cloud]:
-    """`provider_ca` vouches for the provider, where that is not the authority; it need not be there yet."""
+    """Runs the lab's Azure. `provider_ca` is the provider's CA if it is another one; the file may
+    be created later.
+    """
     pair = authority.issue("localhost", "localhost", names=("localhost",))
     port, state, log = free_port(), room / "state", room / "log"
     url = f"https://localhost:{port}"
@@ -104,7 +106,7 @@ def running_cloud(
 
 @contextmanager
 def running_metadata(cloud: Cloud, room: Path, *identities: EntraPrincipal) -> Iterator[str]:
-    """The metadata service of a machine that has these, as a process on loopback; clients have a variable for it."""
+    """Runs the metadata service of a machine with these identities; clients find it by an environment variable."""
     port, log = free_port(), room / "metadata.log"
     where = ("--listen", f"127.0.0.1:{port}", "--state", cloud.state, "--login", cloud.url)
     MachineIdentities(cloud.state).set("127.0.0.1", [each.object_id for each in identities])
@@ -118,7 +120,7 @@ def running_metadata(cloud: Cloud, room: Path, *identities: EntraPrincipal) -> I
 
 
 class Repeats(Handler):
-    """A provider that answers with what it was asked, and fails when told to."""
+    """A provider that echoes requests, and fails on request."""
 
     protocol_version = "HTTP/1.1"
 

@@ -1,4 +1,4 @@
-"""The lab's Azure with a real resource provider behind it, on loopback: what templates are deployed to."""
+"""The lab's Azure with a real resource provider on loopback, as target of template deployments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Whole:
 
     @property
     def nodes(self) -> Api:
-        """The provider itself, asked past ARM."""
+        """Calls the provider directly, without ARM."""
         return self.provider.admin.at(PLANT)
 
 

@@ -1,4 +1,4 @@
-"""The lab's Azure as the real az sees it."""
+"""Tests of the lab's Azure with the real az."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KUBECONFIG = {
 
 @pytest.fixture(scope="module")
 def az(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Az]:
-    """An owner's."""
+    """Returns an owner's az."""
     az = Az.at(cloud, tmp_path_factory.mktemp("azure"))
     principal = cloud.directory.service_principal("az", "right")
     cloud.assignments.put(GROUP, OWNER, principal.object_id)

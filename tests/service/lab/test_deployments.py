@@ -1,4 +1,4 @@
-"""Our templates, deployed by the real az to the lab's Azure, with a real resource provider behind it."""
+"""Tests of the templates: deployed with the real az to the lab's Azure and a real resource provider."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def changes(az: Az, name: str, template: Path, **parameters: Any) -> list[dict[s
 
 
 def secure_outputs(az: Az, whole: Whole, name: str) -> CommandResult:
-    """As a template that uses another one's secure outputs gets them."""
+    """Returns a deployment's secure outputs, as a template that uses them gets them."""
     action = f"{GROUP}/providers/Microsoft.Resources/deployments/{name}/listOutputsWithSecureValues"
     address = f"{whole.cloud.url}{action}?api-version=2025-04-01"
     return az.run("rest", "--method", "post", "--url", address, "--resource", whole.cloud.url, check=False)
@@ -225,7 +225,7 @@ def test_reader_cannot_deploy(whole: Whole, reader: Az) -> None:
 
 
 def test_template_grants_no_permission_that_its_user_lacks(whole: Whole, owner: Az, tmp_path: Path) -> None:
-    """A URL carries the node's secrets: who did not write them, and is no owner, does not get it this way either."""
+    """A config URL contains the node's secrets: a user without permission must not get it through a template."""
     wanted: dict[str, Any] = {"nodeName": "right-1", "azureAuthMethod": "servicePrincipal", "clientId": CLIENT}
     deploy(owner, "create", "right", ONE, **wanted, clientSecret=CANARY)
     contributor = signed_in(whole.cloud, CONTRIBUTOR, tmp_path)
@@ -248,7 +248,7 @@ def test_unknown_template_function_is_reported(owner: Az, tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_hanging_deployment_can_be_cancelled(authority: CertificateAuthority, tmp_path: Path) -> None:
-    """Behind a provider that takes calls and never answers."""
+    """The provider accepts requests and never responds."""
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         running_cloud(authority, tmp_path, f"https://127.0.0.1:{silent.getsockname()[1]}") as cloud,

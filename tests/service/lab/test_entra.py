@@ -1,4 +1,4 @@
-"""Azure's own libraries take the lab's Entra ID for the real one, and its refusals, too."""
+"""Tests of the lab's Entra ID with Azure's libraries, including its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.entra.directory import EntraPrincipal
     from tests.service.lab.cloud_harness import Cloud
 
-AZ = "04b07795-8ddb-461a-bbee-02f9e1bf7b46"  # the Azure CLI's own id
+AZ = "04b07795-8ddb-461a-bbee-02f9e1bf7b46"  # client ID of the Azure CLI
 
 
 def claims(token: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def ask(cloud: Cloud, method: str, path: str, **options: Any) -> urllib3.BaseHTT
 
 
 class OnItsPort(requests.adapters.HTTPAdapter):
-    """MSAL asks for a user's realm on port 443, whatever the authority's own port is."""
+    """MSAL requests a user's realm on port 443, independent of the port of the Entra ID endpoint."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class OnItsPort(requests.adapters.HTTPAdapter):
 
 
 def trusting(cloud: Cloud) -> requests.Session:
-    """MSAL's transport, whatever the environment says of certificates."""
+    """Returns MSAL's transport, independent of certificate settings in the environment."""
     session = requests.Session()
     session.mount("https://localhost/", OnItsPort(cloud.url))
     session.trust_env = False
@@ -143,7 +143,7 @@ def test_client_secret_is_accepted_in_basic_auth_header(cloud: Cloud) -> None:
     assert "a+b/c" not in answer.data.decode()
 
 
-@pytest.mark.filterwarnings("ignore:This API has been deprecated")  # a password is all that a test can type
+@pytest.mark.filterwarnings("ignore:This API has been deprecated")  # a test can only use a password
 def test_user_signs_in_by_password_and_gets_tokens_silently(cloud: Cloud) -> None:
     user = cloud.directory.user("ann@flex.internal", "pass word", groups=("ops-group",))
     public = msal.PublicClientApplication(
@@ -192,7 +192,7 @@ def test_instance_discovery_returns_tenant_endpoint(cloud: Cloud) -> None:
 
 @pytest.fixture
 def machine(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EntraPrincipal]:
-    """A machine with one managed identity, whose metadata service azure-identity finds by its variable."""
+    """Sets up a machine with one managed identity, whose metadata service azure-identity finds by its variable."""
     identity = cloud.directory.managed_identity("edge-1", f"/subscriptions/s/{tmp_path.name}/edge-1")
     with running_metadata(cloud, tmp_path, identity) as url:
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", url)

@@ -1,4 +1,4 @@
-"""People sign in to the lab's Entra ID by its page, for an application that uses the real MSAL."""
+"""Tests of user sign-in on the page of the lab's Entra ID, for an application with the real MSAL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.entra.directory import EntraPrincipal
     from tests.service.lab.cloud_harness import Cloud
 
-# MSAL would rather have a form posted back; both ways are in use, and both are tried here.
+# MSAL recommends form_post; both response modes are in use and tested here.
 pytestmark = pytest.mark.filterwarnings("ignore:response_mode='form_post' is recommended")
 
 BACK = "https://dashboard.example/ui/signed-in"
@@ -32,7 +32,7 @@ TOKEN = f"/{TENANT_ID}/oauth2/v2.0/token"
 
 @dataclass(frozen=True)
 class Application:
-    """A web application that people sign in to, and Ann, who does."""
+    """A web application and its user Ann."""
 
     cloud: Cloud
     itself: EntraPrincipal
@@ -48,7 +48,7 @@ class Application:
         )
 
     def answer(self, address: str, **form: str) -> urllib3.BaseHTTPResponse:
-        """What the page answers to a form that a person has filled in."""
+        """Submits the sign-in form; returns the response."""
         path = address.removeprefix(self.cloud.url)
         filled = {"username": self.ann.name, "password": "pass word", **form}
         return ask(self.cloud, "POST", path, fields=filled, encode_multipart=False, redirect=False)
@@ -74,7 +74,7 @@ def application(cloud: Cloud) -> Application:
 
 
 def sent_back(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
-    """What the application is told by the address that a person is sent to."""
+    """Returns the parameters of the redirect to the application."""
     assert answer.status == 303, answer.data.decode()
     where = urlsplit(answer.headers["Location"])
     assert f"{where.scheme}://{where.netloc}{where.path}" == BACK
@@ -82,7 +82,7 @@ def sent_back(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
 
 
 def posted_back(page: str) -> dict[str, str]:
-    """What it is told by the form on the page."""
+    """Returns the parameters of the form that the page posts to the application."""
     assert f'action="{BACK}"' in page
     return {name: html.unescape(value) for name, value in re.findall(r'name="(\w+)" value="([^"]*)"', page)}
 

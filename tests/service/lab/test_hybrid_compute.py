@@ -1,4 +1,4 @@
-"""Arc machines, roles and permissions in the lab's ARM, by our own client: with Azure's delays."""
+"""Tests of Arc machines, roles and permissions in the lab's ARM, with our client and Azure's delays."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def machine(arm: ArmClient, name: str, vm: str = "", word: str = "proof") -> dic
 
 @pytest.fixture
 def pace(cloud: Cloud) -> Iterator[EventualConsistency]:
-    """Azure without delays; what a test changes is undone."""
+    """Yields Azure's delays set to zero; restores them after the test."""
     consistency = EventualConsistency(cloud.state)
     consistency.change(principal_seconds=0.0, assignment_seconds=0.0, throttled=0)
     yield consistency

@@ -1,4 +1,4 @@
-"""The lab's images in Debian's real docker-registry: pushed by us, pulled by curl."""
+"""Tests of the lab's images in Debian's docker-registry: pushed by the lab, pulled with curl."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUSYBOX = Path("/bin/busybox")
 
 
 def over_socket(open_socket: Callable[[], socket.socket], host: str) -> Connect:
-    """Connections over sockets that someone else opens, TLS included."""
+    """Returns connections over sockets that the caller opens, including TLS."""
 
     class Opened(http.client.HTTPConnection):
         def connect(self) -> None:
@@ -39,13 +39,13 @@ def over_socket(open_socket: Callable[[], socket.socket], host: str) -> Connect:
 
 @pytest.fixture(scope="module")
 def images() -> tuple[TaggedImage, ...]:
-    """Any static program can stand for pause here: nothing is run."""
+    """Returns the lab's images; pause can be any static program, because nothing is run."""
     return lab_images(pause=BUSYBOX, architecture=machine_arch(), busybox=BUSYBOX)
 
 
 @pytest.fixture
 def connect(authority: CertificateAuthority, registry_port: int) -> Connect:
-    """As the lab reaches a registry in a namespace: someone else opens the socket."""
+    """Opens the socket for the client, as the lab does for a registry in a network namespace."""
     trust = ssl.create_default_context(cafile=str(authority.certificate))
 
     def open_socket() -> socket.socket:

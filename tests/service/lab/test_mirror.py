@@ -1,4 +1,4 @@
-"""The mirror serves files as the publishers do, asked with curl."""
+"""Tests of the mirror with curl: it serves files as the publishers do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KUBELET = "dl.k8s.io/v1/kubelet"
 
 
 def headers(result: CommandResult) -> dict[str, str]:
-    """The headers of the last answer that `curl -i` or `-I` showed, names in lower case."""
+    """Returns the headers of the last response of `curl -i` or `-I`, with names in lower case."""
     head = result.out.replace("\r\n", "\n").partition("\n\n")[0]
     return {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in head.splitlines()[1:]}
 
@@ -154,7 +154,7 @@ def test_pending_tls_handshake_does_not_block_other_clients(curl: Curl, ports: t
 def test_malformed_and_aborted_requests_do_not_break_mirror(
     curl: Curl, authority: CertificateAuthority, ports: tuple[int, int]
 ) -> None:
-    assert run("curl", "-sS", f"https://127.0.0.1:{ports[0]}/", check=False).code == 60  # it does not trust our CA
+    assert run("curl", "-sS", f"https://127.0.0.1:{ports[0]}/", check=False).code == 60  # curl does not trust our CA
     for words in (b"\x16\x03\x01garbage", b"GET / HTTP/1.1\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", ports[0])) as connection:
             connection.sendall(words)

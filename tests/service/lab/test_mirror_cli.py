@@ -1,4 +1,4 @@
-"""`aks-flex-lab mirror …` against a running mirror."""
+"""Tests of `aks-flex-lab mirror …` with a running mirror."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def lab(mirror: MirrorClient, tmp_path: Path) -> Lab:
-    """Type a command; what it said. The mirror stands where the lab would have put it."""
+    """Returns a function that runs a command and returns its output. The mirror is at the lab's usual path."""
     layout = LabLayout("test", tmp_path, tmp_path / "cache")
     room = layout.components / "mirror"
     room.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Every switch of the mirror does what it says, asked with curl."""
+"""Tests of every fault rule of the mirror, with curl."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 KUBELET = "dl.k8s.io/v1/kubelet"
 WHOLE = 1 << 20
 CODE = ("-o", os.devnull, "-w", "%{http_code} %{size_download}")
-TOO_SLOW = 28  # curl's exit code when --max-time is over
-RESET = (18, 56)  # cut off, or reset while reading
+TOO_SLOW = 28  # curl's exit code for --max-time
+RESET = (18, 56)  # cut, or reset during the read
 
 
 def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # pytest's own time limit ends it
+    while not holds():  # limited by the timeout of pytest
         time.sleep(0.01)
 
 
@@ -148,7 +148,7 @@ def test_curl_retries_unavailable_fault(mirror: MirrorClient, curl: Curl, tmp_pa
 def test_checksum_fault_returns_wrong_checksum_of_same_format(mirror: MirrorClient, curl: Curl, tree: Path) -> None:
     right = hashlib.sha256((tree / KUBELET).read_bytes()).hexdigest()
     assert curl(f"{KUBELET}.sha256").out == right
-    mirror.add(KUBELET, ChecksumFault())  # named by the file that the sum is of
+    mirror.add(KUBELET, ChecksumFault())  # by the name of the file that the checksum is for
     wrong = curl(f"{KUBELET}.sha256").out
     assert len(wrong) == len(right)
     assert wrong != right

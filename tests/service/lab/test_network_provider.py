@@ -1,4 +1,4 @@
-"""Networks and VPN gateways in the lab's ARM, by our own client and by az: slow, failing, with etags, as in Azure."""
+"""Tests of networks and VPN gateways in the lab's ARM, with our client and az: delays, failures and etags."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROOT = {"name": "machine", "properties": {"publicCertData": quick_pair("machine"
 
 @pytest.fixture
 def resources(cloud: Cloud) -> Iterator[NetworkResources]:
-    """Quick, and empty before and after."""
+    """Yields the network resources with short delays; removes them after the test."""
     found = NetworkResources(cloud.state)
     found.set_delays(NetworkDelays(seconds=0.3))
     yield found
@@ -62,7 +62,7 @@ def made(owner: ArmSender, path: str, body: Any, if_match: str = "") -> Any:
 
 
 def whole(owner: ArmSender, roots: list[Any] | None = None) -> Any:
-    """A network, and a gateway in it."""
+    """Creates a network with a gateway."""
     made(owner, NETWORK, {"properties": {"addressSpace": {"addressPrefixes": ["10.1.0.0/24"]}, "subnets": []}})
     made(owner, SUBNET, {"properties": {"addressPrefix": "10.1.0.224/27"}})
     made(owner, ADDRESS, {"sku": {"name": "Standard"}, "properties": {"publicIPAllocationMethod": "Static"}})

@@ -1,4 +1,4 @@
-"""The lab's ARM, through our own client and through the wire."""
+"""Tests of the lab's ARM, with our client and with raw requests."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_role_of_group_is_listed_for_its_members(cloud: Cloud) -> None:
 
 
 def test_flex_node_requests_are_forwarded_unchanged_to_provider(cloud: Cloud) -> None:
-    """Method, path, query, body and headers arrive as they were sent; only what is ARM's own is ARM's."""
+    """Method, path, query, body and headers are forwarded; only ARM's own headers are set by ARM."""
     sent = {
         "Authorization": "Bearer shown",
         "If-Match": '"16"',

@@ -1,4 +1,4 @@
-"""The script that takes a snapshot, in a Python that has nothing of ours installed."""
+"""Tests of the snapshot script in a Python without our packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus' own tool: the machine's, or out of Debian's package, kept in the lab's cache."""
+"""Prometheus' promtool: installed, or from Debian's package in the lab's cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def promtool() -> Promtool:
 
 
 def _unpack(target: Path) -> None:
-    """Of the package, which is a hundred megabytes, this one program is kept."""
+    """Keeps only this program of the package, which has 100 MB."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as room:
         run("apt-get", "download", "-q", PACKAGE, cwd=Path(room))

@@ -1,4 +1,4 @@
-"""Alert rules and the dashboard, judged by Prometheus' own tool and by what the service really measures."""
+"""Tests of the alert rules and the dashboard with promtool and the metrics of a real service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXPRESSIONS = [
     *(rule["expr"] for rule in RULES),
     *(target["expr"].replace("$__rate_interval", "5m") for panel in PANELS for target in panel["targets"]),
 ]
-WATCHED = {"aks_flex_rp_held_polls", "aks_flex_rp_clusters"}  # which the service adds when it is put together
+WATCHED = {"aks_flex_rp_held_polls", "aks_flex_rp_clusters"}  # added by the service at start
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_every_alert_has_a_promtool_test() -> None:
 
 
 def test_every_expression_is_valid_promql(tool: Promtool, tmp_path: Path) -> None:
-    """Those of the dashboard, too: as rules, which the tool can read."""
+    """Expressions of the dashboard are checked as rules, which promtool can read."""
     rules = [{"record": f"aks_flex:{number}", "expr": each} for number, each in enumerate(EXPRESSIONS)]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": rules}]}))

@@ -1,4 +1,4 @@
-"""A release of a stand-in package, signed with a key made for it, and a machine's root that it is installed into."""
+"""A signed release of a stand-in package, and the root of a machine to install it into."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Maintainer: Nobody <nobody@example.com>
 Description: stand-in
 """
 EXAMPLE = "etc/aks-flex-node/config.yaml.example"
-# What install.sh asks of apt, done by the real dpkg in a root of its own.
+# What install.sh calls of apt, done by the real dpkg in a separate root.
 APT_GET = """#!/bin/sh
 set -eu
 options=
@@ -82,7 +82,7 @@ def deb(folder: Path, version: str) -> Path:
 
 
 def publish(folder: Path, version: str, key: str | None) -> Path:
-    """A folder as `scripts/release` leaves it, with one package."""
+    """Creates a signed release directory as `scripts/release` does, with one package."""
     folder.mkdir()
     deb(folder, version)
     write_install_script(folder, key)
@@ -110,7 +110,7 @@ class Site:
 
     def sh(self, *words: str, script: Path | None = None) -> CommandResult:
         path = f"{self.programs}:/usr/sbin:/usr/bin:/sbin:/bin"
-        # Without a terminal, as on a machine that is set up by another.
+        # Without a terminal, as in an automated installation.
         argv = ["setsid", "--wait", "sh", str(script or self.release / "install.sh"), *words]
         return run(*argv, env={"PATH": path}, check=False)
 
@@ -122,5 +122,5 @@ class Site:
         return self.root / "usr" / "bin" / "aks-flex-node"
 
     def resign(self) -> None:
-        """Sum up what is there now, without the key."""
+        """Updates the checksums without the key."""
         write_sums(self.release)

@@ -1,4 +1,4 @@
-"""A repository for apt keeps the key that machines know."""
+"""Tests of the apt repository's signing key: it remains the key that machines trust."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).parents[3] / "scripts" / "apt-repo"
 
 @pytest.fixture
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
-    """Two of one person."""
+    """Creates two keys of the same owner."""
     home = tmp_path / "gnupg"
     home.mkdir(mode=0o700)
     monkeypatch.setenv("GNUPGHOME", str(home))

@@ -1,4 +1,4 @@
-"""install.sh on a stand-in package: what it installs, what it refuses, and what it says."""
+"""Tests of install.sh with a stand-in package: what it installs, rejects and prints."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_upgrade_reports_installed_version(site: Site, signer: Signer, tmp_path:
 
 def test_reinstalling_same_version_does_nothing(site: Site) -> None:
     assert site.install("--yes").ok
-    done = site.install()  # and so nothing is asked
+    done = site.install()  # and therefore without a prompt
     assert done.ok, done.err
     assert "aks-flex-node 1.2.3 is already installed." in done.out
     assert "This will" not in done.out

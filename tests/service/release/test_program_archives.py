@@ -1,4 +1,4 @@
-"""What is installed or unpacked somewhere else runs there, with nothing of this checkout."""
+"""Tests of the wheels and archives: they run outside of this checkout."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ UV = Path(sys.executable).parent / "uv"
 
 
 def alone(*words: str | Path) -> CommandResult:
-    """A command with an empty environment, somewhere else."""
+    """Runs a command with an empty environment, outside of this checkout."""
     return run("env", "-i", *words, cwd=Path("/"))
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By the name of the distribution."""
+    """Builds the wheels; returns them by distribution."""
     folder = tmp_path_factory.mktemp("wheels")
     build_steps.build_wheels(folder)
     return {name: next(folder.glob(f"{name.replace('-', '_')}-*.whl")) for name in DISTRIBUTIONS}
@@ -96,7 +96,7 @@ def test_agent_unpacks_own_release_archive(tmp_path: Path) -> None:
     assert alone(place / "bin" / "aks-flex-node", "version").out.strip() == version()
 
 
-@pytest.mark.long  # half a minute of compressing; the wheel's own test starts the provider, too
+@pytest.mark.long  # 30 seconds of compression; the test of the wheel also starts the provider
 def test_provider_archive_runs_from_any_directory(tmp_path: Path) -> None:
     archive = program_archives.build_archive(
         program_archives.PROVIDER, version(), ARCH, tmp_path, moment=changed_at()

@@ -1,4 +1,4 @@
-"""A configuration, a machine and installed programs for the tests of this directory."""
+"""Builders of a configuration, a machine and installed programs."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ SYSTEM_FOLDERS = (
 
 
 def config_of(values: dict[str, object] | None = None, *, without: Sequence[str] = ()) -> NodeConfig:
-    """What a join needs, and these settings besides."""
+    """Returns the minimum configuration for a join, with these settings."""
     given = {key: value for key, value in JOIN.items() if key not in without}
     return load_settings({**given, **(values or {})}).config
 
 
 def empty_host() -> RecordedHost:
-    """A machine on which nothing of ours has ever been."""
+    """Returns a machine without any of our files."""
     host = RecordedHost({"/proc/filesystems": "nodev\toverlay\n"})
     for folder in SYSTEM_FOLDERS:
         host.apply(MakeDirectory(folder))
@@ -61,7 +61,7 @@ def engine_on(host: RecordedHost, config: NodeConfig | None = None, machine: Mac
 
 
 def install(host: RecordedHost, program: ProgramTree, contents: dict[str, bytes] | None = None) -> None:
-    """Let a program's files stand at its staging place, as the workshop leaves them."""
+    """Writes a program's files to its staging path, as the program stager does."""
     wanted = [file.path for each in program.artifacts for file in each.files if not file.is_prefix]
     files = contents or dict.fromkeys(wanted or ("bin/program",), b"program")
     for folder in (program.path.rpartition("/")[0], program.staging_path, f"{program.staging_path}/bin"):
@@ -81,7 +81,7 @@ def manifest(files: dict[str, bytes]) -> bytes:
 
 
 class Ready:
-    """A workshop that has everything ready at once."""
+    """A program stager that has everything ready immediately."""
 
     def __init__(self, host: RecordedHost) -> None:
         self.host = host
@@ -119,7 +119,7 @@ def service_of(spec: Spec) -> Service:
 
 
 class Answers:
-    """An API server that answers as it was told, request by request, and remembers what it was asked."""
+    """An API server with predefined responses, which records requests."""
 
     def __init__(self, answers: dict[tuple[str, str], list[Any]]) -> None:
         self.answers = answers
@@ -141,5 +141,5 @@ class Answers:
 
 
 def pending_actions(engine: Engine, components: Sequence[Component] = SEQUENCE) -> list[tuple[str, Action]]:
-    """Everything that a run would do now: empty when the machine is as it should be."""
+    """Returns all pending actions; empty when the machine has its desired state."""
     return [(component.name, action) for component in components for action in engine.plan(component).actions]

@@ -1,4 +1,4 @@
-"""When a certificate ends, against what a library says."""
+"""Tests of a certificate's expiry, compared with a library."""
 
 from __future__ import annotations
 

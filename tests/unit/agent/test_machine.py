@@ -1,4 +1,4 @@
-"""What a machine is, read from recorded text."""
+"""Tests of machine facts from recorded text."""
 
 from __future__ import annotations
 

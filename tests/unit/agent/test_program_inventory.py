@@ -1,4 +1,4 @@
-"""Versions that are installed and no longer in use go; what links lead to, or the configuration wants, stays."""
+"""Tests of the removal of unused program versions; linked and configured versions are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets are masked in every text that leaves the node, by the same patterns everywhere."""
+"""Tests of redaction: the same patterns for every text that leaves the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a node is, as data; and a bundle for support that holds no secret."""
+"""Tests of the status data, and of a support bundle without secrets."""
 
 from __future__ import annotations
 
@@ -241,8 +241,8 @@ def bundle(version: str) -> str:
     return json.dumps({"config": {}, "configVersion": version})
 
 
-def followed(tmp_path: Path, files: dict[str, str] | None = None) -> dict[str, Any]:
-    """What status tells of an agent that stays, with these files of its own."""
+def daemon_status_with(tmp_path: Path, files: dict[str, str] | None = None) -> dict[str, Any]:
+    """Returns the daemon's status with these files."""
     there = {f"{DATA}/{name}": text for name, text in {"current-config.json": bundle("7"), **(files or {})}.items()}
     found = status.daemon_status(engine_with(tmp_path, RecordedHost(there, units=RUNNING)))
     assert found
@@ -254,14 +254,14 @@ def test_daemon_status_is_none_without_a_daemon(tmp_path: Path) -> None:
 
 
 def test_daemon_status_is_starting_before_the_first_poll(tmp_path: Path) -> None:
-    found = followed(tmp_path)
+    found = daemon_status_with(tmp_path)
     assert (found["agent"], found["providerState"], found["configVersion"]) == ("active", "Starting", "7")
     assert found["pending"] is found["lastJob"] is found["credentials"] is found["agentUpdate"] is None
 
 
 def test_daemon_status_contains_the_provider_state(tmp_path: Path) -> None:
     notes = {"standing": "UnexpectedResponse", "message": "a login page", "since": "s", "asked": "a", "drifts": 3}
-    found = followed(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
+    found = daemon_status_with(tmp_path, {"following.json": json.dumps({**notes, "credentials": "not yet"})})
     assert (found["providerState"], found["message"], found["since"]) == ("UnexpectedResponse", "a login page", "s")
     assert (found["lastPoll"], found["driftFound"], found["credentials"]) == ("a", 3, "not yet")
 
@@ -286,14 +286,14 @@ FAILED = {"configVersion": "8", "fingerprint": "f", "reason": "service-failed", 
 def test_daemon_status_gives_the_reason_for_a_pending_config(
     tmp_path: Path, files: dict[str, str], reason: str
 ) -> None:
-    waiting = followed(tmp_path, {"next-config.json": bundle("8"), **files})["pending"]
+    waiting = daemon_status_with(tmp_path, {"next-config.json": bundle("8"), **files})["pending"]
     assert (waiting["configVersion"], waiting["reason"]) == ("8", reason)
 
 
 def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
     files = {"next-config.json": bundle("8"), "work.json": json.dumps(WAITS)}
     notes = {"standing": "Throttled", "message": "slowly", "credentials": "not yet"}
-    lines = daemon_lines(followed(tmp_path, {**files, "following.json": json.dumps(notes)}))
+    lines = daemon_lines(daemon_status_with(tmp_path, {**files, "following.json": json.dumps(notes)}))
     assert lines == [
         ("agent", "active"),
         ("provider", "Throttled, configuration 7: slowly"),

@@ -1,4 +1,4 @@
-"""The next configuration: the provider's words, with secrets that only the machine has."""
+"""Tests of the pending configuration: the provider's settings with secrets of the machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_stored_config_takes_all_other_settings_from_the_provider() -> None:
     text = compose_document(WANTED, "7", KNOWN)
     assert parse_config(text)["node"] == {"maxPods": 5}
     assert parse_version(text) == "7"
-    assert "clientSecret" not in json.dumps(WANTED)  # what was given is left as it was
+    assert "clientSecret" not in json.dumps(WANTED)  # the input is unchanged
 
 
 def test_damaged_stored_config_has_no_config_and_no_version() -> None:

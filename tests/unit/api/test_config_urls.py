@@ -1,4 +1,4 @@
-"""The form of a configuration URL, and how much of it anybody gets to see."""
+"""Tests of the format of a config URL, and of its redacted form."""
 
 from __future__ import annotations
 

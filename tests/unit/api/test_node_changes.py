@@ -1,4 +1,4 @@
-"""Options of `node create` and `node update`, applied to a node's properties."""
+"""Tests of the options of `node create` and `node update`, applied to a node's properties."""
 
 from __future__ import annotations
 

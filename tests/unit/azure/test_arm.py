@@ -1,4 +1,4 @@
-"""What ARM says, told to a person; and all pages of a list."""
+"""Tests of ARM's errors as messages, and of paged lists."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_unreachable_error_shows_only_root_cause_of_long_message() -> None:
 
 
 class Pages(ArmClient):
-    """Three pages; what is asked for each is kept."""
+    """Returns three pages and records the requests."""
 
     def __init__(self, *links: str) -> None:
         super().__init__(cast("TokenCredential", None))
@@ -83,7 +83,7 @@ def test_arm_list_fetches_all_pages_from_the_same_host() -> None:
 
 
 def test_request_to_foreign_host_is_refused() -> None:
-    """It would carry our token there."""
+    """The request would contain the token."""
     with pytest.raises(AzureCallError, match=r"another host, evil\.example"):
         ArmClient(cast("TokenCredential", None)).send("GET", "https://evil.example/operations/1")
 

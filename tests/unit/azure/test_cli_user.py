@@ -1,4 +1,4 @@
-"""Who typed a command, also behind sudo; and what az says, told to them."""
+"""Tests of the user who ran a command, also with sudo, and of az's errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_az_runs_as_invoking_user_under_sudo() -> None:
     person = CliUser.at({"SUDO_USER": "daemon", "HOME": "/root", "PATH": "/opt/bin", "AZURE_CONFIG_DIR": "/x"})
     home = pwd.getpwnam("daemon").pw_dir
     assert (person.name, person.home, person.is_other) == ("daemon", home, True)
-    # Root looks for runuser and env where the system has them, and not where that person may have others.
+    # Root uses the system's runuser and env, not those on the user's path.
     path = f"PATH=/opt/bin:{ENVIRONMENT['PATH']}:{home}/.local/bin:{home}/bin"
     assert person.command("az", "x") == ("runuser", "-u", "daemon", "--", "env", f"--chdir={home}", path, "az", "x")
     assert person.environment() == {"HOME": home, "USER": "daemon", "LOGNAME": "daemon", "AZURE_CONFIG_DIR": "/x"}

@@ -1,4 +1,4 @@
-"""What Entra ID and ARM say, as one sentence with its number, its correlation id and what to do."""
+"""Tests of errors of Entra ID and ARM as one sentence with code, correlation ID and remedy."""
 
 from __future__ import annotations
 

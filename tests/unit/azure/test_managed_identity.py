@@ -1,4 +1,4 @@
-"""What a machine's own services say, and where the agent of Azure Arc answers."""
+"""Tests of the metadata services of a machine, and of the Arc agent's endpoint."""
 
 from __future__ import annotations
 

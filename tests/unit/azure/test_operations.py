@@ -1,4 +1,4 @@
-"""Long-running operations: where to look, how long to wait, and what comes of it."""
+"""Tests of long-running operations: URL, interval and result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DONE = {"id": THING, "properties": {"provisioningState": "Succeeded"}}
 
 @dataclass
 class Answers:
-    """Answers to be given one after another, by where one looks; the last one is given for ever."""
+    """Predefined responses by URL, in order; the last one is repeated."""
 
     answers: dict[str, list[Any]]
     asked: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Role assignments have names that follow from what they say; and permissions are read as Azure means them."""
+"""Tests of role assignments: deterministic names, and permissions with Azure's semantics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READER, RBAC, ADMIN = NODE_ROLES
 
 
 class Answers:
-    """ARM with one answer to everything."""
+    """ARM with one response for all requests."""
 
     def __init__(self, found: list[dict[str, Any]] | AzureCallError) -> None:
         self._found = found
@@ -55,7 +55,7 @@ def test_role_assignment_name_is_deterministic_and_ignores_case() -> None:
         ([{"actions": ["*"], "dataActions": ["*"]}], []),
         ([{"actions": ["*"], "notActions": ["Microsoft.ContainerService/*"], "dataActions": ["*"]}], [READER, ADMIN]),
         ([{"actions": ["*"], "dataActions": ["*"], "notDataActions": ["*/write"]}], [RBAC]),
-        # What one role leaves out, another may give.
+        # One role can grant what another excludes.
         ([{"actions": ["*"], "notActions": ["*"]}, {"actions": ["*/READ"]}], [RBAC, ADMIN]),
     ],
 )
@@ -90,7 +90,7 @@ def test_retry_delays_grow_until_deadline() -> None:
 
 
 class Busy(Answers):
-    """Puts us off once."""
+    """ARM that throttles the first request."""
 
     def put(self, path: str, api_version: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
         if self._found:

@@ -1,4 +1,4 @@
-"""What the bench of joins reads out of what the agent says."""
+"""Tests of the join benchmark: phases from the agent's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of figures says what was measured, and nothing else."""
+"""Tests of the benchmark page: it contains only measured figures."""
 
 from __future__ import annotations
 

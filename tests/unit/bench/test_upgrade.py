@@ -1,4 +1,4 @@
-"""How long a pod did not answer, from when it did."""
+"""Tests of the longest interruption of a pod, computed from the times of its responses."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench.upgrade.__main__ import longest
     ("moments", "gap"),
     [
         ([9.5, 10.0, 11.5, 12.0, 13.5], 1.5),
-        ([1.0, 9.5, 10.0, 10.5, 13.5], 3.0),  # what was long before the upgrade says nothing of it
-        ([10.0, 10.5], 3.5),  # it never answered again
+        ([1.0, 9.5, 10.0, 10.5, 13.5], 3.0),  # a gap long before the upgrade is ignored
+        ([10.0, 10.5], 3.5),  # no further response
         ([], 4.0),
     ],
 )

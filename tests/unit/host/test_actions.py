@@ -1,4 +1,4 @@
-"""What actions say of themselves."""
+"""Tests of the descriptions of actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One suite for every host. What a host cannot do is not in the suites that it runs; a real machine runs them all."""
+"""Runs the shared suites for every simulated host; each runs the suites that it supports. A lab machine runs all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the door says to a person whose words were wrong, and that every command explains itself."""
+"""Tests of the lab's command line: errors for invalid arguments, and help of every command."""
 
 from __future__ import annotations
 

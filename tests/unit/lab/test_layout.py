@@ -1,4 +1,4 @@
-"""Where a lab keeps its things, and which names it may have."""
+"""Tests of the paths of a lab, and of its valid names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses: all of one benchmark range, none given twice."""
+"""Tests of addresses: all in the benchmark range, and none assigned twice."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_machine_mac_address_is_stable_and_unique() -> None:
 
     assert one.hardware(10) == one.hardware(10)
     assert len({one.hardware(10), one.hardware(11), two.hardware(10)}) == 3
-    assert int(one.hardware(10)[:2], 16) & 0b11 == 0b10  # local, and not multicast
+    assert int(one.hardware(10)[:2], 16) & 0b11 == 0b10  # locally administered and not multicast
 
 
 def test_dns_resolves_publisher_names_to_lab_addresses() -> None:

@@ -1,4 +1,4 @@
-"""The lab's certificate authority."""
+"""Tests of the lab's certificate authority."""
 
 from __future__ import annotations
 

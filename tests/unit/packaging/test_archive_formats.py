@@ -1,4 +1,4 @@
-"""The bytes of a package: in the order, of the owner and of the time that are wanted, and the same each time."""
+"""Tests of archive formats: fixed order, owner and time, and reproducible bytes."""
 
 from __future__ import annotations
 

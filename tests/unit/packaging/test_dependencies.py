@@ -1,4 +1,4 @@
-"""Each distribution declares what it imports, and the pinned requirements hold what each declares."""
+"""Tests of dependencies: each distribution declares its imports, and the pinned requirements contain them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PINS = {"aks-flex-node": "base.txt", "aks-flex-rp": "rp.txt", "aks-flex-lab": "lab.txt"}
-# Of these, several distributions have a part, or one is released with the one that is declared.
+# Packages of several distributions, or of one that is released with the declared one.
 DISTRIBUTION_OF = {
     "azure.core": "azure-core",
     "azure.identity": "azure-identity",
@@ -44,7 +44,7 @@ def imported(source: Path) -> Iterator[str]:
 
 
 def distributions_imported(name: str) -> set[str]:
-    """Those of others and of ours, as far as they are not the package itself."""
+    """Returns the imported distributions of others and of ours, except the package itself."""
     package, by_package = name.replace("-", "_"), packages_distributions()
     found = set()
     for module in imported(HOME / "src" / package):

@@ -1,4 +1,4 @@
-"""The environment on a machine: made from wheels, turned over at once, and kept as long as somebody runs from it."""
+"""Tests of the environment on a machine: built from wheels, switched atomically, kept while in use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAG = "cp{}{}".format(*sys.version_info[:2])
 
 
 def ship(home: Path, version: str, tags: tuple[str, ...] = (TAG,)) -> None:
-    """What unpacking the package of a version leaves."""
+    """Creates the files of an unpacked package of this version."""
     shelf = home / "wheels"
     shelf.mkdir(exist_ok=True)
     with zipfile.ZipFile(shelf / f"one-{version}.whl", "w") as wheel:
@@ -151,7 +151,7 @@ def test_failed_unpack_removes_partial_environment(tmp_path: Path) -> None:
     before = build(tmp_path, TAG)
     ship(tmp_path, "2")
     shelf = tmp_path / "wheels"
-    with zipfile.ZipFile(shelf / "one-2.whl", "w") as wheel:  # a file below a file: no disk takes that
+    with zipfile.ZipFile(shelf / "one-2.whl", "w") as wheel:  # a file below a file cannot be unpacked
         wheel.writestr("one", "")
         wheel.writestr("one/__init__.py", "")
     index = json.loads((shelf / "index.json").read_text())

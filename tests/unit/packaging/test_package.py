@@ -1,4 +1,4 @@
-"""The package: what dpkg reads of it, what it brings, and that it can be made twice."""
+"""Tests of the package: control files, content, reproducible build."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory) -> PackageBuild:
-    """With no wheels but the agent's own, which is enough to see the rest."""
+    """Returns a build with only the agent's wheel, which is sufficient for these tests."""
     wheels = tmp_path_factory.mktemp("wheels")
     for python in PYTHONS:
         (wheels / python).mkdir()

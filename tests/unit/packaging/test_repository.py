@@ -1,4 +1,4 @@
-"""The lists of a repository: every package by its hash, and the file by which a machine knows the repository."""
+"""Tests of the repository's lists: hashes of all packages, and the apt source file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which wheels a Python takes, and what the agent's own wheel has in it."""
+"""Tests of the wheels for each Python, and of the content of the agent's wheel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a checkout may be released, and what is said when it may not."""
+"""Tests of the release conditions of a checkout, and of their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipe of the provider's image, as far as it can be held to its word without building it."""
+"""Tests of the provider's Containerfile, without a build."""
 
 from __future__ import annotations
 

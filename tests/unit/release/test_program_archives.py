@@ -1,4 +1,4 @@
-"""How the packages for several Pythons come together in one tree, and how that is packed."""
+"""Tests of archives: packages for several Python versions in one tree."""
 
 from __future__ import annotations
 

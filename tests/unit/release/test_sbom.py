@@ -1,4 +1,4 @@
-"""Licences as metadata say them, and bills of materials."""
+"""Tests of licenses from metadata, and of SBOMs."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_sbom_is_reproducible_and_serial_depends_on_packages() -> None:
 
 
 def test_sbom_has_required_fields_and_consistent_references() -> None:
-    """What its schema cannot say, too: every name stands once, and every need is one of the names."""
+    """Checks what the schema cannot express: unique names, and dependencies that exist."""
     made = json.loads(bill_of_materials("aks-flex-node", "1.2.3", FOUND, PINNED, moment=0))
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", made["serialNumber"])
     parts = [made["metadata"]["component"], *made["components"]]

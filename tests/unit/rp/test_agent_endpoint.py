@@ -1,4 +1,4 @@
-"""How nodes reach a service, by its settings."""
+"""Tests of the endpoints at which nodes reach a service, from its settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said to whoever backs up a service on PostgreSQL."""
+"""Tests of the message for a backup of a service on PostgreSQL."""
 
 from __future__ import annotations
 

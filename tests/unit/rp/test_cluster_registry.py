@@ -1,4 +1,4 @@
-"""A token is made and taken back in a cluster that the service is connected to."""
+"""Tests of token creation and revocation in a connected cluster."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/man
 KEY = ID.lower()
 
 
-class Still(ClusterController):
-    """A connection to a cluster in memory, which nobody watches."""
+class UnwatchedController(ClusterController):
+    """A connection to a cluster in memory, without a watch."""
 
     def __init__(self, client: KubeClient) -> None:
         super().__init__(KEY, DIRECT, Heard())
@@ -43,7 +43,7 @@ class Still(ClusterController):
 
 
 class NoAzure:
-    """A cluster by way of Azure, and Azure does not answer."""
+    """A cluster connected through Azure, while Azure is unavailable."""
 
     renewable = True
 
@@ -60,7 +60,9 @@ async def connected(client: KubeClient, directory: Path) -> AsyncIterator[Cluste
     await store.start()
     sealed = sealer.seal(to_bytes(DIRECT), connection_seal_context(KEY))
     await store.put_cluster(Cluster(KEY, ID, {}, sealed), None)
-    clusters = ClusterRegistry(store, sealer, lambda _cluster, _connection: Still(client), lambda _: None)
+    clusters = ClusterRegistry(
+        store, sealer, lambda _cluster, _connection: UnwatchedController(client), lambda _: None
+    )
     await clusters.start()
     try:
         yield clusters

@@ -1,4 +1,4 @@
-"""What is packaged fits the program: its settings are accepted, and it is given the power it needs and no more."""
+"""Tests of the packaging: valid settings, and exactly the permissions that the program needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
 
 
 def granted() -> set[Permission]:
-    """Every single thing that the roles allow."""
+    """Returns every permission of the roles."""
     found = set()
     for role in (*of_kind("ClusterRole"), *of_kind("Role")):
         place = role["metadata"].get("namespace", "")

@@ -1,4 +1,4 @@
-"""Files that hold secrets: whole, and for their owner alone, from the first moment on."""
+"""Tests of files with secrets: written atomically, and readable only by their owner from the start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's configuration: flags over the environment over the file, and defaults that work."""
+"""Tests of the service's configuration: flags over environment over file, and working defaults."""
 
 from __future__ import annotations
 

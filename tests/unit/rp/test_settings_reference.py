@@ -1,4 +1,4 @@
-"""The page of settings is the program's own."""
+"""Checks that the settings page is up to date with the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An offline bundle, made from a real publisher and used without one."""
+"""Tests of offline bundles: created from a real publisher and used without one."""
 
 from __future__ import annotations
 
@@ -165,5 +165,5 @@ def test_cache_is_listed_and_cleaned_except_kept_digests(publisher: Publisher, t
     freed = clean_cache(cache, {found["kubelet"].digest})
     assert freed >= found["tools.tar.gz"].size
     assert [entry.name for entry in list_cache(cache)] == ["kubelet"]
-    assert clean_cache(cache, set()) < found["kubelet"].size  # the tree still shares it
+    assert clean_cache(cache, set()) < found["kubelet"].size  # the tree still links to it
     assert (tree.staging / "bin/kubelet").exists()

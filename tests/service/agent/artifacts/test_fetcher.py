@@ -1,4 +1,4 @@
-"""Artifacts come from a real server over TLS, whatever it does meanwhile."""
+"""Tests of downloads from a real TLS server, with faults."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_trees_are_prepared_concurrently(publisher: Publisher) -> None:
     store.prepare([slow, quick])
     assert store.wait(quick, 60).files["bin/runc"].size == 200_000
     assert not slow.staging.exists()
-    publisher.mirror.reset()  # ends the stall with a cut, which is resumed
+    publisher.mirror.reset()  # cuts the stalled download, which is then resumed
     assert store.wait(slow, 60).files["bin/kubelet"].size == WHOLE
 
 
@@ -119,7 +119,7 @@ def test_stalled_download_is_resumed(publisher: Publisher) -> None:
 
 
 def test_repeatedly_cut_download_is_resumed(publisher: Publisher) -> None:
-    publisher.mirror.add(KUBELET, CutFault(), times=5)  # more often than there are attempts, but each got further
+    publisher.mirror.add(KUBELET, CutFault(), times=5)  # more cuts than attempts, but each attempt progressed
     assert publisher.store().wait(publisher.tree(publisher.kubelet()), 60)
     assert publisher.sent("kubelet") < 2 * WHOLE
     first, *others = publisher.ranges("kubelet", 6)

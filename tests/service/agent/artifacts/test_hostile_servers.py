@@ -1,4 +1,4 @@
-"""Proxies, and servers with habits that the lab's mirror does not have."""
+"""Tests of downloads through proxies and from misbehaving servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Quiet(Handler):
 
 
 class Proxy(Quiet):
-    """CONNECT to anywhere, for whoever has the password."""
+    """A proxy that accepts CONNECT to any host with the right password."""
 
     seen: list[str]
 
@@ -59,14 +59,14 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def serving(handler: type[Handler]) -> Iterator[str]:
-    """The address of a server on loopback, while it runs."""
+    """Yields the address of a server on loopback."""
     with listening(handler) as url:
         yield url.removeprefix("http://")
 
 
 @pytest.fixture
 def proxied() -> Iterator[tuple[str, list[str]]]:
-    """A proxy's address, and the places it was asked to connect to."""
+    """Yields the address of a proxy and the hosts that it was asked for."""
     seen: list[str] = []
     with serving(type("SeenProxy", (Proxy,), {"seen": seen})) as address:
         yield address, seen
@@ -111,7 +111,7 @@ def habit(answer: Callable[[Quiet], None]) -> type[Quiet]:
 
 
 def fetch(publisher: Publisher, address: str) -> str:
-    """How it ends: an error's name, or `ready`."""
+    """Downloads an artifact; returns the name of the error, or `ready`."""
     digest = f"sha256:{hashlib.sha256(KUBELET).hexdigest()}"
     artifact = publisher.kubelet(url=f"http://{address}/kubelet", digest=digest)
     tree, store = publisher.tree(artifact), publisher.store()

@@ -1,4 +1,4 @@
-"""The agent shows the API server what its kubelet shows: from the kubelet's file, or by the kubelet's script."""
+"""Tests of the agent's credentials for the API server: from the kubelet's file or the kubelet's script."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(place: Path, script: str, lasts: float | None) -> str:
         (FAILS, 120, "from-the-file"),
         (GIVES, 20, "from-the-script"),
         (GIVES, None, "from-the-script"),
-        (FAILS, 20, "from-the-file"),  # whoever signs us in is away, and the old one is still good for a moment
+        (FAILS, 20, "from-the-file"),  # Entra ID is unavailable, and the old token is still valid for a moment
     ],
 )
 def test_cached_azure_token_is_used_until_shortly_before_expiry(

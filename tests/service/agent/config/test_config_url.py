@@ -1,4 +1,4 @@
-"""The agent fetches its configuration from a real TLS server, and trusts it for the right reason alone."""
+"""Tests of fetching the configuration from a real TLS server, and of the trust in its certificate."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_certificate_for_another_name_is_refused(server: BundleServer) -> None:
 
 @dataclass(frozen=True)
 class Impostor:
-    """Shows the true authority's certificate, and has none that it signed."""
+    """A server that shows the real CA certificate but has no certificate signed by it."""
 
     true: CertificateChain
 
@@ -171,7 +171,7 @@ def test_unreachable_config_url_error_is_retryable(server: BundleServer) -> None
 
 
 class Tunnel(socketserver.StreamRequestHandler):
-    """A proxy that connects us, and remembers what it was asked."""
+    """A proxy that forwards connections and records requests."""
 
     asked: list[bytes]
 
@@ -207,12 +207,12 @@ def test_proxy_is_used_and_never_receives_secret_path(server: BundleServer) -> N
         finally:
             proxy.shutdown()
             thread.join()
-    assert len(asked) == 2  # to see the certificates, and to fetch
+    assert len(asked) == 2  # one to read the certificates, one to fetch
     assert all(b"proxy-authorization" in each.lower() and b"canary" not in each for each in asked)
 
 
 def test_private_ca_files_of_provider_are_accepted(tmp_path: Path) -> None:
-    """What `aks-flex-rp` makes at its first start is what a machine accepts."""
+    """The files that `aks-flex-rp` creates at its first start."""
     own = PrivateCa(tmp_path / "tls", ("localhost", "127.0.0.1"))
     with bundle_server(tmp_path, source=own) as server:
         server.answers[PATH] = [Answer(body=json.dumps(BUNDLE).encode())]

@@ -1,4 +1,4 @@
-"""A real resource provider that trusts the lab's Entra ID, and what its nodes need."""
+"""Fixtures: a real resource provider that trusts the lab's Entra ID, and the resources of its nodes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def identity(cloud: Cloud) -> EntraPrincipal:
 
 @pytest.fixture
 def body(identity: EntraPrincipal) -> Callable[..., dict[str, Any]]:
-    """What the provider is told of the node."""
+    """Returns a function that creates the request body of a node."""
 
     def make(secret: str = OLD, **node: Any) -> dict[str, Any]:
         made = principal(identity.client_id, secret, nodeConfig=node)

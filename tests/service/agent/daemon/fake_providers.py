@@ -1,4 +1,4 @@
-"""Servers that are not the provider, or are it on a bad day: each does one thing to whoever connects."""
+"""Servers that are not the provider, or fail in one specific manner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refusal(status: str, code: str, *headers: str) -> bytes:
 
 
 def says(content: bytes) -> Callable[[socket.socket, threading.Event], None]:
-    """Whatever it is asked."""
+    """Sends this content for every request."""
 
     def speak(link: socket.socket, over: threading.Event) -> None:
         _read(link)
@@ -40,7 +40,7 @@ def says(content: bytes) -> Callable[[socket.socket, threading.Event], None]:
 
 
 def never_ends(link: socket.socket, over: threading.Event) -> None:
-    """A body without an end."""
+    """Sends an endless body."""
     _read(link)
     link.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{")
     while not over.is_set():
@@ -48,7 +48,7 @@ def never_ends(link: socket.socket, over: threading.Event) -> None:
 
 
 def drips(link: socket.socket, over: threading.Event) -> None:
-    """A body that comes one byte at a time."""
+    """Sends a body one byte at a time."""
     _read(link)
     link.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
     while not over.wait(0.05):
@@ -56,19 +56,19 @@ def drips(link: socket.socket, over: threading.Event) -> None:
 
 
 def hangs(link: socket.socket, over: threading.Event) -> None:
-    """Listens, and says nothing."""
+    """Accepts a connection and never responds."""
     _read(link)
     over.wait(60)
 
 
 def cuts(link: socket.socket, over: threading.Event) -> None:
-    """Goes away in the middle of its answer."""
+    """Closes the connection in the middle of its response."""
     _read(link)
     link.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 1000\r\n\r\n" + b'{"error": {"code": "Reso')
 
 
 def _read(link: socket.socket) -> bytes:
-    """And the body, which whoever leaves unread cuts the connection."""
+    """Reads a request including its body: closing with unread data would reset the connection."""
     asked = b""
     while not _is_whole(asked) and (piece := link.recv(65536)):
         asked += piece
@@ -85,7 +85,7 @@ def _is_whole(asked: bytes) -> bool:
 def serving(
     does: Callable[[socket.socket, threading.Event], None], pair: CertificatePair | None, host: str = "127.0.0.1"
 ) -> Iterator[int]:
-    """A server that does this to everyone, over TLS when it has a certificate; its port."""
+    """Runs a server with this behavior, over TLS if it has a certificate; yields its port."""
     over, tls = threading.Event(), None
     if pair:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -123,7 +123,7 @@ def _accept(server: socket.socket, meet: Callable[[socket.socket], None], over: 
 
 
 def forwards(login: str, seen: list[str], there: int = 0) -> Callable[[socket.socket, threading.Event], None]:
-    """A proxy that asks for a login, and connects whoever has it to where they want to go, or to a port here."""
+    """A proxy with authentication that forwards to the requested host or to a local port."""
 
     def connect(link: socket.socket, over: threading.Event) -> None:
         head = _read(link).decode("latin-1")

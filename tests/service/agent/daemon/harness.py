@@ -1,4 +1,4 @@
-"""The half of an agent that listens to a provider, with its files below a directory of the test's."""
+"""The part of the daemon that polls a provider, with its files below a directory of the test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
 
 PROGRAM = str(Path(sys.executable).with_name("aks-flex-node"))
-SOON = 20.0  # a bound for what takes a second
+SOON = 20.0  # an upper limit for what takes a second
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Agent:
         )
 
     def asks(self) -> PollResult:
-        """Once, without being held."""
+        """Polls once, without waiting for a change."""
         self.accepting.handle(self.provider.poll(self.accepting.newest_version, 0))
         return self.heard[-1]
 
@@ -81,7 +81,7 @@ class Agent:
 
 
 def agent_on(room: Path, bundle: str, node: str, program: str = PROGRAM) -> Agent:
-    """An agent whose node has joined with this bundle."""
+    """Returns an agent whose node has joined with this bundle."""
     host = RootedHost(room)
     (room / STATE_DIR.lstrip("/")).mkdir(parents=True, exist_ok=True)
     host.apply(WriteFile(CURRENT_CONFIG, bundle.encode(), 0o600, secret=True))
@@ -92,14 +92,14 @@ def agent_on(room: Path, bundle: str, node: str, program: str = PROGRAM) -> Agen
 
 
 def joined(api: Api, node: str, body: dict[str, Any]) -> str:
-    """The bundle of a node that the provider has just been told of."""
+    """Creates a node at the provider; returns its bundle."""
     made = api.put(node, body, url=True)
     assert made.status in {200, 201}, made.text
     return api.fetch(made.properties["configUrl"]).text
 
 
 def bundle_for(url: str, ca: bytes | None, cluster: ClusterId | None = None, **more: Any) -> str:
-    """A bundle of somebody whose provider is there."""
+    """Returns a bundle with this provider."""
     provider = {"url": url, **({"caCertData": base64.b64encode(ca).decode()} if ca else {})}
     azure = {
         "targetCluster": {"resourceId": str(cluster) if cluster else CLUSTER_ID},
@@ -117,7 +117,7 @@ def bundle_for(url: str, ca: bytes | None, cluster: ClusterId | None = None, **m
 
 
 def script(room: Path, text: str) -> str:
-    """A program in place of the one that signs in."""
+    """Returns a script in place of the program that signs in."""
     path = room / "program"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The whole agent that stays, threads and all, with a real resource provider; only its machine stands still."""
+"""Tests of the complete daemon with all its threads and a real resource provider; the machine is simulated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Machine(FakeHost):
-    """Where an update takes effect at once: what waited is current."""
+    """A machine on which an update takes effect immediately: the pending configuration becomes current."""
 
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] == "systemd-run" and argv[argv.index("job") + 1] == "update":

@@ -1,4 +1,4 @@
-"""Whoever answers in the provider's place, and the provider on a bad day: each by its name; none changes a node."""
+"""Tests of impostors and of a failing provider: each has a named error, and none changes a node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pair(authority: CertificateAuthority) -> CertificatePair:
 
 @pytest.fixture
 def program(tmp_path: Path) -> str:
-    """Signs in at once, and counts."""
+    """Returns a program that signs in immediately and counts its calls."""
     return script(tmp_path, f'''cat >/dev/null; echo >>"$0.calls"; echo '{{"token": "{TOKEN}", "seconds": 3600}}' ''')
 
 
@@ -51,7 +51,7 @@ def program(tmp_path: Path) -> str:
 def meet(
     tmp_path: Path, pair: CertificatePair, authority: CertificateAuthority, program: str
 ) -> Iterator[Callable[..., Agent]]:
-    """An agent whose provider does this."""
+    """Returns a function that creates an agent whose provider has this behavior."""
     open_servers = []
 
     def make(
@@ -118,7 +118,7 @@ def test_hostile_response_to_action_raises_same_provider_state(case: str, meet: 
 
 
 def test_retry_after_header_name_is_case_insensitive(meet: Callable[..., Agent]) -> None:
-    """The provider's own server writes the names of headers in small letters."""
+    """The provider's server sends header names in lower case."""
     for name in ("retry-after", "Retry-After", "RETRY-AFTER"):
         agent = meet(says(refusal("429 Slowly", "TooManyRequests", f"{name}: 17")))
         assert agent.asks().retry_after == 17.0
@@ -196,7 +196,7 @@ def test_proxy_refusal_is_reported_without_password(meet: Callable[..., Agent]) 
 
 @pytest.fixture
 def silent() -> Iterator[tuple[str, int]]:
-    """An address that takes no more connections: whoever tries one more hears nothing."""
+    """Yields an address with a full backlog: further connections time out."""
     with socket.create_server(("127.0.0.2", 0), backlog=0) as server:
         port = server.getsockname()[1]
         waiting = [socket.socket() for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What the daemon holds in memory: it runs as long as its node, on machines whose memory is for pods."""
+"""Tests of the daemon's memory: it must be small, because the machine's memory is for pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's polls against a real resource provider, signed in with tokens of the lab's Entra ID."""
+"""Tests of the poller with a real resource provider and tokens of the lab's Entra ID."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_unknown_action_is_refused(agent: Agent) -> None:
 
 
 class Came:
-    """A kubelet that comes back when it has a token."""
+    """Simulates a kubelet that registers as soon as it has a token."""
 
     def wait_registered(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Tokens from a child: what it may say, and what becomes of what it should not have said."""
+"""Tests of provider tokens: the cache, the token process, and its invalid output."""
 
 from __future__ import annotations
 

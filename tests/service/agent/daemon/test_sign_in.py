@@ -1,4 +1,4 @@
-"""The real child, `aks-flex-node azure-token`, and the lab's Entra ID."""
+"""Tests of the real token process, `aks-flex-node azure-token`, with the lab's Entra ID."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_entra_is_reached_through_proxy_with_password(
 
 
 def children() -> list[Path]:
-    """Processes that sign in for this one."""
+    """Returns the token processes of this process."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -139,7 +139,7 @@ def children() -> list[Path]:
 def test_token_process_shows_no_secret_in_arguments_or_environment(
     cloud: Cloud, identity: EntraPrincipal, authority: CertificateAuthority
 ) -> None:
-    """Entra hangs, so that there is time to look."""
+    """Entra ID hangs, so that the process can be inspected."""
     pair, asked = authority.issue("localhost", "localhost", names=("localhost",)), threading.Event()
 
     def hang(link: socket.socket, over: threading.Event) -> None:

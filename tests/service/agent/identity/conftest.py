@@ -1,4 +1,4 @@
-"""A key for the certificates of principals: making one takes a moment."""
+"""Fixtures: a shared key for the certificates of principals, because its generation is slow."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The agent of Azure Arc on a machine, as far as tokens go; then a command beside it. Run it inside of namespaces:
+"""Simulates the token endpoint of the Azure Arc agent, then runs a command. Run it inside namespaces:
 
-    python himds.py WORD COMMAND…
+python himds.py MODE COMMAND…
 
-The word decides what the agent does: `good`; `elsewhere`, which names a key outside of its directory; `wrong`, which
-does not like the key; `away`, which does not answer at all.
+Modes: `good`; `elsewhere` names a key outside of its directory; `wrong` rejects the key; `away` does not respond.
 """
 
 from __future__ import annotations

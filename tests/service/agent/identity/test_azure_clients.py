@@ -1,4 +1,4 @@
-"""The client of ARM that a configuration gives: who asks, by which way, and under which name."""
+"""Tests of the ARM client of a configuration: user agent, token, request ID, proxy."""
 
 from __future__ import annotations
 

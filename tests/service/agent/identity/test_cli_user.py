@@ -1,4 +1,4 @@
-"""Whoever typed a command, by their own az: a script that tells who ran it, and the real one."""
+"""Tests of sign-in with the az of the user who ran sudo: a script that prints its user, and the real az."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ echo '{{"accessToken": "of az", "expires_on": {int(time.time()) + 3000}}}'
 
 @pytest.fixture
 def room() -> Iterator[Path]:
-    """Of the person who typed; everybody may pass to it, as to a home."""
+    """Yields a home directory of the user who ran sudo, which all users may enter."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         (Path(name) / "azure").mkdir()
@@ -57,7 +57,7 @@ def room() -> Iterator[Path]:
 
 @pytest.fixture
 def typed(room: Path) -> Callable[..., dict[str, str]]:
-    """The environment of a command that was typed with sudo, on a machine whose az is this script."""
+    """Returns the environment of a command run with sudo, where az is this script."""
 
     def make(script: str = TELLS) -> dict[str, str]:
         (room / "az").write_text(script)

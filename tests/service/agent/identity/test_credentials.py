@@ -1,4 +1,4 @@
-"""Each way to sign in, by the real child and Azure's own libraries; and each way to fail, told in one sentence."""
+"""Tests of each sign-in method with the real token process and Azure's libraries, and of each error."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def by_certificate(cloud: Cloud, principal: EntraPrincipal, key: Key, certificat
 
 
 def test_authority_host_is_discovered_from_private_cloud(cloud: Cloud, principal: EntraPrincipal) -> None:
-    """The configuration gives only its resource manager."""
+    """The configuration contains only its resource manager."""
     of = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right"})
     assert cloud_endpoints.authority_host(of) == cloud.url
     token = azure_sign_in.sign_in(of, SCOPE)
@@ -203,7 +203,7 @@ def federated(key: rsa.RSAPrivateKey, **changes: Any) -> str:
 def workload(
     cloud: Cloud, principal: EntraPrincipal, key: rsa.RSAPrivateKey, tmp_path: Path
 ) -> Callable[..., NodeConfig]:
-    """A configuration with a federated token that says this and that."""
+    """Returns a function that creates a configuration with a federated token."""
     trusted = FederatedCredential(ISSUER, SUBJECT, made_certificate(key))
     cloud.directory.change(principal, federations=(trusted,), secret="")
 
@@ -251,7 +251,7 @@ AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 
 
 def by_arc(cloud: Cloud, manner: str, *before: str) -> dict[str, Any]:
-    """What the child says on a machine of Azure Arc; all that the machine has for it goes with the namespaces."""
+    """Returns the output of the token process on a simulated Arc machine inside namespaces."""
     if os.geteuid() != 0:
         pytest.skip("only root can make namespaces")
     words = ("unshare", "--net", "--mount", "sh", "-c", INSIDE, "sh", sys.executable, str(HIMDS), manner, *before)

@@ -1,4 +1,4 @@
-"""Who calls the service in these tests, and what they were given."""
+"""The callers of the service in these tests, and their roles."""
 
 from __future__ import annotations
 

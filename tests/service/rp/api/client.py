@@ -1,4 +1,4 @@
-"""The API as a caller uses it: one method an operation, over real TLS, and everything recorded."""
+"""A client of the API: one method for each operation, over TLS; all traffic is recorded."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ API_VERSION = "2026-05-01-preview"
 
 @dataclass(frozen=True)
 class Connection:
-    """To one service, shared by all who call it."""
+    """The connection to one service, shared by all callers."""
 
     url: str
     pool: urllib3.PoolManager
@@ -60,7 +60,7 @@ class Api:
         query: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """`query` None is the usual api-version; a body that is bytes is sent as it is."""
+        """Sends a request. `query` None means the default api-version; a body of bytes is sent unchanged."""
         asked = {"api-version": API_VERSION} if query is None else query
         shown = {"Authorization": self.authorization} if self.authorization else {}
         content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -109,11 +109,11 @@ class Api:
         return self.ask("GET", "/audit", query={"resource": resource, **query})
 
     def fetch(self, url: str, method: str = "GET") -> Answer:
-        """What is behind a config URL, as a bare machine gets it: without a token."""
+        """Requests a config URL without a token, as a machine does."""
         path = url.partition("#")[0].removeprefix(self.connection.url)
         return self.connection.ask(method, path, {})
 
 
 def _dashed(headers: dict[str, str]) -> dict[str, str]:
-    """`if_match` for If-Match."""
+    """Replaces underscores: `if_match` means If-Match."""
     return {name.replace("_", "-"): value for name, value in headers.items()}

@@ -1,4 +1,4 @@
-"""The service on both stores, one of each for the whole run; every test makes nodes of its own in it."""
+"""Fixtures: the service on both stores, one of each for the whole run. Every test creates its own nodes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ numbers = count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What judges the traffic of all tests comes after all of them."""
+    """Runs the validation of all recorded traffic last."""
     items.sort(key=lambda item: item.path.name == "test_traffic.py")
 
 
@@ -62,7 +62,7 @@ def ca_cert_data(authority: CertificateAuthority) -> str:
 def run_service(
     tenant: Tenant, ca_cert_data: str, recording: Recording, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., AbstractContextManager[Running]]:
-    """Runs one more service; words are settings."""
+    """Returns a function that runs another service; `words` are settings."""
 
     @contextmanager
     def run(clusters: FakeClusters | None = None, **words: Any) -> Iterator[Running]:
@@ -77,7 +77,7 @@ def run_service(
 
 @pytest.fixture(scope="session", params=STORES)
 def database(request: pytest.FixtureRequest) -> str | None:
-    """The address of an empty database; None is a SQLite file."""
+    """Returns the address of an empty database; None means a SQLite file."""
     if request.param == "sqlite":
         return None
     server: PostgresServer = request.getfixturevalue("postgres")
@@ -97,5 +97,5 @@ def admin(service: Running) -> Api:
 
 @pytest.fixture
 def name() -> str:
-    """A node's, which no other test uses."""
+    """Returns a node name that no other test uses."""
     return f"edge-{next(numbers)}"

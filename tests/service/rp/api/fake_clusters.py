@@ -1,4 +1,4 @@
-"""Clusters that are nothing but facts and tokens in memory, in place of connections to real ones."""
+"""Clusters that are only facts and tokens in memory, in place of connections to real ones."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
 STRANGE_SUBSCRIPTION = "99999999-1234-1234-1234-123456789abc"
-SEED = ClusterId(SUBSCRIPTION, "my-rg", "my-cluster")  # as old as the versions in the seed's examples
+SEED = ClusterId(SUBSCRIPTION, "my-rg", "my-cluster")  # as old as the versions in the examples of the design document
 PLANT = ClusterId(SUBSCRIPTION, "Edge", "Plant")
 NEIGHBOUR = ClusterId(SUBSCRIPTION, "Edge", "Neighbour")
-ISLAND = ClusterId(STRANGE_SUBSCRIPTION, "Edge", "Island")  # knows nothing of Entra ID
-NOWHERE = ClusterId(SUBSCRIPTION, "Edge", "Nowhere")  # that nobody has added
+ISLAND = ClusterId(STRANGE_SUBSCRIPTION, "Edge", "Island")  # without Entra ID
+NOWHERE = ClusterId(SUBSCRIPTION, "Edge", "Nowhere")  # a cluster that was not added
 
 
 def facts(ca_cert_data: str, version: str = "1.34.4", *, aad: bool = True) -> ClusterFacts:
@@ -51,11 +51,11 @@ def known_clusters(ca_cert_data: str) -> list[ClusterInfo]:
 
 @dataclass
 class FakeClusters:
-    """`tokens` are the Secrets that a real cluster would hold, by their ids. `away` makes it not answer."""
+    """Simulated clusters. `tokens` are a cluster's Secrets by ID; `away` makes it unavailable."""
 
     known: dict[str, ClusterInfo]
     tokens: dict[str, tuple[str, MintedToken]] = field(default_factory=dict)
-    given: dict[str, ClusterAccess] = field(default_factory=dict)  # what bindings would give to nodes
+    given: dict[str, ClusterAccess] = field(default_factory=dict)  # access that role bindings would give to nodes
     away: bool = False
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The service as a process that tests start, kill and start again."""
+"""The service as a process that tests start, kill and restart."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ServiceProcess:
 
     @property
     def api(self) -> Api:
-        """A new caller with connections of its own, as the local admin."""
+        """Returns a new client with its own connections, as local admin."""
         state = self.room / "state"
         authority = str(state / "tls" / "ca.crt")
         connection = Connection.to(f"https://127.0.0.1:{self._port}", authority, self._recording)

@@ -1,4 +1,4 @@
-"""The service as a process of its own, with clusters that are made up. It is there to be killed.
+"""Runs the service as a separate process with simulated clusters, for crash tests.
 
 python -m tests.service.rp.api.program STATE PORT CA-CERT-DATA [DATABASE]
 """

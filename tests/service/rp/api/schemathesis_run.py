@@ -1,4 +1,4 @@
-"""schemathesis against a running service."""
+"""Runs schemathesis against a service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM = Path(sys.executable).parent / "schemathesis"
 
 
 def fuzz(service: Running, room: Path, examples: int, seconds: float = 600) -> CommandResult:
-    """So many made-up requests for each operation, beside those that cover its parameters one by one."""
+    """Sends this many generated requests for each operation, besides those that cover its parameters."""
     for name in ("fuzz-1", "fuzz-2"):
         service.admin.put(name, token(maxPods=20), url=True)
     service.admin.put("fuzz-3", principal())

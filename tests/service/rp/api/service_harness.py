@@ -1,4 +1,4 @@
-"""The real service on a real socket: in a thread of the tests, so that they can reach what is behind it."""
+"""The real service on a real socket, in a thread of the tests, so that they can access its internals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PLENTY = {"reads_per_second": 1e6, "read_burst": 10**6, "writes_per_second": 1e6, "write_burst": 10**6}
-STARTED = 30.0  # seconds: a bound for what takes less than one
+STARTED = 30.0  # seconds: an upper limit for what takes less than one
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Running:
     clusters: FakeClusters
     loop: asyncio.AbstractEventLoop
     connection: Connection
-    room: Path  # its state directory
+    room: Path  # the state directory
 
     @property
     def admin(self) -> Api:
@@ -47,11 +47,11 @@ class Running:
         return (self.room / "log").read_text()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Done inside the service, as what watches a cluster does it."""
+        """Runs a coroutine in the service's event loop, as the watch of a cluster does."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(STARTED)
 
     def release(self) -> None:
-        """What a signal to stop does first."""
+        """Releases waiting polls, as the first step of a shutdown."""
         self.loop.call_soon_threadsafe(self.service.poll_cache.release_waiters)
 
 
@@ -95,7 +95,7 @@ def _made(
 
 @contextmanager
 def _logged(file: Path) -> Iterator[None]:
-    """All that the service says, as it says it."""
+    """Captures all log messages of the service in a file."""
     handler = logging.FileHandler(file)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("aks_flex_rp")

@@ -1,4 +1,4 @@
-"""A tenant on loopback that signs tokens and shows its keys, as Entra ID does."""
+"""A tenant on loopback that signs tokens and publishes its keys, as Entra ID does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Tenant:
         return TenantSettings(tenant_id=TENANT, metadata_url=f"{self.url}{METADATA}", ca_file=str(self.ca))
 
     def application(self, client_id: str, **changes: Any) -> str:
-        """The Authorization header of a service principal, whose object id is made from its application id."""
+        """Returns the Authorization header of a service principal; its object ID is derived from
+        its application ID.
+        """
         object_id = client_id[:-1] + "0"
         who = {"appid": client_id, "oid": object_id, "sub": object_id, "app_displayname": f"app {client_id[:8]}"}
         return bearer(self.issuer.sign(**{**who, **changes}))

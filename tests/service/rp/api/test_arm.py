@@ -1,4 +1,4 @@
-"""ARM's manners, which every caller relies on."""
+"""Tests of ARM's conventions."""
 
 from __future__ import annotations
 

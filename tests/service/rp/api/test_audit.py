@@ -1,4 +1,4 @@
-"""The audit: who did what, when, from where, and what changed."""
+"""Tests of the audit log: caller, action, time, address and changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what where: every role, operation and scope of permissions.json, over HTTP."""
+"""Tests of every role, operation and scope of permissions.json over HTTP."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_contributor_gets_config_url_only_without_secrets_of_others(
 ) -> None:
     contributor = service.admin.as_somebody(header(tenant, service.admin, "contributor"))
     assert contributor.put(name).status == 201
-    assert contributor.regenerate(name).status == 200  # a token is of this very moment
+    assert contributor.regenerate(name).status == 200  # the token is created by this request
     service.admin.put(name, principal())
 
     for refused in (
@@ -97,7 +97,7 @@ def test_contributor_gets_config_url_only_without_secrets_of_others(
     ):
         assert refused.status == 403
         assert "owner" in refused.error["message"]
-    assert contributor.put(name, principal(), url=True).status == 200  # who says the secret knows it
+    assert contributor.put(name, principal(), url=True).status == 200  # the caller sends the secret
 
 
 def test_role_table_covers_every_caller_and_scope() -> None:

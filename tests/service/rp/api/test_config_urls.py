@@ -1,4 +1,4 @@
-"""A config URL: for whoever has it, until it dies."""
+"""Tests of config URLs: access without credentials, and expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers and mistakes may cost: bounds that hold before anybody is known, and at the edges."""
+"""Tests of connection limits and of boundary cases of requests."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 
 
-def stranger(service: Running) -> ssl.SSLSocket:
+def open_connection(service: Running) -> ssl.SSLSocket:
     address = urlsplit(service.service.settings.origin)
     trust = ssl.create_default_context(cafile=service.room / "tls" / "ca.crt")
     plain = socket.create_connection((address.hostname or "", address.port or 0), PATIENCE)
     return trust.wrap_socket(plain, server_hostname=address.hostname)
 
 
-def is_hung_up_on(connection: ssl.SSLSocket) -> bool:
+def is_closed(connection: ssl.SSLSocket) -> bool:
     try:
         return connection.recv(1) == b""
     except (ConnectionError, ssl.SSLError):
@@ -39,23 +39,23 @@ def is_hung_up_on(connection: ssl.SSLSocket) -> bool:
 
 
 def test_connection_is_closed_when_request_headers_exceed_limit(service: Running) -> None:
-    with stranger(service) as connection:
+    with open_connection(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\n")
         try:
             for _ in range(20 * http_protocol.LARGEST_HEAD // 4096):
                 connection.sendall(b"X-Filling: " + b"x" * 4096 + b"\r\n")
         except (ConnectionError, ssl.SSLError):
-            return  # hung up on in the middle
-        assert is_hung_up_on(connection)
+            return  # closed during the request
+        assert is_closed(connection)
 
 
 def test_connection_is_closed_when_request_headers_never_complete(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
-    with stranger(service) as connection:
+    with open_connection(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
-        assert is_hung_up_on(connection)
+        assert is_closed(connection)
 
 
 def test_pipelined_request_gets_its_own_timeout(
@@ -65,13 +65,13 @@ def test_pipelined_request_gets_its_own_timeout(
     body = b'{"properties":{}}'
     path = f"{admin.path(name)}?api-version={API_VERSION}"
     headers = f"Host: x\r\nAuthorization: {admin.authorization}\r\nContent-Length: {len(body)}"
-    with stranger(service) as connection:
+    with open_connection(service) as connection:
         both = f"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nPUT {path} HTTP/1.1\r\n{headers}\r\n\r\n"
         connection.sendall(both.encode() + body[:5])
         answers = b""
         while not answers.endswith(b"\r\n\r\nok\n"):
             answers += connection.recv(65536)
-        time.sleep(0.5)  # five times as long as whoever was answered may take
+        time.sleep(0.5)  # five times REST_SECONDS
         connection.sendall(body[5:])
         assert connection.recv(65536).startswith(b"HTTP/1.1 201 ")
 

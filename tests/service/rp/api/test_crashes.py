@@ -1,4 +1,4 @@
-"""The service is killed, its database is restarted, and it is told to stop, all while it is at work."""
+"""Tests of a service that is killed or stopped, and of a database restart, under load."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from tests.service.rp.store.servers import PostgresServer
 
 WRITERS = 8
-ACKNOWLEDGED = 120  # in each round, before something happens
+ACKNOWLEDGED = 120  # in each round, before the fault
 PATIENCE = 90.0
 
 
 @dataclass
 class Load:
-    """Writers, each with a node of its own, that go on until they are told to end or are cut off."""
+    """Writers, each with its own node, that continue until they are stopped or disconnected."""
 
     api: Api
-    seen: dict[str, dict[str, Any]] = field(default_factory=dict)  # the last acknowledged answer of each
-    numbers: dict[str, int] = field(default_factory=dict)  # what was last sent of each
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)  # the last acknowledged response for each node
+    numbers: dict[str, int] = field(default_factory=dict)  # the last number sent for each node
     statuses: set[int] = field(default_factory=set)
     ending: threading.Event = field(default_factory=threading.Event)
 
@@ -55,7 +55,7 @@ class Load:
                 time.sleep(0.05)
 
     def until(self, count: int) -> None:
-        """Until so many more were acknowledged."""
+        """Waits until this many more writes are acknowledged."""
         goal, end = self.total() + count, time.monotonic() + PATIENCE
         while self.total() < goal:
             assert self.statuses <= {200, 201, 503}, self.statuses
@@ -63,12 +63,14 @@ class Load:
             time.sleep(0.01)
 
     def total(self) -> int:
-        """Numbers grow by one with each write of a node."""
+        """Returns the number of writes: each write of a node increases its number by one."""
         return sum(node["nodeConfig"]["maxPods"] for node in list(self.seen.values()))
 
 
 def check(api: Api, load: Load) -> None:
-    """What was acknowledged is there, whole; one more write of each may have been done without a word."""
+    """Checks that all acknowledged writes are stored; one more write of each node may be stored
+    without a response.
+    """
     for name, acknowledged in load.seen.items():
         found = api.get(name)
         assert found.status == 200, found.text
@@ -146,7 +148,7 @@ def test_sigterm_releases_held_polls_and_stops_service(process: ServiceProcess) 
             assert time.monotonic() < end
             time.sleep(0.02)
 
-        process.kill(signal.SIGTERM, STOP_SECONDS / 2)  # though its callers keep their connections open
+        process.kill(signal.SIGTERM, STOP_SECONDS / 2)  # although clients keep their connections open
 
         assert [each.result(PATIENCE).status for each in held] == [304, 304, 304]
     assert "Traceback" not in process.log.read_text()

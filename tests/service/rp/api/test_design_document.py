@@ -1,4 +1,4 @@
-"""The examples of the seed, sent as they stand there and answered as they are answered there."""
+"""Tests that the examples of the design document give the documented responses."""
 
 from __future__ import annotations
 

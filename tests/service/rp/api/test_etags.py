@@ -1,4 +1,4 @@
-"""Etags: what a write may demand of the resource that it replaces."""
+"""Tests of etags: preconditions of a write."""
 
 from __future__ import annotations
 

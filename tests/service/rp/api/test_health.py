@@ -1,4 +1,4 @@
-"""What those who run the service look at."""
+"""Tests of the endpoints for operators: health, metrics, OpenAPI; and of the request log."""
 
 from __future__ import annotations
 

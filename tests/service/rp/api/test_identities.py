@@ -1,4 +1,4 @@
-"""Nodes that join by their Azure identity: let into their cluster by their own word, and out with the resource."""
+"""Tests of nodes that join with an Azure identity: access is granted on their report and revoked on deletion."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
 
-OID = callers.NODE[:-1] + "0"  # as the tenant makes it from the application's id
+OID = callers.NODE[:-1] + "0"  # derived from the application ID, as the tenant does
 BEGINS = {"joinState": "ConfigFetched"}
 MACHINES = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/EDGE/providers/Microsoft.HybridCompute/machines"
 
@@ -34,7 +34,7 @@ def body(way: str = "exec", **more: Any) -> dict[str, Any]:
 
 
 class Joining:
-    """One node, its identity, and what the cluster would hold for it."""
+    """A node, its identity, and its access in the cluster."""
 
     def __init__(self, service: Running, tenant: Tenant, name: str, way: str = "exec") -> None:
         self.service, self.admin, self.name = service, service.admin, name
@@ -73,7 +73,7 @@ def test_node_gets_cluster_access_when_it_reports_with_its_identity(joining: Joi
 
     assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
     assert joining.state == "BootstrapAttempted"
-    assert joining.admin.fetch(joining.url).status == 404  # it has what was behind it
+    assert joining.admin.fetch(joining.url).status == 404  # the node has fetched its content
     [event] = joining.events("access.granted")
     assert event["who"] == f"app {callers.NODE[:8]}"
     assert event["detail"] == {"identity": OID, "role": "system:node"}
@@ -84,7 +84,7 @@ def test_node_gets_cluster_access_when_it_reports_with_its_identity(joining: Joi
 def test_cluster_access_is_restored_on_join_report_and_audited_once(joining: Joining) -> None:
     for _ in range(2):
         joining.node.report(joining.name, BEGINS)
-    joining.service.clusters.given.clear()  # somebody with kubectl
+    joining.service.clusters.given.clear()  # removed by a user with kubectl
     joining.node.report(joining.name, {"agentVersion": "1.0"})
     assert joining.given is None
 
@@ -120,7 +120,7 @@ def test_first_poll_grants_cluster_access_and_next_poll_uses_cache(joining: Join
     joining.service.clusters.given.clear()
 
     assert joining.node.get(joining.name, if_none_match=etag).status == 304
-    assert joining.given is None  # it was answered from memory
+    assert joining.given is None  # the response came from the cache
 
 
 def test_poll_with_current_etag_grants_cluster_access(joining: Joining) -> None:
@@ -177,7 +177,7 @@ def test_arc_machine_is_recognized_by_name_and_gets_cluster_access(
     assert machine(name.upper(), callers.STRANGER).report(name, BEGINS).status == 200
     assert service.clusters.given[name] == ClusterAccess(callers.STRANGER, AccessMethod.EXEC)
 
-    # Registered with Arc anew, it is somebody else to the cluster.
+    # After a new registration with Arc, the cluster sees another identity.
     assert machine(name, callers.OTHER_NODE).report(name, BEGINS).status == 200
     assert service.clusters.given[name] == ClusterAccess(callers.OTHER_NODE, AccessMethod.EXEC)
 
@@ -197,7 +197,7 @@ def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
         found = joining.admin.get(name).properties["status"]
         assert (found["joinState"], "agentVersion" in found) == ("Created", False)
         assert joining.events("access.granted") == []
-        assert joining.node.get(name).status == 200  # what it asks for is not the cluster's
+        assert joining.node.get(name).status == 200  # the GET does not need the cluster
 
         clusters.away = False
         assert joining.node.report(name, BEGINS).status == 200
@@ -207,8 +207,8 @@ def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
 
 
 @dataclass
-class Meanwhile(FakeClusters):
-    """Something happens to the node while it is being let in."""
+class ConcurrentChangeClusters(FakeClusters):
+    """A cluster that changes the node while access is granted."""
 
     happens: list[Callable[[], Awaitable[object]]] = field(default_factory=list)
 
@@ -222,14 +222,14 @@ class Meanwhile(FakeClusters):
 def racing(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant, ca_cert_data: str, name: str
 ) -> Iterator[Joining]:
-    clusters = Meanwhile({each.id.key: each for each in known_clusters(ca_cert_data)})
+    clusters = ConcurrentChangeClusters({each.id.key: each for each in known_clusters(ca_cert_data)})
     with run_service(clusters) as service:
         yield Joining(service, tenant, name)
 
 
 def happens(racing: Joining, work: Callable[[], Awaitable[object]]) -> None:
     clusters = racing.service.clusters
-    assert isinstance(clusters, Meanwhile)
+    assert isinstance(clusters, ConcurrentChangeClusters)
     clusters.happens.append(work)
 
 
@@ -291,7 +291,7 @@ def test_cluster_access_is_withdrawn_after_switch_to_bootstrap_token(joining: Jo
     joining.node.get(joining.name, if_none_match=wanted.headers["etag"])
     assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
 
-    for _ in range(2):  # the second finds what the first has said
+    for _ in range(2):  # the second report finds the state of the first
         joining.node.report(joining.name, {"appliedConfigVersion": wanted.json["properties"]["configVersion"]})
 
     assert joining.given is None
@@ -357,5 +357,5 @@ def test_service_principal_with_certificate_has_no_stored_secret(service: Runnin
     bundle = node.fetch(url).json["config"]["azure"]["servicePrincipal"]
     assert bundle["clientCertificateFile"] == "/etc/aks-flex-node/client.pem"
     assert "clientSecret" not in bundle
-    # The secret that was there is gone: to go back, a new one is needed.
+    # The stored secret was deleted: a switch back needs a new one.
     assert_refused(service.admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")

@@ -1,4 +1,4 @@
-"""How far a node has come in joining, as its cluster's watch tells it."""
+"""Tests of a node's join state, as the watch of its cluster reports it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "kubeletVe
 
 
 class Watch:
-    """What the cluster's watch would see of one node."""
+    """Simulates the cluster's watch of one node."""
 
     def __init__(self, service: Running, name: str, body: dict[str, Any] | None = None) -> None:
         self.service, self.name = service, name

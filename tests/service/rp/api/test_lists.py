@@ -1,4 +1,4 @@
-"""Lists: in order, page by page, filtered."""
+"""Tests of lists: order, pages, filters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMES = [f"list-{number}" for number in range(7)]
 
 @pytest.fixture(scope="module")
 def nodes(service: Running) -> Api:
-    """Seven in a cluster of their own: every third is ready, every second in Berlin, the last one is older."""
+    """Creates seven nodes in a separate cluster: every third is ready, every second in Berlin, the last is older."""
     api = service.admin.at(NEIGHBOUR)
     for number, name in enumerate(NAMES):
         body = token(labels={"site": "berlin" if number % 2 == 0 else "ohare"})

@@ -1,4 +1,4 @@
-"""A node looks after its own credentials: with tokens that it got from Entra ID by its secret, as an agent does."""
+"""Tests of a node that manages its credentials with tokens from Entra ID, as an agent does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def service(run_service: Callable[..., AbstractContextManager[Running]], cloud: Cloud) -> Iterator[Running]:
-    """One that trusts the lab's Entra ID."""
+    """Yields a service that trusts the lab's Entra ID."""
     tenant = {"tenantId": TENANT_ID, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [cloud.url]}
     azure = {"resourceManager": cloud.url, "authority": cloud.url, "caFile": cloud.ca}
     with run_service(auth={"tenants": [tenant]}, azure=azure) as running:
@@ -41,7 +41,7 @@ def identity(cloud: Cloud) -> EntraPrincipal:
 
 
 def signed_in(config: dict[str, Any], secret: str, ca: str) -> str:
-    """With nothing but what the node was told."""
+    """Gets a token with only the node's configuration."""
     azure, audience = config["azure"], config["provider"]["audience"]
     who = azure["servicePrincipal"]
     authority = credentials.TokenAuthority(azure["authorityHost"], ca)

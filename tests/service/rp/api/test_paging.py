@@ -1,4 +1,4 @@
-"""The pages, behind the same doors as the API: how much one may ask for, what is noted, and what keeps a session."""
+"""Tests of the pages of the dashboard: rate limits, audit, sessions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ID = "12345678-1234-1234-1234-123456789abc"
 
 
 def ask(service: Running, path: str, cookie: str = "", **headers: str) -> BaseHTTPResponse:
-    """Not recorded: pages are no part of the API's contract."""
+    """Requests a page, unrecorded: pages are not part of the API's contract."""
     headers |= {"Cookie": cookie}
     return service.connection.pool.request("GET", service.connection.url + path, headers=headers, redirect=False)
 
 
 def sign_in(service: Running) -> str:
-    """The session's cookie."""
+    """Signs in; returns the session cookie."""
     begun = re.findall(rf"{START_COOKIE}=([^;]+)", ask(service, "/ui/sign-in").headers["Set-Cookie"])[0]
     key = service.service.settings.admin_key_file.read_text().strip()
     answer = service.connection.pool.request(

@@ -1,4 +1,4 @@
-"""A node's poll: answered at once, or held until something changes."""
+"""Tests of a node's poll: immediate response, or a response after a change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.api.traffic_recorder import Answer
 
-SOON = 40.0  # a bound for what takes milliseconds
+SOON = 40.0  # an upper limit for what takes milliseconds
 LONG = "wait=50"
 
 
@@ -37,13 +37,13 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def node(service: Running, tenant: Tenant, name: str) -> Api:
-    """A monitored node's own identity."""
+    """Returns a client with the identity of a monitored node."""
     service.admin.put(name, principal())
     return service.admin.as_somebody(tenant.application(callers.NODE))
 
 
 def held(service: Running, count: int = 1) -> None:
-    """Wait until so many polls are held."""
+    """Waits until this many polls are waiting."""
     end = time.monotonic() + SOON
     while service.service.poll_cache.held_polls < count:
         assert time.monotonic() < end, f"{service.service.poll_cache.held_polls} polls are held"

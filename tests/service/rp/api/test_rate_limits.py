@@ -1,4 +1,4 @@
-"""How much one caller may ask for."""
+"""Tests of the rate limits of one caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several services on one database."""
+"""Tests of several replicas on one database."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pair(
     ca_cert_data: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[Running, Running]]:
-    """Two replicas with the same keys."""
+    """Yields two replicas with the same keys."""
     database, keys = postgres.new_database(), tmp_path_factory.mktemp("keys") / "keys"
     shared = FakeClusters.of(known_clusters(ca_cert_data))
     words = {"database": database, "keys_file": keys}

@@ -1,4 +1,4 @@
-"""What a node says of itself, what is made of it, and what is made of silence."""
+"""Tests of status reports, their effect, and missing heartbeats."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_silent_unmonitored_node_keeps_ready_condition(service: Running, name: s
 
 
 def _make_silent(service: Running, name: str, seconds: float) -> None:
-    """Sightings only ever grow, so this node is told of anew, as it was then."""
+    """Re-creates the node with an older heartbeat, because the time of a heartbeat only increases."""
     store = service.service.store
     node = service.call(store.node(PLANT.key, name))
     assert node

@@ -1,4 +1,4 @@
-"""Secrets are written and never read again, but by who is to use them."""
+"""Tests of secrets: write-only, except for the node that uses them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OTHER = "a0000000-0000-4000-8000-000000000001"
 
 
 def stored(service: Running, postgres: PostgresServer) -> bytes:
-    """Every byte that the service has put on a disk, without its keys, which are there to open it."""
+    """Returns all bytes that the service has stored, without its encryption keys."""
     keys = {service.service.settings.keys.name, "admin.key"}
     files = b"".join(file.read_bytes() for file in _files(service.room) if file.name not in keys)
     if not service.service.settings.database:

@@ -1,4 +1,4 @@
-"""All that the tests here asked and were answered, judged by Azure's own validator. It runs after all of them."""
+"""Checks all recorded traffic of these tests with Azure's validator. Runs last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.traffic_recorder import Recording
 
 ROOT = Path(__file__).parents[4]
-COLD = 600  # seconds: Node and its packages are installed on the first run
+COLD = 600  # seconds: Node.js and its packages are installed on the first run
 
 
 def test_recorded_traffic_matches_the_contract(recording: Recording, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The table of bodies, sent: what is right is made, what is wrong is explained in ARM's shape."""
+"""Tests of request validation: valid bodies are accepted, invalid ones have errors in ARM's format."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_allow_downgrade_is_sent_to_node_until_config_is_applied(admin: Api, nam
 
     admin.ask("PUT", admin.path(name), {}, query=query)
     assert allowed <= admin.get(name).properties["config"].items()
-    assert "nodeConfig" not in admin.get(name).properties  # it is no property, which would be sent back
+    assert "nodeConfig" not in admin.get(name).properties  # allowDowngrade is not stored as a property
     admin.regenerate(name)
     assert allowed <= admin.get(name).properties["config"].items()
 

@@ -1,4 +1,4 @@
-"""configVersion: seconds since 1970 that never stand still and never go back."""
+"""Tests of configVersion: seconds since 1970 that strictly increase."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
 
-AHEAD = 1_000_000  # seconds by which a clock was wrong
+AHEAD = 1_000_000  # seconds by which a clock is ahead
 
 
 def version(api: Api, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What was asked and answered, kept so that Azure's own validator can judge all of it in the end."""
+"""Records requests and responses for Azure's validator."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Exchange:
 
     @property
     def is_an_operation(self) -> bool:
-        """Whether it asked for an operation of the contract, and not for something that there is not."""
+        """Returns whether the request was for an operation of the contract."""
         path = "/" + self.url.partition("://")[2].partition("/")[2]
         return path.lower().startswith(OURS) and self.answer.headers.get("x-ms-error-code") not in NO_OPERATION
 
     def document(self) -> dict[str, Any]:
-        """In the form that `oav validate-traffic` reads. What was wrong with a refused body would only confuse it."""
+        """Returns the format of `oav validate-traffic`, without the body of a rejected request."""
         body = {} if self.is_refused else _parsed(self.body)
         request = {"headers": dict(self.headers), "method": self.method, "url": self.url, "body": body}
         answer = {
@@ -82,7 +82,7 @@ class Recording:
         self.exchanges.append(exchange)
 
     def write(self, folder: Path) -> int:
-        """One file an exchange, as `scripts/contract traffic` wants them; how many there were."""
+        """Writes one file for each exchange, as `scripts/contract traffic` needs them; returns their number."""
         kept = [each for each in self.exchanges if each.is_an_operation]
         for number, each in enumerate(kept):
             room = folder / ("refused" if each.is_refused else "accepted")

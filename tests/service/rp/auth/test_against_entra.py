@@ -1,4 +1,4 @@
-"""Tokens that real clients got from the lab's Entra ID, verified over TLS, and roles that the lab's ARM knows."""
+"""Tests of tokens that real clients got from the lab's Entra ID, and of roles in the lab's ARM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ assert SIBLING is not None
 
 
 class Clock:
-    """Time that passes when a test says so, after now."""
+    """A clock that a test advances from the current time."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -133,7 +133,7 @@ def test_tenant_with_untrusted_certificate_is_unreachable(cloud: Cloud, tmp_path
 
 
 def test_azure_role_assignments_authorize_callers(cloud: Cloud) -> None:
-    """The service reads them with an identity of its own; callers have none of its rights."""
+    """The service reads them with its own identity, which gives callers no permission."""
     assert PLANT is not None
     assert SIBLING is not None
     service = cloud.directory.service_principal("service", "right")

@@ -1,4 +1,4 @@
-"""The command as a person types it, in this process: its words in; exit code, answer and notes out."""
+"""Runs the command in this process; returns exit code, output and messages."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody on the machine of a service, who names its directory and nothing else."""
+    """A user on the machine of a service, who passes only its state directory."""
 
     state: Path
 
     def types(self, *words: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Outcome:
-        """Each word is as the shell would give it; a failure is not an exception here."""
+        """Runs a command; a failure raises no exception."""
         done = CliRunner().invoke(app, words, input=stdin, env={"AKS_FLEX_RP_STATE": str(self.state), **(env or {})})
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Outcome(done.exit_code, done.stdout, done.stderr)
 
     def does(self, *words: str, stdin: str | None = None, env: Mapping[str, str] | None = None) -> Outcome:
-        """The same, of which nothing but success is expected."""
+        """Runs a command that must succeed."""
         done = self.types(*words, stdin=stdin, env=env)
         assert done.code == 0, done.err
         return done

@@ -1,4 +1,4 @@
-"""A service on SQLite with clusters that are nothing but facts, and somebody on its machine."""
+"""Fixtures: a service on SQLite with simulated clusters, and a user on its machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clusters(authority: CertificateAuthority) -> list[ClusterInfo]:
 
 @contextmanager
 def serving(made: ServiceSettings, clusters: list[ClusterInfo]) -> Iterator[Running]:
-    """As `serve` does it: found by whoever works on the same machine."""
+    """Runs the service as `serve` does, so that commands on the same machine find it."""
     with (
         instance_lock.exclusive(made.state_dir) as place,
         running(made, FakeClusters.of(clusters), Recording()) as service,
@@ -47,7 +47,7 @@ def serving(made: ServiceSettings, clusters: list[ClusterInfo]) -> Iterator[Runn
 
 
 def add_clusters(made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
-    """As `cluster add` leaves them in the store, with connections that lead nowhere."""
+    """Adds clusters to the store as `cluster add` does, with connections that do not work."""
 
     async def add() -> None:
         store, sealer = open_store(made), open_sealer(made)

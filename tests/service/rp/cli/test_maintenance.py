@@ -1,4 +1,4 @@
-"""Backups, keys, the audit, and moving to PostgreSQL: on what a real service has written."""
+"""Tests of backup, keys, audit and migration to PostgreSQL, with the data of a real service."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ON_PLANT = ("--cluster", "plant")
 
 @pytest.fixture
 def worked(made: ServiceSettings, clusters: list[ClusterInfo], tmp_path: Path) -> Person:
-    """Somebody whose service has a node with a secret, one whose bundle waits, and the trace of a deleted one."""
+    """Returns the user of a service with a node with a secret, one with a pending bundle, and a deleted one."""
     person, secret = Person(made.state_dir), tmp_path / "secret"
     secret.write_text(CANARY)
     secret.chmod(0o600)
@@ -99,7 +99,7 @@ def test_restore_does_not_recover_sessions(worked: Person, made: ServiceSettings
 
     assert sessions("INSERT INTO sessions VALUES ('of a thief', '{}', 'proof', 1e12, 1e12)")
     worked.does("backup", str(tmp_path / "backup.tar"))
-    sessions("DELETE FROM sessions")  # somebody signs out
+    sessions("DELETE FROM sessions")  # a user signs out
     worked.does("restore", str(tmp_path / "backup.tar"), "--yes")
     assert sessions() == []
 
@@ -185,7 +185,7 @@ def test_key_rotation_makes_old_key_removable(
 
 
 class Cut(SqliteDatabase):
-    """A database that is gone after so many changes."""
+    """A database that fails after this many changes."""
 
     def __init__(self, connection: sqlite3.Connection, changes: int) -> None:
         super().__init__(connection)
@@ -292,7 +292,7 @@ def test_migration_to_postgresql_copies_all_data_only_once(
 
 
 async def everything(settings: ServiceSettings) -> object:
-    """What a store knows, in all its parts; and one more event, whose number is its own."""
+    """Returns all content of a store, and adds one event to read the next event number."""
     store = open_store(settings)
     await store.start()
     try:

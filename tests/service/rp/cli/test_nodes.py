@@ -1,4 +1,4 @@
-"""`aks-flex-rp node …` against a real service on this machine."""
+"""Tests of `aks-flex-rp node …` with a real service on this machine."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_cli_commands_do_not_create_missing_state_directory(tmp_path: Path) -> N
 
 
 class Interrupted(ServiceClient):
-    """Somebody else does something to a node just after we have read it, once."""
+    """A client with one concurrent change of a node directly after its read."""
 
     def __init__(self, connection: ServiceConnection, act: Callable[[], object]) -> None:
         super().__init__(connection)

@@ -1,4 +1,4 @@
-"""`init` and `serve` as real processes."""
+"""Tests of `init` and `serve` as real processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def words(state: Path, port: int) -> tuple[str, ...]:
 
 @contextmanager
 def started(state: Path, port: int, stderr: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Until it can be found; ended if the test did not."""
+    """Yields a service once it can be found; stops it if the test did not."""
     process = subprocess.Popen(words(state, port), stderr=stderr)
     try:
         end = time.monotonic() + 30

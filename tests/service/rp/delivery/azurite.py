@@ -1,4 +1,4 @@
-"""A real Azurite on loopback, by TLS with the service's own authority, and one account on it."""
+"""A real Azurite on loopback with TLS and one account."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Azurite:
 
 
 class Somebody:
-    """A credential whose tokens Azurite takes: it looks at their form, and not at who signed them."""
+    """A credential with tokens that Azurite accepts: it checks their format and not their signature."""
 
     def get_token(self, *_: str, **__: object) -> AccessToken:
         end = int(time.time()) + 3600
@@ -63,7 +63,7 @@ def azurite_server(room: Path) -> Iterator[Azurite]:
     how = ("--cert", str(own.server_file), "--key", str(own.server_file), "--oauth", "basic", "--silent")
     log = room / "log"
     env = {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"}
-    env |= {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}  # where it is installed
+    env |= {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}  # its installation
     process = spawn((SCRIPT, *where, *how, "--disableProductStyleUrl"), log=log, env=env)
     try:
         end = time.monotonic() + SECONDS

@@ -1,4 +1,4 @@
-"""Delivery by blobs, on a real Azurite: what a URL opens, and what kills it."""
+"""Tests of delivery by blobs with a real Azurite: validity of a URL."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def delivery(service: BlobServiceClient, container: str) -> AzureBlobDelivery:
 def started(service: BlobServiceClient, container: str) -> AzureBlobDelivery:
     made = AzureBlobDelivery(service, container)
     asyncio.run(made.start())
-    asyncio.run(made.start())  # once more changes nothing
+    asyncio.run(made.start())  # a second start changes nothing
     return made
 
 
@@ -148,7 +148,7 @@ def test_expired_blob_url_is_forbidden_and_its_blob_is_swept(
 def test_identity_delivery_signs_urls_with_user_delegation_key(
     service: BlobServiceClient, azurite: Azurite, container: str
 ) -> None:
-    """Azurite 3.36 cannot check such a signature in the form that today's SDK makes; Azure itself must."""
+    """Azurite 3.36 cannot verify this signature in the current SDK's format, so it is not verified here."""
     identity = by_identity(azurite.url, Somebody(), connection_verify=str(azurite.authority))
     delivery, looking = started(identity, container), service.get_container_client(container)
     urls = [put(delivery), put(delivery)]

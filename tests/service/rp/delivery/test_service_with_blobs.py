@@ -1,4 +1,4 @@
-"""The whole service, delivering by a real Azurite."""
+"""Tests of the whole service with delivery by a real Azurite."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_config_urls_are_served_and_revoked_by_blob_storage(service: Running, az
     second = admin.regenerate("edge-1").json["configUrl"]
     assert [status_of(url, azurite)[0] for url in (first, second)] == [404, 200]
 
-    admin.put("edge-1", token(maxPods=20))  # which asks for no URL
+    admin.put("edge-1", token(maxPods=20))  # without requesting a URL
     assert status_of(second, azurite)[0] == 404
 
     third = admin.put("edge-1", principal(), url=True).properties["configUrl"]

@@ -1,4 +1,4 @@
-"""The clusters that a service knows follow what others write into its store."""
+"""Tests of the cluster registry: it reflects what other replicas write to the store."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_cluster_controller_restarts_on_connection_change_and_stops_at_end(tmp_p
 
             await store.put_cluster(replace(first, version=2, facts={**first.facts, "followVersion": True}), 1)
             await connected._sync()
-            assert seen == ["start https://one"]  # what it is changed, and not the way to it
+            assert seen == ["start https://one"]  # the cluster's data changed, not its connection
             found = await connected.find(PLANT.key)
             assert found
             assert found.follow_version
@@ -151,7 +151,7 @@ def test_failed_access_grant_reports_whether_retry_helps(tmp_path: Path) -> None
             assert not await connected.withdraw(PLANT.key, "edge-1")
             api.answers.clear()
             assert await connected.withdraw(PLANT.key, "edge-1")
-            assert await connected.withdraw(PLANT.key, "edge-1")  # that it is gone is all that matters
+            assert await connected.withdraw(PLANT.key, "edge-1")  # already removed
         finally:
             await connected.stop()
             await store.stop()

@@ -1,4 +1,4 @@
-"""What nodes get when their cluster is not what it was, on a real store."""
+"""Tests of the configuration of nodes after their cluster has changed, on a real store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BEFORE = facts("b2xk", "1.33.1")
 
 
 class Site:
-    """A cluster with two nodes: one was given a version, the other none."""
+    """A cluster with two nodes: one with a version, the other without."""
 
     def __init__(self, store: SqliteStore, room: Path) -> None:
         sealer = open_sealer_keys(room / "keys", {})
@@ -118,7 +118,7 @@ def test_interrupted_cluster_sync_is_completed_by_next_run(tmp_path: Path) -> No
 
             await ClusterSync(here.shop).sync(PLANT.key, after)
             assert (await here.node("free")).config["node"]["kubelet"]["caCertData"] == "bmV3"
-            await ClusterSync(here.shop).sync(PLANT.key, after)  # finds nothing to do, and so it is done
+            await ClusterSync(here.shop).sync(PLANT.key, after)  # finds nothing to do and records its completion
             cluster = await here.store.cluster(PLANT.key)
             assert cluster
             assert cluster.facts[SYNC_PENDING] is False
@@ -137,7 +137,7 @@ MONITORED = {
 
 
 async def monitored(here: Site) -> None:
-    """One more node, which stays, and was made by a service that said nothing of its ways."""
+    """Creates a monitored node with a service that has no configured endpoints."""
     cluster = here.clusters.known[PLANT.key]
     await NodeCommands(here.shop).put(
         cluster, "stays", {"properties": MONITORED}, Preconditions(), REQUEST, url=False
@@ -179,9 +179,7 @@ def test_replicas_with_different_endpoints_do_not_rewrite_nodes_forever(tmp_path
             assert len(await here.store.audit(what="update")) == 2
             noted = await here.store.cluster(PLANT.key)
             assert noted
-            assert cluster_info(noted).endpoints == replace(
-                WAYS, url="https://new.example"
-            )  # also for what is written from now on
+            assert cluster_info(noted).endpoints == replace(WAYS, url="https://new.example")  # also for later writes
 
     asyncio.run(story())
 

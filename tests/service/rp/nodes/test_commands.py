@@ -1,4 +1,4 @@
-"""What a PUT does when it changes nothing, and which look at the store it can do without, on a real store."""
+"""Tests of PUTs that change nothing and of avoided store reads, on a real store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BODY: dict[str, Any] = {"properties": {"nodeConfig": {"labels": {"site": "rome"}
 
 
 class CountingStore(SqliteStore):
-    """Counts how often the trace of a deleted node is looked for."""
+    """Counts the lookups of deleted nodes."""
 
     lookups = 0
 
@@ -48,7 +48,7 @@ class Site:
         return await self.commands.put(CLUSTER, "edge", body or BODY, Preconditions(), REQUEST, url=url)
 
     async def changes(self) -> list[dict[str, Any]]:
-        """What each write has changed, the latest first."""
+        """Returns the changes of each write, latest first."""
         return [event.detail["changed"] for event in await self.store.audit() if "changed" in event.detail]
 
 

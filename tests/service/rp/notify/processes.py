@@ -1,4 +1,4 @@
-"""A service with webhooks that tests start, kill and start again."""
+"""A service with webhooks that tests start, kill and restart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Program:
 
     @contextmanager
     def running(self) -> Iterator[Api]:
-        """Killed at the end, as by a power cut."""
+        """Runs the service and kills it at the end, as a power cut does."""
         words = ("-m", "tests.service.rp.notify.program", str(self._config), self._ca_cert_data)
         paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
         process = spawn((*parent_death_wrapper(), sys.executable, *words), log=self._log, env=paths)
@@ -50,7 +50,7 @@ class Program:
             process.wait(SOON)
 
     def until_a_failure_is_noted(self) -> None:
-        """What was on its way when the service was killed comes again, too, but half a minute later."""
+        """Waits until a failure is stored: a message in delivery at the kill is only retried after 30 seconds."""
         end = time.monotonic() + SOON
         while not any(each.failure for each in asyncio.run(self._pending())):
             assert time.monotonic() < end, self._log.read_text()

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server on loopback, which checks what it gets as Standard Webhooks says."""
+"""A receiver of webhooks: an HTTP server on loopback that verifies messages as Standard Webhooks specifies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificatePair
 
-SOON = 30.0  # a bound for what takes a second or two
+SOON = 30.0  # an upper limit for what takes a second or two
 SECRET = b"0123456789abcdef0123456789abcdef"
 
 
@@ -44,7 +44,7 @@ class Received:
         return str(self.event["type"]).removeprefix("com.aks-flex-node.node.").removesuffix(".v1")
 
     def is_signed_with(self, secret: bytes) -> bool:
-        """The reference algorithm, written down once more."""
+        """Verifies the signature with a separate implementation of the reference algorithm."""
         signed = b".".join(
             [self.headers["webhook-id"].encode(), self.headers["webhook-timestamp"].encode(), self.body]
         )
@@ -55,15 +55,15 @@ class Received:
 
 @dataclass
 class Receiver:
-    """`answer` says what each request is answered with: a status, or a status and headers."""
+    """A receiver; `answer` returns a status, or a status and headers, for each request."""
 
     url: str = ""
     answer: Callable[[Received], int | tuple[int, dict[str, str]]] = lambda _: 204
     received: list[Received] = field(default_factory=list)
-    hold: threading.Event = field(default_factory=threading.Event)  # clear: nobody is answered
+    hold: threading.Event = field(default_factory=threading.Event)  # clear: no request gets a response
 
     def until(self, count: int) -> list[Received]:
-        """At least so many requests."""
+        """Waits for at least this many requests."""
         end = time.monotonic() + SOON
         while len(self.received) < count:
             assert time.monotonic() < end, f"only {[each.what for each in self.received]} came"
@@ -76,7 +76,7 @@ class Receiver:
 
 @contextmanager
 def receiving(pair: CertificatePair | None = None, port: int = 0) -> Iterator[Receiver]:
-    """Over TLS when there is a certificate."""
+    """Runs a receiver, with TLS if it has a certificate."""
     receiver = Receiver()
     receiver.hold.set()
 

@@ -1,4 +1,4 @@
-"""`aks-flex-rp notifications`, as a person types it."""
+"""Tests of `aks-flex-rp notifications`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the outbox to receivers, on both stores."""
+"""Tests of delivery from the outbox to receivers, on both stores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUICK = RetryPolicy(first=0.05, refused_first=0.05, lease=0.5)
 
 @dataclass
 class Office:
-    """A store, with whoever sends what is in it."""
+    """A store and the notifier that sends its messages."""
 
     place: Callable[[], Store]
     secret_file: Path
@@ -59,7 +59,7 @@ class Office:
         return WebhookSender(self.hook(url), store, self.count, pace)
 
     async def tell(self, store: Store, *names: str, urls: tuple[str, ...]) -> None:
-        """That each of the nodes has joined, in this order."""
+        """Queues one message for each node that it has joined, in this order."""
         notices = EventPublisher(tuple(map(self.hook, urls)))
         for number, name in enumerate(names):
             found = await store.node("/c", name)
@@ -156,7 +156,7 @@ def test_unreachable_receiver_gets_all_messages_when_it_recovers(office: Office)
             sender = office.sender(url, store, RetryPolicy(first=3.0))
             await sender.once()
             assert office.counts == {"failed": MAX_CONCURRENT}
-            await sender.once()  # at once, which is too early
+            await sender.once()  # immediately, which is too early
             assert office.counts == {"failed": MAX_CONCURRENT}
             with receiving(port=port) as receiver:
                 await until_empty(store, sender)

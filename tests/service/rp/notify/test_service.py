@@ -1,4 +1,4 @@
-"""Webhooks of a whole service: what happens to a node, and what a receiver hears of it."""
+"""Tests of the webhooks of a whole service: events of a node and their messages."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def conditions(**statuses: str) -> dict[str, Any]:
     }
 
 
-def sees(service: Running, what: str, name: str, *words: Any) -> None:
-    """As the watch of the cluster tells it."""
+def report_event(service: Running, what: str, name: str, *words: Any) -> None:
+    """Reports an event as the watch of the cluster does."""
     service.call(getattr(service.service.join_tracker, what)(PLANT.key, name, *words))
 
 
@@ -87,12 +87,12 @@ def test_condition_changes_in_status_reports_are_notified_once(service: Running,
 def test_join_failure_success_and_departure_are_notified(service: Running, receiver: Receiver) -> None:
     service.admin.put("edge-1", token(), url=True)
     minted = next(each for each, (node, _) in service.clusters.tokens.items() if node == "edge-1")
-    sees(service, "on_token_failed", "edge-1", minted, "The signer gave up.")
+    report_event(service, "on_token_failed", "edge-1", minted, "The signer gave up.")
     service.admin.put("edge-1", token(), url=True)
     heartbeat = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
-    sees(service, "on_node_observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
-    sees(service, "on_node_observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
-    sees(service, "on_node_observed", "edge-1", None)
+    report_event(service, "on_node_observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
+    report_event(service, "on_node_observed", "edge-1", {**READY, "lastHeartbeatTime": heartbeat})
+    report_event(service, "on_node_observed", "edge-1", None)
     got = receiver.until(5)
     assert [each.what for each in got] == ["join.failed", "joined", "ready.changed", "left", "ready.changed"]
     assert "The signer gave up." in got[0].event["data"]["cause"]
@@ -125,7 +125,7 @@ def test_notifications_contain_no_secrets_and_logs_no_webhook_path(
     service.admin.put("edge-2", token(), url=True)
     minted = {each: pair[1].reveal() for each, pair in service.clusters.tokens.items()}
     service.admin.report("edge-1", conditions(Ready="True"))
-    sees(service, "on_token_failed", "edge-2", next(iter(minted)), "The signer gave up.")
+    report_event(service, "on_token_failed", "edge-2", next(iter(minted)), "The signer gave up.")
     receiver.until(2)
     everything = b"".join(each.body for each in receiver.received).decode()
     for secret in (CLIENT_SECRET, *minted.values(), *minted):
@@ -224,9 +224,7 @@ def test_metrics_contain_fleet_states_and_notification_counts(
         applied = {"appliedConfigVersion": "1"}
         service.admin.report("edge-1", {**conditions(Ready="True", Drifted="True"), **applied})
         receiver.until(2)
-    with service_with(
-        tmp_path / "state", ca_cert_data, hook
-    ) as service:  # it counts when it starts, and then at times
+    with service_with(tmp_path / "state", ca_cert_data, hook) as service:  # it counts at start and periodically
         until_measured(service, 'aks_flex_rp_nodes{state="Joining"} 1.0')
         measured = service.admin.ask("GET", "/metrics", query={}).text
     lines = (

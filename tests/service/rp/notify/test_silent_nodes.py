@@ -1,4 +1,4 @@
-"""Nodes that fall silent, on a real store with a clock of the test's own."""
+"""Tests of silent nodes, on a real store with a simulated clock."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def followed(key: str, version: int = 1, *, monitored: bool = True) -> Node:
     return node(key, version, properties={"continuousMonitoring": monitored})
 
 
-async def listen(watch: StaleNodeMonitor, clock: Clock, seconds: float) -> None:
-    """Time passes as it does for a service that runs."""
+async def advance_clock(watch: StaleNodeMonitor, clock: Clock, seconds: float) -> None:
+    """Advances the clock in the steps of a running service."""
     until = clock.now + seconds
     while clock.now < until:
         clock.now = min(clock.now + 15.0, until)
@@ -55,8 +55,8 @@ def with_store(tmp_path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -
     asyncio.run(run())
 
 
-async def told(store: SqliteStore) -> list[tuple[str, str]]:
-    """What there is to be sent, in its order; it is taken away."""
+async def take_messages(store: SqliteStore) -> list[tuple[str, str]]:
+    """Removes and returns the pending messages in order."""
     found = []
     while messages := await store.due_messages("hook", 1e12, 100, 1.0):
         for each in messages:
@@ -75,16 +75,16 @@ def test_silent_node_is_notified_once_and_again_once_when_heard(tmp_path: Path) 
         for key in ("edge-1", "edge-2"):
             await store.put_node(followed(key), None)
             await store.seen([("/c", key, clock.now)])
-        await listen(watch, clock, AFTER / 2)
+        await advance_clock(watch, clock, AFTER / 2)
         await store.seen([("/c", "edge-2", clock.now)])
-        await listen(watch, clock, AFTER / 2 + 1)
+        await advance_clock(watch, clock, AFTER / 2 + 1)
         for _ in range(3):
             await watch.once()
-        assert await told(store) == [("Edge-1", "heartbeat.lost")]
+        assert await take_messages(store) == [("Edge-1", "heartbeat.lost")]
         await store.seen([("/c", "edge-1", clock.now)])
         for _ in range(3):
             await watch.once()
-        assert await told(store) == [("Edge-1", "heartbeat.restored")]
+        assert await take_messages(store) == [("Edge-1", "heartbeat.restored")]
 
     with_store(tmp_path, work)
 
@@ -95,10 +95,10 @@ def test_no_node_is_silent_before_service_has_listened_long_enough(tmp_path: Pat
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 3600)])
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
-        await listen(watch, clock, AFTER - 1)
-        assert await told(store) == []
-        await listen(watch, clock, 2)
-        assert await told(store) == [("Edge-1", "heartbeat.lost")]
+        await advance_clock(watch, clock, AFTER - 1)
+        assert await take_messages(store) == []
+        await advance_clock(watch, clock, 2)
+        assert await take_messages(store) == [("Edge-1", "heartbeat.lost")]
 
     with_store(tmp_path, work)
 
@@ -109,10 +109,10 @@ def test_restarted_service_notifies_recovered_node_immediately(tmp_path: Path) -
         earlier = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
-        await listen(earlier, clock, AFTER + 1)
+        await advance_clock(earlier, clock, AFTER + 1)
         await store.seen([("/c", "edge-1", clock.now)])
         await StaleNodeMonitor(store, NOTICES, AFTER, clock).once()
-        assert await told(store) == [("Edge-1", "heartbeat.lost"), ("Edge-1", "heartbeat.restored")]
+        assert await take_messages(store) == [("Edge-1", "heartbeat.lost"), ("Edge-1", "heartbeat.restored")]
 
     with_store(tmp_path, work)
 
@@ -123,16 +123,16 @@ def test_store_outage_does_not_count_as_silence(tmp_path: Path) -> None:
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
-        await listen(watch, clock, AFTER - 1)
+        await advance_clock(watch, clock, AFTER - 1)
         clock.now += 2
         await store.stop()
         with pytest.raises(StoreUnavailable):
             await watch.once()
         await store.start()
         await watch.once()
-        assert await told(store) == []
-        await listen(watch, clock, AFTER)
-        assert await told(store) == [("Edge-1", "heartbeat.lost")]
+        assert await take_messages(store) == []
+        await advance_clock(watch, clock, AFTER)
+        assert await take_messages(store) == [("Edge-1", "heartbeat.lost")]
 
     with_store(tmp_path, work)
 
@@ -143,10 +143,10 @@ def test_node_no_longer_monitored_is_not_notified_as_heard(tmp_path: Path) -> No
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now)])
-        await listen(watch, clock, AFTER + 1)
+        await advance_clock(watch, clock, AFTER + 1)
         await store.put_node(followed("edge-1", 2, monitored=False), "edge-1-1")
         await watch.once()
-        assert await told(store) == [("Edge-1", "heartbeat.lost")]
+        assert await take_messages(store) == [("Edge-1", "heartbeat.lost")]
         assert await store.unnoted_silences(clock.now - AFTER, 10, silent=False) == ()
 
     with_store(tmp_path, work)
@@ -159,8 +159,8 @@ def test_many_nodes_can_become_silent_at_once(tmp_path: Path) -> None:
         names = [f"edge-{number}" for number in range(1200)]
         await asyncio.gather(*(store.put_node(followed(name), None) for name in names))
         await store.seen([("/c", name, clock.now) for name in names])
-        await listen(watch, clock, AFTER + 1)
-        assert sorted(await told(store)) == sorted((name.title(), "heartbeat.lost") for name in names)
+        await advance_clock(watch, clock, AFTER + 1)
+        assert sorted(await take_messages(store)) == sorted((name.title(), "heartbeat.lost") for name in names)
 
     with_store(tmp_path, work)
 
@@ -172,11 +172,11 @@ def test_clock_jump_does_not_make_node_silent(tmp_path: Path, jump: float) -> No
         watch = StaleNodeMonitor(store, NOTICES, AFTER, clock)
         await store.put_node(followed("edge-1"), None)
         await store.seen([("/c", "edge-1", clock.now - 2 * 3600)])
-        await listen(watch, clock, AFTER / 2)
+        await advance_clock(watch, clock, AFTER / 2)
         clock.now += jump
-        await listen(watch, clock, AFTER - 1)
-        assert await told(store) == []
-        await listen(watch, clock, 16)
-        assert await told(store) == [("Edge-1", "heartbeat.lost")]
+        await advance_clock(watch, clock, AFTER - 1)
+        assert await take_messages(store) == []
+        await advance_clock(watch, clock, 16)
+        assert await take_messages(store) == [("Edge-1", "heartbeat.lost")]
 
     with_store(tmp_path, work)

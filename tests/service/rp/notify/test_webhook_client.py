@@ -1,4 +1,4 @@
-"""One message to one receiver, over a real connection."""
+"""Tests of one message to one receiver over a real connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes, events and clusters for the tests, with as little said as matters to each."""
+"""Builders of nodes, events and clusters with only the values that matter to each test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.changes import StoreChange
 
-SOON = 30.0  # a bound for what should take milliseconds
+SOON = 30.0  # an upper limit for what takes milliseconds
 
 
 def cluster(key: str = "/c", version: int = 1, **more: Any) -> Cluster:
@@ -21,7 +21,7 @@ def cluster(key: str = "/c", version: int = 1, **more: Any) -> Cluster:
 
 
 def node(key: str = "edge-1", version: int = 1, **more: Any) -> Node:
-    """Its etag says its version, so that the next write knows what to expect."""
+    """Returns a node whose etag contains its version, so that the next write knows the expected etag."""
     document = {"version": version, "text": "käse \x00 \U0001f9c0", "list": [1, 2.5, None, True]}
     made = Node("/c", key, key.title(), version, f"{key}-{version}", document, document, b"\x00\xff", created=12.5)
     return replace(made, **more)

@@ -1,4 +1,4 @@
-"""Both stores for every test: a file of its own, and a database of its own on one PostgreSQL for the whole run."""
+"""Fixtures: both stores for every test, SQLite in a new file and PostgreSQL in a new database of one server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = ("sqlite", "postgres")
 
 
 class Place(Protocol):
-    """Where a store is, whatever it is: `address` for another process, calling it for another object."""
+    """The location of a store: `address` for another process; a call returns another store object."""
 
     kind: str
     address: str
@@ -75,12 +75,12 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture
 def store(place: Place) -> Store:
-    """Running while the test does."""
+    """Returns a store that runs during the test."""
     return place()
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine runs in a loop of its own, with its store started before and stopped after."""
+    """Runs a coroutine test in its own event loop, with its store started before and stopped after."""
     if not iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in signature(pyfuncitem.obj).parameters}

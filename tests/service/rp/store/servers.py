@@ -1,4 +1,4 @@
-"""A real PostgreSQL from Debian's package, in a directory of its own, on a free port."""
+"""A real PostgreSQL of Debian's package, in a temporary directory on a free port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 USER = "flex"
-# Small, and as durable as PostgreSQL is by itself.
+# Small, with PostgreSQL's default durability.
 SETTINGS = {"listen_addresses": "127.0.0.1", "shared_buffers": "32MB", "max_connections": "60"}
 
 
@@ -30,13 +30,13 @@ class PostgresServer:
         self._programs = programs
         self._port = free_port()
         self._process: ProcessHandle | None = None
-        # The server ends with the thread that started it, when a run is killed: so that thread must last.
+        # The server ends with the thread that started it, so this thread must exist as long as the server.
         self._parent = ThreadPoolExecutor(1)
         self._databases = 0
         self.log = room / "log"
 
     def initialise(self) -> None:
-        """In a language whose order of letters is not that of their bytes, where this version can."""
+        """Initializes the cluster with a locale whose collation differs from byte order, if supported."""
         languages = ("--locale-provider=icu", "--icu-locale=en-US") if int(self._programs.parent.name) >= 15 else ()
         words = ("-A", "trust", "-U", USER, "-E", "UTF8", "--locale=C.UTF-8", *languages, "-D", self._room / "data")
         run(*as_somebody(), self._programs / "initdb", *words, cwd=Path("/"))
@@ -54,7 +54,7 @@ class PostgresServer:
             time.sleep(0.05)
 
     def stop(self, sig: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT ends all sessions in good order, SIGQUIT at once, as if it had crashed."""
+        """Stops the server: SIGINT ends all sessions cleanly, SIGQUIT immediately as in a crash."""
         if self._process:
             self._process.kill(sig)
             if not self._process.wait(30):
@@ -69,7 +69,7 @@ class PostgresServer:
         return f"postgresql://{USER}@127.0.0.1:{self._port}/{database}"
 
     def new_database(self) -> str:
-        """The address of an empty one."""
+        """Creates an empty database; returns its address."""
         self._databases += 1
         name = f"store_{self._databases}"
         self.query(f"CREATE DATABASE {name}")
@@ -81,7 +81,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
-    """Runs while it is needed; nothing is left of it."""
+    """Runs a server and removes all its files afterwards."""
     room = Path(tempfile.mkdtemp(prefix="flex-postgres-"))
     shutil.chown(room, somebody())
     server = PostgresServer(room, find_programs())
@@ -101,7 +101,7 @@ def find_programs() -> Path:
 
 
 def somebody() -> str:
-    """PostgreSQL refuses to run as root."""
+    """Returns the user to run PostgreSQL as, which refuses to run as root."""
     if os.getuid() != 0:
         return pwd.getpwuid(os.getuid()).pw_name
     return next(name for name in ("postgres", "nobody") if name in {user.pw_name for user in pwd.getpwall()})

@@ -25,7 +25,7 @@ async def test_all_subscribers_receive_writes_and_deletions(store: Store) -> Non
 
 async def test_cancelled_write_still_notifies_subscribers(store: Store) -> None:
     changes = store.changes()
-    await store.put_node(node(key="edge-0"), None)  # so that the next write of the cluster begins at once
+    await store.put_node(node(key="edge-0"), None)  # so that the next write of the cluster starts immediately
     assert await next_of(changes) == NodeWritten("/c", "edge-0", 1)
     write = asyncio.create_task(store.put_node(node(), None))
     await asyncio.sleep(0)

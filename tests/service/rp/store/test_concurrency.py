@@ -77,7 +77,7 @@ async def test_reads_return_every_acknowledged_write(store: Store) -> None:
 
 
 async def test_heartbeats_and_reports_on_two_replicas_do_not_conflict(place: Place) -> None:
-    """On two replicas, in opposite orders, on the same nodes."""
+    """Both replicas write the same nodes in opposite order."""
     stores = [place(), place()]
     await asyncio.gather(*(store.start() for store in stores))
     names = [f"edge-{one}" for one in range(20)]
@@ -98,7 +98,7 @@ async def test_heartbeats_and_reports_on_two_replicas_do_not_conflict(place: Pla
 
 
 async def test_replicas_do_not_deadlock_regardless_of_cluster_order(postgres: PostgresPlace) -> None:
-    """A cluster's number says when it came, its name where it stands in a batch, and the two need not agree."""
+    """A cluster's number depends on its creation, its position in a batch on its name; the orders can differ."""
     stores = [postgres(), postgres()]
     await asyncio.gather(*(store.start() for store in stores))
     for name in ("/z", "/a"):

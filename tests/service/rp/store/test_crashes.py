@@ -1,4 +1,4 @@
-"""What a process that is killed while it writes leaves behind."""
+"""Tests of the data that a killed writer leaves behind."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
     from tests.service.rp.store.conftest import Place
 
-ACKNOWLEDGED = 300  # in each round, before it is killed
+ACKNOWLEDGED = 300  # in each round, before the kill
 
 
 def write_until_killed(place: Place) -> dict[str, int]:
-    """The last version of each node that the store said was written."""
+    """Returns the last acknowledged version of each node."""
     words = (sys.executable, "-m", "tests.service.rp.store.writer_process", place.kind, place.address)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:

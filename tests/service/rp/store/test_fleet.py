@@ -1,4 +1,4 @@
-"""The fleet: what is asked about all nodes at once, on both databases."""
+"""Tests of queries over all nodes, on both databases."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_fleet_keeps_reported_status_when_node_is_rewritten(store: Store) 
         ("Joined", "True", {}, "Ready"),
         ("Joined", "False", {}, "NotReady"),
         ("Joined", "Unknown", {}, "Unknown"),
-        ("BootstrapAttempted", "True", {}, "Ready"),  # the agent is faster to say so than the cluster
+        ("BootstrapAttempted", "True", {}, "Ready"),  # the agent reports it before the cluster
         ("BootstrapAttempted", "False", {}, "Joining"),
         ("Created", "", {"urlExpires": NOW + 1}, "Joining"),
         ("Created", "", {"urlExpires": NOW - 1}, "Failed"),

@@ -22,7 +22,7 @@ def message(id: str, node: str = "edge-1", hook: str = "hook", at: float = NOW) 
 
 
 async def tell(store: Store, *messages: OutboxMessage) -> None:
-    """With some change of a node that has nothing to do with them."""
+    """Adds messages with an unrelated change of a node."""
     found = await store.node("/c", "teller")
     version = found.version + 1 if found else 1
     await store.put_node(node("teller", version), found.etag if found else None, [event()], messages)
@@ -53,7 +53,7 @@ async def test_messages_are_stored_only_if_their_write_succeeds(store: Store) ->
 
 
 async def ids(store: Store) -> list[str]:
-    """Of all that wait for the hook, in the order in which a receiver gets them."""
+    """Returns the IDs of all pending messages of the hook, in the order of delivery."""
     found = []
     while messages := await store.due_messages("hook", NOW, 10, 30):
         for each in messages:
@@ -68,7 +68,7 @@ async def test_claimed_message_is_not_given_to_other_senders(store: Store, place
     try:
         await tell(store, *(message(str(number), f"edge-{number}") for number in range(40)))
         both = await asyncio.gather(*(due(each, limit=10) for each in (store, other, store, other)))
-        left = await due(store, limit=40)  # those who meet may get less than they could
+        left = await due(store, limit=40)  # concurrent readers may get fewer messages than requested
         assert sorted(int(each) for some in (*both, left) for each in some) == list(range(40))
         assert await due(other) == []
     finally:

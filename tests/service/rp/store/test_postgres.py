@@ -1,4 +1,4 @@
-"""What PostgreSQL alone has: a server that goes away, and replicas."""
+"""Tests of PostgreSQL only: unavailable server, replicas."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LISTENERS = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE
 
 @dataclass
 class Load:
-    """Writers and readers that go on whatever happens to the server."""
+    """Writers and readers that continue while the server fails."""
 
     store: PostgresStore
     written: dict[str, int] = field(default_factory=dict)
-    given_up: int = 0  # though they were not executed
+    given_up: int = 0  # writes that were not executed
     ending: bool = False
 
     async def write(self, key: str) -> None:
@@ -48,7 +48,7 @@ class Load:
                 await self.look(key, version)
 
     async def look(self, key: str, version: int) -> None:
-        """The answer was lost: what is true?"""
+        """Reads the node after a lost response, to find out whether the write was executed."""
         found = await self.store.node("/c", key)
         assert (found.version if found else 0) in {version, version + 1}
         self.written[key] = found.version if found else 0
@@ -58,7 +58,7 @@ class Load:
             await self.store.node("/c", key)
 
     async def more(self) -> None:
-        """Until every writer has written again, several times."""
+        """Waits until every writer has written several times."""
         before = dict(self.written)
         end = time.monotonic() + PATIENCE
         while any(self.written[key] < before.get(key, 0) + 5 for key in self.written) or len(self.written) < 20:
@@ -66,8 +66,8 @@ class Load:
             await asyncio.sleep(0.01)
 
 
-async def heard(changes: AsyncIterator[StoreChange], awaited: StoreChange) -> bool:
-    """Among the changes of a load that has ended."""
+async def contains_change(changes: AsyncIterator[StoreChange], awaited: StoreChange) -> bool:
+    """Returns whether a change is among those of a load that has ended."""
     try:
         while await asyncio.wait_for(changes.__anext__(), 5) != awaited:
             pass
@@ -91,7 +91,7 @@ async def test_store_recovers_when_postgres_restarts_under_load(
     await load.more()
     load.ending = True
     await asyncio.gather(*tasks)
-    assert await heard(changes, Resync())
+    assert await contains_change(changes, Resync())
     assert load.given_up == 0, "the store itself tries again what was not executed"
     for key, version in load.written.items():
         assert await store.node("/c", key) == node(key, version)
@@ -107,7 +107,7 @@ async def test_disconnected_listener_resyncs_and_receives_changes_again(
     changes = one.changes()
     assert await asyncio.to_thread(server.query, LISTENERS) == "2"
     told = await next_of(changes)
-    assert told in (Disconnected(), Resync())  # who looks late hears the last of it
+    assert told in (Disconnected(), Resync())  # a late reader sees only the last event
     if told == Disconnected():
         assert await next_of(changes) == Resync()
     await other.put_node(node(), None)

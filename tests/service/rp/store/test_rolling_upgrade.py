@@ -1,4 +1,4 @@
-"""A store of the release before, and a replica of it that still runs beside the new ones, on both databases."""
+"""Tests of a store of the previous release, and of one of its replicas next to new ones, on both databases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READY = '{"conditions":[{"type":"Ready","status":"True"}],"kubeletVersion":"v1.3
 
 
 def created(key: str, join: str = '{"state":"Joined"}', status: str = READY) -> str:
-    """As the release before makes a node."""
+    """Returns the SQL with which the previous release creates a node."""
     columns = "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, status"
     documents = f"'{PROPERTIES}', '{CONFIG}', CAST('' AS blob), '{{}}', '{join}', '{status}'"
     return (
@@ -34,7 +34,7 @@ def created(key: str, join: str = '{"state":"Joined"}', status: str = READY) -> 
 
 
 async def write(place: Place, *statements: str, steps: int = 0) -> None:
-    """What another release does, in its own words; `steps` of the schema are made before."""
+    """Executes SQL of another release, after this many migrations of the schema."""
     if place.kind == "sqlite":
         with closing(sqlite3.connect(place.address, isolation_level=None)) as file:
             if steps:

@@ -1,4 +1,4 @@
-"""What SQLite alone has: a file, its mode, its backup, and a thread that writes."""
+"""Tests of SQLite only: file mode, backup, writer thread."""
 
 from __future__ import annotations
 

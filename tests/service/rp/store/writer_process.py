@@ -1,4 +1,4 @@
-"""Writes nodes without end, and says each that the store acknowledged. It is there to be killed.
+"""Writes nodes endlessly and prints each acknowledged write, for crash tests.
 
 python -m tests.service.rp.store.writer_process sqlite|postgres ADDRESS
 """
@@ -17,7 +17,7 @@ WRITERS = 10
 
 
 async def write(store: SqliteStore | PostgresStore, key: str) -> None:
-    """Goes on where an earlier process was killed."""
+    """Continues after the last version of an earlier process."""
     found = await store.node("/c", key)
     version, expected = (found.version, found.etag) if found else (0, None)
     while True:

@@ -1,4 +1,4 @@
-"""A machine in a directory, with an Azure beside it."""
+"""Fixtures: a machine in a directory, and a simulated Azure."""
 
 from __future__ import annotations
 

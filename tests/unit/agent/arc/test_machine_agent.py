@@ -1,4 +1,4 @@
-"""How it stands with Azure Arc is told by the machine alone, and services by the names they have."""
+"""Tests of the local Arc status and the names of its services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A repository's key is known by its fingerprint, and apt gets nothing else than what was read."""
+"""Tests of a repository's key: identified by its fingerprint, and passed to apt unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_unexpected_package_key_is_refused_and_its_fingerprint_named() -> None:
 
 @pytest.mark.parametrize("text", [BOTH, KEY + OTHER_KEY, OTHER_KEY + KEY])
 def test_additional_unexpected_package_key_is_refused(text: str) -> None:
-    """apt would believe both."""
+    """apt would trust both."""
     with pytest.raises(ArtifactError, match=OTHER_FINGERPRINT):
         verified_keyring(text, [FINGERPRINT], HERE)
     assert verified_keyring(text, [FINGERPRINT, OTHER_FINGERPRINT], HERE)

@@ -1,4 +1,4 @@
-"""azcmagent's package comes from a repository of its own, and from nowhere else."""
+"""Tests of azcmagent's package: it comes only from its configured repository."""
 
 from __future__ import annotations
 

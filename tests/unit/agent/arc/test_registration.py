@@ -1,4 +1,4 @@
-"""A machine is registered with Azure Arc once, gets its roles, and is taken back without a trace."""
+"""Tests of the Arc registration: once, with its roles, and completely removable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASSIGNMENTS = [assignment_id(CLUSTER, role, "principal-1") for role in NODE_ROLE
 
 
 def connected(place: Place, machine: str, status: str = "Connected") -> None:
-    """As somebody else left it."""
+    """Registers the machine as another program would."""
     place.system._install()
     place.system.registered.write_text(json.dumps({"status": status, "resourceId": machine}))
     made = {"identity": {"principalId": "principal-1"}, "location": "West Europe", "tags": {"theirs": "stays"}}
@@ -36,7 +36,7 @@ def connected(place: Place, machine: str, status: str = "Connected") -> None:
 
 
 def replaced(place: Place) -> None:
-    """While this machine was away, another was registered by its name."""
+    """Registers another machine in Azure with the name of this one."""
     theirs = {"identity": {"principalId": "principal-2"}, "location": "x", "tags": {}}
     place.azure.keep({**place.azure.state, "machines": {MACHINE: theirs}})
 
@@ -213,7 +213,7 @@ def _snake(key: str) -> str:
 
 
 def test_registration_replaces_its_own_expired_connection(place: Place) -> None:
-    """Azure makes no new identity for a machine that it has, so that one goes first."""
+    """Azure creates no new identity for an existing machine, so the old resource is deleted first."""
     place.registration(config()).run()
     place.system.registered.write_text(json.dumps({"status": "Expired", "resourceId": MACHINE}))
     place.registration(config()).run()
@@ -274,7 +274,7 @@ def test_unregister_keeps_azcmagent_and_machine_that_existed_before(place: Place
 
 
 def test_unregister_keeps_foreign_azure_machine_of_the_same_name(place: Place) -> None:
-    """Connecting was refused; what Azure has under that name was never ours."""
+    """The connection was rejected, so the Azure resource of that name never belonged to this machine."""
     theirs = {MACHINE: {"identity": {"principalId": "theirs"}, "location": "x", "tags": {}}}
     place.azure.keep({"machines": theirs, "roles": {}})
     place.system._install()
@@ -287,7 +287,7 @@ def test_unregister_keeps_foreign_azure_machine_of_the_same_name(place: Place) -
 
 @pytest.mark.parametrize("azcmagent", ["there", "gone"])
 def test_unregister_keeps_the_azure_machine_that_replaced_this_one(place: Place, azcmagent: str) -> None:
-    """azcmagent still believes to be it, and would delete it by its name."""
+    """azcmagent still considers itself connected and would delete the resource by its name."""
     place.registration(config()).run()
     replaced(place)
     if azcmagent == "gone":
@@ -298,7 +298,7 @@ def test_unregister_keeps_the_azure_machine_that_replaced_this_one(place: Place,
 
 
 def test_unregister_after_name_race_keeps_the_other_machine(place: Place) -> None:
-    """Both saw that there was none, and both were about to make it."""
+    """Both registrations found no resource and then created it."""
     place.system._install()
     place.system.refused = "AZCM0044: a resource with the same name exists"
     assert failure(place).name == "azcmagent-failed"

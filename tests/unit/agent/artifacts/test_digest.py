@@ -1,4 +1,4 @@
-"""Hashes are read as people and publishers write them."""
+"""Tests of digests in the formats that users and publishers write."""
 
 from __future__ import annotations
 

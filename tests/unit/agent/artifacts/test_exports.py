@@ -1,4 +1,4 @@
-"""What the package offers is there, by name."""
+"""Checks that all exported names of the package exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees, manifests, the cache and room on the disk."""
+"""Tests of program trees, manifests, the cache and free disk space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives: what is wanted arrives, and whatever is hostile is refused by name."""
+"""Tests of unpacking: wanted members are extracted, malicious archives are rejected with a named error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVERYTHING = (ArtifactFile("./", "./"),)
 
 @dataclass(frozen=True)
 class Item:
-    """A member to be packed."""
+    """An archive member."""
 
     name: str
     content: bytes = b""

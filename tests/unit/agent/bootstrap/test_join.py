@@ -1,4 +1,4 @@
-"""A machine becomes a node and a machine again, on a host that is only written down."""
+"""Tests of join and unbootstrap on a recorded host."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ STATE = f"{DATA}/state.json"
 
 
 class Proven:
-    """A cluster that takes the node in, and gives it its addresses a moment later."""
+    """A cluster that registers the node, and assigns its pod CIDR a moment later."""
 
     def __init__(self, host: RecordedHost, config: NodeConfig) -> None:
         self.host = host
@@ -86,8 +86,8 @@ class Refusing(Proven):
         raise ClusterError("bootstrap-token-rejected", "The token is not accepted.", "Get another.")
 
 
-class Held(RecordedHost):
-    """A machine on which somebody holds on to a program."""
+class BusyHost(RecordedHost):
+    """A machine on which a program is in use and cannot be removed."""
 
     held = False
 
@@ -97,7 +97,7 @@ class Held(RecordedHost):
         super().apply(action)
 
 
-class Watching(ProgressReporter):
+class RecordingProgress(ProgressReporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
@@ -112,7 +112,7 @@ class Watching(ProgressReporter):
 
 
 def join(host: RecordedHost, config: NodeConfig | None = None) -> Engine:
-    known = node_state.read(host, STATE)  # as the door does it
+    known = node_state.read(host, STATE)  # as the command does
     engine = engine_on(host, config, replace(MACHINE, pod_cidr=known.pod_cidr))
     engine.stager = Ready(host)
     NodeJoin(engine, Proven(host, engine.config)).run()
@@ -124,7 +124,7 @@ def leave(host: RecordedHost, config: NodeConfig | None = None) -> list[str]:
 
 
 def snapshot(host: RecordedHost) -> dict[str, tuple[FileEntry, bytes | None]]:
-    """Everything that stands there, but for the kernel's own files."""
+    """Returns all files, except the kernel's."""
     found: dict[str, tuple[FileEntry, bytes | None]] = {}
 
     def walk(folder: str) -> None:
@@ -225,7 +225,7 @@ def test_disabling_npd_removes_its_unit() -> None:
 
 
 def test_failed_join_records_step_and_error_and_unbootstraps_cleanly() -> None:
-    host, watcher = empty_host(), Watching()
+    host, watcher = empty_host(), RecordingProgress()
     before = snapshot(host)
     engine = engine_on(host)
     engine.stager = Ready(host)
@@ -278,7 +278,7 @@ def test_unbootstrap_is_idempotent() -> None:
         (("tools",), False, False),
         (("kubelet",), False, True),
         (("runc",), True, False),
-        (("tools",), True, True),  # as one goes on where a join has stopped
+        (("tools",), True, True),  # as when an interrupted join continues
     ],
 )
 def test_join_waits_for_the_node_only_when_it_can_exist(only: tuple[str, ...], is_node: bool, proven: bool) -> None:
@@ -307,7 +307,7 @@ def test_unbootstrap_of_unjoined_machine_keeps_foreign_containers() -> None:
 
 
 def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
-    host = Held({"/proc/filesystems": "nodev\toverlay\n"})
+    host = BusyHost({"/proc/filesystems": "nodev\toverlay\n"})
     for folder in SYSTEM_FOLDERS:
         host.apply(MakeDirectory(folder))
     config = config_of({"continuousMonitoring": True})
@@ -405,4 +405,4 @@ def test_unbootstrap_runs_azure_cleanup_once_and_lists_manual_commands() -> None
     assert (taken, leaving.manual_commands) == (["arc"], ["az resource delete --ids x"])
     again = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
     again.run()
-    assert taken == ["arc"]  # a machine that is no node has nothing in Azure
+    assert taken == ["arc"]  # a machine that is not a node has nothing to clean up in Azure

@@ -1,6 +1,6 @@
-"""A join or a reset that is cut off anywhere is finished, or taken back, by the next run.
+"""A join or unbootstrap that is killed at any action is completed or removed by the next run.
 
-The sweep over every single action on a real machine is a test of the lab; this one jumps, and takes a second.
+The lab's tests kill at every action on a real machine; this test uses samples and takes a second.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """Nobody catches it, as nobody can when the power goes."""
+    """Not caught by any handler, like a power cut."""
 
 
-class Mortal(RecordedHost):
+class CrashingHost(RecordedHost):
     left: int | None = None
 
     def apply(self, action: Action) -> None:
@@ -33,15 +33,15 @@ class Mortal(RecordedHost):
         super().apply(action)
 
 
-def machine() -> Mortal:
-    host = Mortal({f"{folder}/.keep": "" for folder in SYSTEM_FOLDERS})
+def machine() -> CrashingHost:
+    host = CrashingHost({f"{folder}/.keep": "" for folder in SYSTEM_FOLDERS})
     host.apply(WriteFile("/proc/filesystems", b"nodev\toverlay\n"))
     host.apply(WriteFile("/etc/fstab", b"/swap none swap sw 0 0\n"))
     host.apply(WriteFile("/usr/local/bin/kubectl", b"theirs", 0o755))
     return host
 
 
-def killed_after(count: int) -> Mortal:
+def killed_after(count: int) -> CrashingHost:
     host = machine()
     host.left = count
     with pytest.raises(Killed):

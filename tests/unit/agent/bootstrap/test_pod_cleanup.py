@@ -1,4 +1,4 @@
-"""What pods leave behind, seen in recorded text, and what is somebody else's."""
+"""Tests of the cleanup after pods, with recorded output: leftovers of pods and resources of other programs."""
 
 from __future__ import annotations
 

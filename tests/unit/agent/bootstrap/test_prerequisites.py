@@ -1,4 +1,4 @@
-"""What a command would do in Azure is shown before, and refused where a node would be lost by it."""
+"""Tests of the checks before a command: Azure changes are shown, and the loss of a node is refused."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def test_azure_cleanup_steps_are_described() -> None:
     ]
 
 
-class Closed(type(Path())):  # type: ignore[misc]
-    """A file of root's."""
+class RootOnlyPath(type(Path())):  # type: ignore[misc]
+    """A file that only root can read."""
 
     def read_text(self, *_: Any, **__: Any) -> str:
         raise PermissionError(13, "Permission denied")
@@ -81,5 +81,5 @@ class Closed(type(Path())):  # type: ignore[misc]
 
 def test_print_credential_requires_root() -> None:
     with pytest.raises(MachineError) as caught:
-        exec_credential.print_credential(Closed("/identity.json"))
+        exec_credential.print_credential(RootOnlyPath("/identity.json"))
     assert caught.value.name == "root-required"

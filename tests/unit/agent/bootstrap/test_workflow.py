@@ -1,4 +1,4 @@
-"""A URL that is for another node than this machine already is."""
+"""Tests of a config URL for a different node than this machine is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config(room: Path, name: str = "edge-1", cluster: str = "") -> NodeConfig:
 
 
 def fetched(room: Path, wanted: NodeConfig, applied: NodeConfig | None = None, *, joined: bool = True) -> None:
-    """A machine that is (or was about to be) edge-1 is given this."""
+    """Fetches a configuration on a machine that has joined, or started to join, as edge-1."""
     host = empty_host()
     host.apply(MakeDirectory(DATA))
     place = f"{DATA}/state.json"

@@ -1,4 +1,4 @@
-"""The words of `aks-flex-node` that need neither root nor a host, and what becomes of errors."""
+"""Tests of `aks-flex-node` commands that need no root and no host, and of error handling."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def ran(*words: str) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """The exit code of the program itself."""
+def exit_code_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """Runs the program; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -187,7 +187,7 @@ def test_completion_script_is_printed_for_the_shell(shell: str) -> None:
 def test_wrong_arguments_exit_with_a_code_and_an_error_name(
     words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended(monkeypatch, *words) == code
+    assert exit_code_of(monkeypatch, *words) == code
     assert said in capsys.readouterr().err
 
 
@@ -195,7 +195,7 @@ def test_config_init_does_not_overwrite_an_existing_file(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = file.read_text()
-    assert ended(monkeypatch, "config", "init", str(file)) == 2
+    assert exit_code_of(monkeypatch, "config", "init", str(file)) == 2
     assert "file-exists" in capsys.readouterr().err
     assert file.read_text() == before
 

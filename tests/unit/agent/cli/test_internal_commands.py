@@ -1,4 +1,4 @@
-"""The words that nobody types, what is kept of a configuration from a file, and whom later commands believe."""
+"""Tests of the internal commands, the stored configuration, and its precedence over the configuration file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLUSTER = {"azure.targetCluster.resourceId": CLUSTER_ID}
 SECRET = "azure.servicePrincipal.clientSecret"
 
 
-def ended(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def exit_code_of(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     monkeypatch.setattr(sys, "argv", ["aks-flex-node", *words])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -48,7 +48,7 @@ def test_daemon_and_job_commands_require_root(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert ended(monkeypatch, *words) == 4
+    assert exit_code_of(monkeypatch, *words) == 4
     assert "root-required" in capsys.readouterr().err
 
 
@@ -56,7 +56,7 @@ def test_daemon_and_job_commands_require_root(
 def test_unknown_job_is_refused(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended(monkeypatch, *words) == 2
+    assert exit_code_of(monkeypatch, *words) == 2
     assert "job-unknown" in capsys.readouterr().err
 
 
@@ -114,7 +114,7 @@ def secrets(config: NodeConfig) -> tuple[str, str]:
 
 
 def plain(config: NodeConfig) -> dict[str, Any]:
-    """All but the names of files that are not needed any more."""
+    """Returns the configuration without the paths of files that are no longer needed."""
     document = to_document(config)
     document["azure"]["bootstrapToken"].pop("tokenFile")
     document["azure"]["servicePrincipal"].pop("clientSecretFile")
@@ -148,7 +148,7 @@ def test_stored_config_keeps_maps_lists_and_proxy_password() -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory in place of the ones that the agent keeps its files in."""
+    """Yields a directory in place of the agent's file paths."""
     monkeypatch.setattr(context, "UNIT_FILE", str(tmp_path / "unit"))
     monkeypatch.setattr(context, "CURRENT_CONFIG", str(tmp_path / "current"))
     monkeypatch.setenv("AKS_FLEX_NODE_CONFIG", str(tmp_path / "file"))

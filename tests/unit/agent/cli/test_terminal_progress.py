@@ -1,4 +1,4 @@
-"""What a person sees of a long operation where there is no terminal to draw on."""
+"""Tests of progress output without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recorded words of kubelets and containerds mean."""
+"""Tests of the diagnosis of recorded kubelet and containerd messages."""
 
 from __future__ import annotations
 

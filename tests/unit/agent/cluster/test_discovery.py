@@ -1,4 +1,4 @@
-"""What Azure knows of a cluster, and what is taken of it."""
+"""Tests of cluster discovery from Azure."""
 
 from __future__ import annotations
 
@@ -89,8 +89,10 @@ def test_discovery_reports_a_credential_without_an_api_server(kubeconfig: Any) -
 OLD = discovery.ClusterFacts(CLUSTER_ID, "https://old.example:443", CA, "1.33.1")
 
 
-def asked(config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: bool, azure: Any = None) -> str:
-    """Which API server it is, in the end."""
+def selected_server(
+    config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: bool, azure: Any = None
+) -> str:
+    """Returns the URL of the selected API server."""
 
     def ask() -> discovery.ClusterFacts:
         if azure is None:
@@ -103,15 +105,18 @@ def asked(config: NodeConfig, before: discovery.ClusterFacts | None, *, joined: 
 
 def test_unjoined_machine_repeats_discovery_or_uses_stored_facts() -> None:
     config = config_of(NAMED, without=LEFT_OUT)
-    assert asked(config, OLD, joined=False, azure=Azure()) == "https://c.example:443"
-    assert asked(config, OLD, joined=False) == "https://old.example:443"  # better than nothing
+    assert selected_server(config, OLD, joined=False, azure=Azure()) == "https://c.example:443"
+    assert selected_server(config, OLD, joined=False) == "https://old.example:443"  # better than none
     with pytest.raises(FlexError, match="cannot be reached"):
-        asked(config, None, joined=False)
+        selected_server(config, None, joined=False)
 
 
 def test_joined_node_keeps_the_cluster_facts_it_joined_with() -> None:
-    assert asked(config_of(NAMED, without=LEFT_OUT), OLD, joined=True, azure=Azure()) == "https://old.example:443"
+    assert (
+        selected_server(config_of(NAMED, without=LEFT_OUT), OLD, joined=True, azure=Azure())
+        == "https://old.example:443"
+    )
 
 
 def test_complete_config_is_used_without_discovery() -> None:
-    assert asked(config_of(NAMED), None, joined=False) == config_of(NAMED).node.kubelet.server_url
+    assert selected_server(config_of(NAMED), None, joined=False) == config_of(NAMED).node.kubelet.server_url

@@ -1,4 +1,4 @@
-"""How a node is, seen from its machine and from its cluster."""
+"""Tests of node health, from the machine and from the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said to the API server, and what its answers mean."""
+"""Tests of requests to the API server and the handling of its responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pod(name: str = "web", **metadata: Any) -> dict[str, Any]:
 
 
 def api_of(**answers: Any) -> Answers:
-    """The node, its pods and what else may be asked."""
+    """Returns an API server with a node, its pods and other responses."""
     listed = answers.get("pods", [[]])
     return Answers(
         {

@@ -1,4 +1,4 @@
-"""A proof waits for what comes, ends when it cannot come, and names the cause; its clock is a test's."""
+"""Tests of readiness checks with a simulated clock: wait, failure and its cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def document(status: str = "True", reported: str = "9999-01-01T00:00:00Z") -> di
 
 
 class Scene:
-    """A host, an API server and a clock that goes on by itself when somebody sleeps."""
+    """A host, an API server and a clock that advances on sleep."""
 
     def __init__(
         self,
@@ -147,8 +147,8 @@ def test_readiness_check_ends_within_its_time_limit() -> None:
     assert scene.now <= 22
 
 
-def lacking(scene: Scene, *lacks: FlexError | None) -> FlexError:
-    """What a proof ends with when this is lacking, look by look; it must end badly."""
+def health_check_error(scene: Scene, *lacks: FlexError | None) -> FlexError:
+    """Returns the error of a health check that finds these problems in turn; it must fail."""
     rest = list(lacks)
     with pytest.raises(FlexError) as caught:
         scene.proof.wait_healthy(lambda _: rest.pop(0) if len(rest) > 1 else rest[0])
@@ -165,17 +165,17 @@ def test_wait_healthy_waits_until_the_additional_check_passes() -> None:
 
 
 def test_wait_healthy_fails_with_the_remaining_problem() -> None:
-    assert lacking(Scene(seconds=60.0), OTHER) is OTHER
+    assert health_check_error(Scene(seconds=60.0), OTHER) is OTHER
 
 
 def test_wait_healthy_reports_node_not_ready_before_other_problems() -> None:
-    assert lacking(Scene(document(), document("False"), seconds=60.0), OTHER).name == "node-not-ready"
+    assert health_check_error(Scene(document(), document("False"), seconds=60.0), OTHER).name == "node-not-ready"
 
 
 def test_wait_healthy_reports_unreachable_server_before_other_problems() -> None:
     scene = Scene(OFFLINE, seconds=60.0)
     scene.api.answers["GET", "/version"] = [OFFLINE]
-    assert lacking(scene, OTHER).name == "api-server-unreachable"
+    assert health_check_error(scene, OTHER).name == "api-server-unreachable"
 
 
 def test_wait_healthy_requires_minimum_kubelet_uptime() -> None:
@@ -187,13 +187,13 @@ def test_wait_healthy_requires_minimum_kubelet_uptime() -> None:
 def test_wait_healthy_fails_when_the_kubelet_keeps_restarting() -> None:
     falling = UnitState("kubelet.service", active="active", restarts=4, started=1e9)
     scene = Scene(units={"kubelet.service": falling}, words=SWAP, seconds=60.0)
-    assert lacking(scene, None).name == "service-failed"
+    assert health_check_error(scene, None).name == "service-failed"
 
 
 def test_wait_healthy_ignores_old_restarts_of_a_stable_kubelet() -> None:
     mended = UnitState("kubelet.service", active="active", restarts=4, started=-60.0)
     scene = Scene(units={"kubelet.service": mended}, words=SWAP, seconds=20.0)
-    assert lacking(scene, OTHER).name == OTHER.name
+    assert health_check_error(scene, OTHER).name == OTHER.name
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Kubelets that show tokens of the node's Azure identity: for good, or until they have a certificate."""
+"""Tests of kubelets that authenticate with tokens of the node's Azure identity, permanently or until they have a
+certificate.
+"""
 
 from __future__ import annotations
 

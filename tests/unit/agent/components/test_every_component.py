@@ -1,4 +1,4 @@
-"""What holds for all components: they are pure, they agree with each other, and the sequence names them."""
+"""Tests of all components: they are pure and consistent, and the sequence contains them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_component_spec_is_deterministic(component: Component) -> None:
 def test_every_component_path_is_configurable(component: Component) -> None:
     spec = component.desired(config_of(CUSTOM), replace(MACHINE, pod_cidr="10.244.3.0/24"))
     texts = [one.content.decode() for one in spec.resources if isinstance(one, File)]
-    # Where a command without a configuration looks, and where kubelets put sockets wherever the rest of them is.
+    # The default path of commands without a configuration, and the fixed path of kubelet sockets.
     fixed = {STATE_DIR, DEFAULT_DIRECTORY}
     for place in DEFAULT_PLACES:
         assert not [path for path in spec.paths - fixed if path == place or path.startswith(f"{place}/")]

@@ -1,4 +1,4 @@
-"""The kubelet, its credentials and its programs, the network, and node-problem-detector."""
+"""Tests of the kubelet, its credentials and programs, the network, and node-problem-detector."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ RELEASES = [
     ("https://mirror.example/k8s", [f"https://mirror.example/k8s/{name}" for name in PROGRAMS]),
     (
         "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz",
-        ["https://dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz"] * 2,  # for the kubelet, and for the others
+        ["https://dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz"] * 2,  # for the kubelet and for the others
     ),
 ]
 
@@ -251,7 +251,7 @@ def test_kubelet_component_downloads_only_the_kubelet(template: str) -> None:
 def test_single_files_and_tarball_install_to_the_same_paths(
     desired: Callable[[NodeConfig, Machine], Spec],
 ) -> None:
-    """Or a node that changes from one to the other would have links that lead nowhere."""
+    """Otherwise a node that switches between them would have dangling links."""
     singles, tarball = (
         desired(config_of({"kubernetes.urlTemplate": template}), MACHINE)
         for template in (RELEASES[0][0], RELEASES[-1][0])

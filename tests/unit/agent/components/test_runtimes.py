@@ -1,4 +1,4 @@
-"""containerd, runc and the addresses that programs come from."""
+"""Tests of containerd, runc and the download URLs of programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CRI = "io.containerd.grpc.v1.cri"
 
 
 def toml(text: str) -> dict[str, Any]:
-    reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # pytest brings the latter
+    reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")  # installed with pytest
     found: dict[str, Any] = reader.loads(text)
     return found
 

@@ -1,4 +1,4 @@
-"""The agent's own service, and the version of the agent that it runs."""
+"""Tests of the agent's service and of the agent version that it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel's settings, and the table of file systems that belongs to somebody else."""
+"""Tests of kernel settings, and of /etc/fstab, which belongs to the system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A certificate, a token and texts of configurations for the tests of this directory."""
+"""Builders of a certificate, a token and configuration texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLUSTER_ID = (
 
 
 def settings(values: Mapping[str, object]) -> str:
-    """JSON out of dotted paths: `{"node.maxPods": 5}` is `{"node": {"maxPods": 5}}`."""
+    """Returns JSON for dotted paths: `{"node.maxPods": 5}` is `{"node": {"maxPods": 5}}`."""
     nested: dict[str, object] = {}
     for path, value in values.items():
         *way, name = path.split(".")
@@ -53,7 +53,7 @@ def load_settings(values: Mapping[str, object], flags: Mapping[str, object] | No
 def problems_of(
     text: str, env: Mapping[str, str] | None = None, flags: Mapping[str, object] | None = None
 ) -> list[ConfigProblem]:
-    """What is wrong with it; it must be wrong."""
+    """Returns the problems of a configuration, which must be invalid."""
     with pytest.raises(InvalidConfigError) as caught:
         load_text(text, "test", env or {}, flags or {})
     assert caught.value.name == "config-invalid"

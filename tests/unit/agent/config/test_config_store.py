@@ -1,4 +1,4 @@
-"""Files that belong together are written together, also by whoever comes after a crash."""
+"""Tests of the config store: related files are written together, also after a crash."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.unit.agent.config.builders import TOKEN
 OLD, NEW = b'{"config": {}, "configVersion": "1"}', b'{"config": {}, "configVersion": "2"}'
 
 
-class Mortal(RecordedHost):
-    """Whoever works on it dies before the given action."""
+class CrashingHost(RecordedHost):
+    """A host that raises before the given action."""
 
     def __init__(self, at: int) -> None:
         super().__init__({CURRENT_CONFIG: OLD, CONFIG_VERSION_FILE: b"1\n", APPLIED_CONFIG: b"{}", NEXT_CONFIG: NEW})
@@ -41,7 +41,7 @@ def kept(host: RecordedHost) -> tuple[bytes | None, bytes | None, bool]:
 
 @pytest.mark.parametrize("at", range(6))
 def test_interrupted_config_switch_ends_with_all_old_or_all_new_files(at: int) -> None:
-    host = Mortal(at)
+    host = CrashingHost(at)
     with pytest.raises(KeyboardInterrupt):
         settle(host)
     host.at = -1
@@ -52,14 +52,14 @@ def test_interrupted_config_switch_ends_with_all_old_or_all_new_files(at: int) -
 
 
 def test_newer_pending_config_survives_a_config_switch() -> None:
-    host = Mortal(-1)
+    host = CrashingHost(-1)
     host.apply(WriteFile(NEXT_CONFIG, b"newer", 0o600))
     settle(host)
     assert kept(host) == (NEW, b"2\n", True)
 
 
 def test_pending_config_is_dropped_when_a_new_config_is_fetched() -> None:
-    host = Mortal(-1)
+    host = CrashingHost(-1)
     config_store.save_fetched(
         host, ConfigBundle(NEW.decode(), "2"), config_urls.parse("https://rp.example/configs/a")
     )
@@ -67,7 +67,7 @@ def test_pending_config_is_dropped_when_a_new_config_is_fetched() -> None:
 
 
 def test_config_files_are_mode_0600_and_marked_secret() -> None:
-    host = Mortal(-1)
+    host = CrashingHost(-1)
     settle(host)
     written = [one for one in host.done if isinstance(one, WriteFile)]
     assert {one.mode for one in written} == {0o600}
@@ -75,7 +75,7 @@ def test_config_files_are_mode_0600_and_marked_secret() -> None:
 
 
 def test_finish_interrupted_is_idempotent() -> None:
-    host = Mortal(-1)
+    host = CrashingHost(-1)
     settle(host)
     host.done.clear()
     config_store.finish_interrupted(host)

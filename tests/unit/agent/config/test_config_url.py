@@ -1,4 +1,4 @@
-"""Where a configuration URL may come from, and which of several is meant."""
+"""Tests of the sources of a config URL and of their precedence."""
 
 from __future__ import annotations
 

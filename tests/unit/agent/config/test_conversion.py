@@ -1,4 +1,6 @@
-"""Settings become models, or problems with a path and a reason; never an error of the library that converts them."""
+"""Tests of the conversion of settings to models; problems have a path and a reason and never a
+library's exception.
+"""
 
 from __future__ import annotations
 

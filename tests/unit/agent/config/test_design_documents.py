@@ -1,4 +1,4 @@
-"""The examples in the first descriptions of the product are accepted as they stand, with their blanks filled."""
+"""Tests that the examples of the design documents are accepted, with their placeholders replaced."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ runc:
   url: "https://github.com/opencontainers/runc/releases/download/v1.1.12/runc.amd64"
 """
 
-# Settings that the reference of the first release names, beside those of the file above.
+# Settings in the reference of the first release, besides those of the file above.
 REFERENCE = {
     "azure": {
         "arc": {

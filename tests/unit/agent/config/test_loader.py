@@ -1,4 +1,4 @@
-"""Where settings come from, and which of them is taken."""
+"""Tests of the sources of settings and of their precedence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a bundle, and what is kept of it."""
+"""Tests of bundles: their format, and what is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made from the models: the starter file, the reference, the schema, and the rows of `config show`."""
+"""Tests of texts generated from the models: template, reference, schema, and output of `config show`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_filled_in_config_template_is_complete_for_a_join(tmp_path: Path) -> Non
 
 def test_config_template_requires_its_placeholders_to_be_filled_in() -> None:
     told = {problem.path for problem in problems_of(config_template())}
-    assert told | {"azure.bootstrapToken.tokenFile"} == set(PLACEHOLDERS)  # whether the file is needed, a join tells
+    assert told | {"azure.bootstrapToken.tokenFile"} == set(PLACEHOLDERS)  # a join reports whether the file is needed
 
 
 def test_every_line_of_the_config_template_can_be_uncommented(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A secret, wherever somebody puts it, is in no message, dump or line of output; and it can come from a file."""
+"""Tests of secrets: none is in a message, dump or output, and each can be read from a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way to be wrong gets its path, its value, its reason, and what is allowed; all of them at once."""
+"""Tests of validation: each problem has its path, value, reason and allowed values; all are reported together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that has begun, and is ended after the test."""
+"""Fixtures: a started daemon, which is stopped after the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who stands around the agent that stays: a provider that says what it is told, and a still machine."""
+"""Fakes of the daemon's environment: a provider with predefined responses, and a simulated machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WELL = NodeHealth(READY, certificate_seconds=1e7, certificate_lifetime=3e7)
 
 
 def settings(client: str = CLIENT, secret: str = "", **more: Any) -> dict[str, Any]:
-    """A configuration as the provider shows it; with a secret, as the machine keeps it."""
+    """Returns a configuration as the provider returns it; with a secret, as the machine stores it."""
     kubelet = {"serverURL": JOIN["node.kubelet.serverURL"], "caCertData": JOIN["node.kubelet.caCertData"]}
     principal = {"clientId": client, "tenantId": "tenant-1", **({"clientSecret": secret} if secret else {})}
     return {
@@ -70,7 +70,7 @@ def news(version: str, config: dict[str, Any]) -> PollResult:
 
 
 def kept(host: RecordedHost, path: str = NEXT_CONFIG) -> dict[str, Any] | None:
-    """What stands in a file of the agent's."""
+    """Returns the content of one of the agent's files."""
     content = host.read(path)
     return None if content is None else dict(json.loads(content))
 
@@ -81,7 +81,7 @@ def put(host: RecordedHost, path: str, content: bytes) -> None:
 
 @dataclass(repr=False)
 class FakeTokens:
-    """Entra ID that knows some secrets."""
+    """A simulated Entra ID that accepts some secrets."""
 
     good: set[str] = field(default_factory=lambda: {OLD})
     tried: list[str] = field(default_factory=list)
@@ -95,7 +95,7 @@ class FakeTokens:
 
 @dataclass(repr=False)
 class FakeProvider:
-    """Answers actions as it was told; of what it was asked it keeps a list. A poll is held until the end."""
+    """A provider with predefined responses to actions, which it records. Polls wait until the end."""
 
     answers: dict[str, dict[str, Any] | ProviderRequestError] = field(default_factory=dict)
     tokens: FakeTokens = field(default_factory=FakeTokens)
@@ -123,7 +123,7 @@ class FakeProvider:
         self.closed.set()
 
     def has(self, secret: str, client: str = CLIENT) -> FakeProvider:
-        """What it tells whoever asks for credentials."""
+        """Sets the response to listCredentials."""
         self.answers["listCredentials"] = {"servicePrincipal": {"clientId": client, "clientSecret": secret}}
         return self
 
@@ -133,7 +133,7 @@ class FakeProvider:
 
 
 class FakeHost(RecordedHost):
-    """A machine on which a work ends at once, as it was told; or when it is let go."""
+    """A machine on which a job ends immediately with a predefined result, or when it is released."""
 
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         super().__init__({CURRENT_CONFIG: bundle("1", config or settings(secret=OLD))})
@@ -155,14 +155,14 @@ class FakeHost(RecordedHost):
 
 
 class StillNode(ManagedNode):
-    """A node whose services and cluster nobody asks: it is well."""
+    """A node that is healthy without checks of services and cluster."""
 
     def check_health(self) -> NodeHealth:
         return WELL
 
 
 class StillMonitor(DriftMonitor):
-    """Nobody compares the real machine: what differs is what the test says."""
+    """A drift monitor whose result is set by the test."""
 
     differs: tuple[Drift, ...] = ()
 
@@ -175,19 +175,19 @@ class StillMonitor(DriftMonitor):
 
 
 class Quiet:
-    """A cluster that nobody asks."""
+    """A cluster without requests."""
 
     def close(self) -> None: ...
 
 
 def engine_of(host: FakeHost) -> Engine:
-    """An engine for the configuration in effect."""
+    """Returns an engine for the current configuration."""
     config = load_text((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config
     return engine_on(host, config)
 
 
 def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
-    """What other threads do is seen soon."""
+    """Waits until a condition that another thread causes is true."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it did not come about"

@@ -1,4 +1,4 @@
-"""One life of the agent that stays, step by step, on a machine and by a clock of the test's."""
+"""One run of the daemon, step by step, with a simulated machine and clock."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ CHANGED = Drift("cni", PATH, f"{PATH} has different content", "-wanted\n+found")
 
 @dataclass
 class Life:
-    """One life of the agent, step by step, on a machine and by a clock of the test's."""
+    """One run of the daemon, step by step, with a simulated machine and clock."""
 
     host: FakeHost = field(default_factory=FakeHost)
     provider: FakeProvider = field(default_factory=FakeProvider)
     now: float = 1000.0
-    jump: float = 0.0  # by which the time of day was set
+    jump: float = 0.0  # change of the wall clock
     busy: bool = False
     sight: NodeHealth = WELL
     drift: tuple[Drift, ...] = ()
@@ -57,7 +57,7 @@ class Life:
 
     @cached_property
     def controller(self) -> Controller:
-        """Opened when it is first asked for: until then the test prepares the machine."""
+        """Created on first use: before that, the test prepares the machine."""
         return Controller(self.open, SystemdNotifier(""), is_busy=lambda: self.busy, clock=lambda: self.now)
 
     @property
@@ -93,17 +93,17 @@ class Life:
         self.steps()
 
     def steps(self) -> None:
-        """Whatever is in the queue or due happens."""
+        """Processes all queued and due events."""
         assert self.controller.reconcile()
 
     def waits(self, seconds: float) -> None:
-        """So much time goes by, in which files may have been touched."""
+        """Advances the clock and reports possible file changes."""
         self.now += seconds
         self.controller.events.put(FilesChanged(frozenset()))
         self.steps()
 
     def ends_work(self) -> None:
-        """The outcome of the work that was begun comes, and is heard."""
+        """Waits for the result of the running job and processes it."""
         eventually(lambda: not self.controller.events.empty())
         self.steps()
 

@@ -1,4 +1,4 @@
-"""What the provider is told: conditions with the real cause, and no secret."""
+"""Tests of the conditions in a status report: real causes and no secrets."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.unit.agent.daemon.fakes import READY, WELL
 QUIET = ReportInput(DaemonState(), WELL, current_version="7")
 
 
-def told(situation: ReportInput) -> dict[str, tuple[str, str, str]]:
-    """Status, reason and message of each condition."""
+def conditions_of(situation: ReportInput) -> dict[str, tuple[str, str, str]]:
+    """Returns status, reason and message of each condition."""
     return {
         one["type"]: (one["status"], one["reason"], one.get("message", "")) for one in build_conditions(situation)
     }
 
 
 def test_healthy_node_reports_ready_and_applied_conditions() -> None:
-    assert told(QUIET) == {
+    assert conditions_of(QUIET) == {
         "Ready": ("True", "KubeletReady", "well"),
         "ConfigApplied": ("True", "Applied", "Configuration 7 is in effect."),
         "Drifted": ("False", "NoDrift", "The machine matches its configuration."),
@@ -79,14 +79,14 @@ FALLEN = (("kubelet.service", "no space left"), ("containerd.service", "exit 1")
     ids=str,
 )
 def test_ready_condition_gives_the_reason_why_a_node_is_not_ready(changes: dict[str, Any], expected: str) -> None:
-    status, reason, message = told(replace(QUIET, health=replace(WELL, **changes)))["Ready"]
+    status, reason, message = conditions_of(replace(QUIET, health=replace(WELL, **changes)))["Ready"]
     assert reason == expected
     assert status == ("Unknown" if expected == "ApiServerUnreachable" else "False")
     assert message
 
 
 def test_ready_condition_names_failed_services_with_their_last_log_line() -> None:
-    _, _, message = told(replace(QUIET, health=replace(WELL, failed_services=FALLEN)))["Ready"]
+    _, _, message = conditions_of(replace(QUIET, health=replace(WELL, failed_services=FALLEN)))["Ready"]
     assert message == "kubelet is not running: no space left; containerd is not running: exit 1"
 
 
@@ -143,21 +143,21 @@ def test_ready_condition_names_failed_services_with_their_last_log_line() -> Non
 def test_config_applied_condition_reflects_the_last_update(
     changes: dict[str, Any], expected: tuple[str, str, str]
 ) -> None:
-    assert told(replace(QUIET, **changes))["ConfigApplied"] == expected
+    assert conditions_of(replace(QUIET, **changes))["ConfigApplied"] == expected
 
 
 def test_upgrade_failed_condition_gives_the_cause_of_the_rollback() -> None:
     failed = JobResult(
         JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "kubelet does not stay up: boom", version="8"
     )
-    found = told(replace(QUIET, next_version="8", failed_update=failed))
+    found = conditions_of(replace(QUIET, next_version="8", failed_update=failed))
     assert found["UpgradeFailed"] == ("True", "ServiceFailed", "kubelet does not stay up: boom")
 
 
 def test_drifted_condition_lists_drift_and_reports_conflicts_first() -> None:
     drifted = replace(QUIET, state=DaemonState(drift=("a is missing", "b has different content")))
-    assert told(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has different content")
-    status, reason, message = told(replace(drifted, conflicts=("/etc/a",)))["Drifted"]
+    assert conditions_of(drifted)["Drifted"] == ("True", "DriftFound", "a is missing; b has different content")
+    status, reason, message = conditions_of(replace(drifted, conflicts=("/etc/a",)))["Drifted"]
     assert (status, reason) == ("True", "ConflictingChanges")
     assert "/etc/a" in message
 
@@ -175,7 +175,7 @@ def test_drifted_condition_lists_drift_and_reports_conflicts_first() -> None:
 def test_certificate_expiring_condition_reflects_the_certificate(
     sight: NodeHealth, expected: tuple[str, str]
 ) -> None:
-    assert told(replace(QUIET, health=sight))["CertificateExpiring"][:2] == expected
+    assert conditions_of(replace(QUIET, health=sight))["CertificateExpiring"][:2] == expected
 
 
 def test_failure_conditions_are_reported_for_credentials_agent_and_vpn() -> None:
@@ -183,7 +183,7 @@ def test_failure_conditions_are_reported_for_credentials_agent_and_vpn() -> None
     tunnel = JobResult(
         JobKind.RENEW_VPN, JobStatus.FAILED, "arm-request-rejected", "Azure refused.", "Give it a role."
     )
-    found = told(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
+    found = conditions_of(replace(QUIET, state=notes, agent_failure="Version 9 did not run.", vpn_failure=tunnel))
     assert found["CredentialsRejected"] == ("True", "VerificationFailed", "The new credentials do not work yet.")
     assert found["AgentUpdateFailed"] == ("True", "VerificationFailed", "Version 9 did not run.")
     assert found["VpnRenewalFailed"] == ("True", "ArmRequestRejected", "Azure refused. Give it a role.")

@@ -1,4 +1,4 @@
-"""What becomes of news: checked whole, given its secrets, and put down; or left alone, and why."""
+"""Tests of received configurations: validated, completed with secrets and stored, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Scene:
         return self.told[-1][1]
 
     def secret(self) -> str:
-        """Of what waits."""
+        """Returns the secret of the pending configuration."""
         waiting = kept(self.host)
         assert waiting
         return str(waiting["config"]["azure"]["servicePrincipal"].get("clientSecret", ""))
@@ -168,7 +168,7 @@ def test_new_service_principal_is_adopted_when_its_secret_works(scene: Scene) ->
 
 
 def test_new_service_principal_is_deferred_until_its_secret_works(scene: Scene) -> None:
-    """A node without credentials could never ask for better ones."""
+    """A node without working credentials could not get better ones."""
     scene.provider.has(NEW, OTHER)
     assert scene.accepting.handle(news("2", settings(OTHER))) == CONNECTED
     assert (kept(scene.host), scene.accepting.newest_version) == (None, "1")
@@ -259,7 +259,7 @@ def test_unreachable_new_provider_url_is_refused_and_retried(scene: Scene) -> No
 
     paced = scene.accepting.handle(elsewhere("2"))
 
-    assert paced.is_ok  # by the way that works, and as patiently as ever
+    assert paced.is_ok  # over the working endpoint, with the usual interval
     assert not paced.changed
     assert kept(scene.host) is None
     assert scene.standing() is ProviderState.BAD_CONFIGURATION

@@ -1,4 +1,4 @@
-"""Somebody else who insists is given way to, for a while."""
+"""Tests of conflicts: repairs pause when another process reverts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent that stays does about what happens: above all, when it does nothing."""
+"""Tests of the controller's reactions to events, especially when it must do nothing."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_status_report_is_sent_without_a_request(life: Life) -> None:
 
 
 class FullHost(FakeHost):
-    """A machine whose disk is full."""
+    """A machine with a full disk."""
 
     def apply(self, action: Action) -> None:
         if isinstance(action, WriteFile):
@@ -163,7 +163,7 @@ def test_stuck_poller_is_replaced(life: Life) -> None:
     poller = life.session.poller
     eventually(lambda: poller.is_stuck or life.provider.polls)
     life.waits(WATCHDOG_SECONDS * 10)
-    assert life.session.poller is poller  # by its own clock it is not late
+    assert life.session.poller is poller  # not overdue by its own clock
     poller.clock = lambda: 1e12
     life.waits(1)
     assert life.session.poller is not poller
@@ -172,7 +172,7 @@ def test_stuck_poller_is_replaced(life: Life) -> None:
 
 @pytest.mark.parametrize("jump", [86400.0, -86400.0, 1e9, -1e9])
 def test_wall_clock_jump_does_not_affect_the_controller(life: Life, jump: float) -> None:
-    """Only what is shown to people, and windows, go by it."""
+    """Only displayed times and maintenance windows use the wall clock."""
     before, life.jump = life.looks, jump
     for _ in range(4):
         life.hears(GOOD, HEALTH_SECONDS)

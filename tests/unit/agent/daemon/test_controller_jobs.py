@@ -1,4 +1,4 @@
-"""What the agent that stays has done, one work at a time."""
+"""Tests of the controller's jobs: one at a time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_running_job_blocks_other_jobs_and_drift_checks(life: Life) -> None:
 
 
 def test_controller_does_not_busy_loop_while_a_job_runs() -> None:
-    """One that waits for something which is overdue all the time would keep a processor busy for hours."""
+    """A wait for an event that is already due would use a CPU for hours."""
     life = begun(Life())
     life.host.goes_on.clear()
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
@@ -90,7 +90,7 @@ def test_ended_job_is_not_started_again_before_its_result_is_read(life: Life) ->
     ]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.controller.events.put(PollEvent(NEWS, ""))
-    life.controller.events.put(PollEvent(GOOD, ""))  # stands in the queue before the outcome does
+    life.controller.events.put(PollEvent(GOOD, ""))  # queued before the result
     life.steps()
     eventually(lambda: life.controller.events.qsize() == 2)
     life.steps()

@@ -1,4 +1,4 @@
-"""What the agent that stays writes down about itself."""
+"""Tests of the stored state of the daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the drift monitor sees of the machine itself, and what the scheduler makes of it."""
+"""Tests of the drift monitor on the machine, and of the scheduler's decisions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def record_of(settings: str) -> bytes:
 
 
 def test_vpn_missing_from_the_config_is_drift_but_not_repaired() -> None:
-    """It came by words of the join that the provider never heard of, and may be the only way to the cluster."""
+    """It was set by options of the join that the provider does not know, and may be the only route to the cluster."""
     scene = Scene(BEHIND_VPN)
     without = config_of({"kubernetes.version": "1.33.13"})
     drift = monitor_on(scene.engine(without))

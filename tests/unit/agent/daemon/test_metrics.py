@@ -1,4 +1,4 @@
-"""What Prometheus reads, word by word."""
+"""Tests of the daemon's Prometheus metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the provider is asked again."""
+"""Tests of the poll interval."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_poll_delay_caps_retry_after_at_one_hour() -> None:
 
 @pytest.mark.parametrize("days", [-1, 1, -4000, 4000])
 def test_poll_delay_is_bounded_when_the_clock_is_wrong(days: int) -> None:
-    """Of all that a provider says, only a date for the next question goes by the time of day."""
+    """Only a date in Retry-After depends on the wall clock."""
     date = formatdate(time.time() + days * 86400, usegmt=True)
     body = b'{"error": {"code": "TooManyRequests", "message": "Slowly."}}'
     delay = pace().next_delay(classify(429, {"Retry-After": date}, body), 0.01, 50)

@@ -1,4 +1,4 @@
-"""The thread that asks: it never ends by itself, whatever it is told."""
+"""Tests of the poller thread: it survives any response."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEWS = PollResult(ProviderState.CONNECTED, changed=True, version="2")
 
 @dataclass
 class Scene:
-    """A provider whose answers take some time by a clock of the test's."""
+    """A provider whose responses take time on a simulated clock."""
 
     answer: Callable[[], PollResult] = lambda: CONNECTED
     takes: float = 0.0
@@ -79,8 +79,8 @@ def test_first_poll_after_a_failure_is_short() -> None:
 def test_held_poll_is_repeated_without_delay() -> None:
     scene = Scene()
     poller = scene.poller()
-    assert poller.poll_once() == 0.0  # it was not to be held, and the next is
-    assert poller.poll_once() >= 20  # a provider that does not hold
+    assert poller.poll_once() == 0.0  # the first poll must not wait, the next one does
+    assert poller.poll_once() >= 20  # a provider without long polls
     scene.takes = 50.0
     assert poller.poll_once() <= 0.5
 

@@ -1,4 +1,4 @@
-"""What is done next, and what is not done again."""
+"""Tests of the scheduler: the next job, and jobs that are not repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session of the daemon records of polls and drift, and what outlives it."""
+"""Tests of what a session of the daemon records of polls and drift, and of what persists after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Machine:
-    """A machine on which one session after another is opened."""
+    """A machine on which sessions are opened one after another."""
 
     host: FakeHost = field(default_factory=FakeHost)
     provider: FakeProvider = field(default_factory=FakeProvider)

@@ -1,4 +1,4 @@
-"""Reports: the latest word at once, a sign of life now and then, and patience when nobody listens."""
+"""Tests of status reports: immediate after a change, periodic heartbeats, and backoff on errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Heard:
-    """A provider that keeps what it is told, and may refuse it."""
+class RecordingProvider:
+    """A provider that records reports and can reject them."""
 
     refuses: PollResult | None = None
     reports: list[Any] = field(default_factory=list)
@@ -36,14 +36,14 @@ class Heard:
         return StatusReporter(cast("ProviderClient", self), clock=lambda: self.now)
 
 
-def due(teller: StatusReporter, heard: Heard, seconds: float) -> bool:
-    """Whether there is something to send after so many seconds."""
+def due(teller: StatusReporter, heard: RecordingProvider, seconds: float) -> bool:
+    """Returns whether a report is due after this many seconds."""
     heard.now += seconds
     return teller.is_due
 
 
 def test_first_status_report_is_due_immediately() -> None:
-    heard = Heard()
+    heard = RecordingProvider()
     teller = heard.teller()
     assert not teller.is_due
     teller.update({"a": 1})
@@ -51,7 +51,7 @@ def test_first_status_report_is_due_immediately() -> None:
 
 
 def test_unchanged_status_report_is_repeated_as_a_heartbeat() -> None:
-    heard = Heard()
+    heard = RecordingProvider()
     teller = heard.teller()
     teller.update({"a": 1})
     teller.send({"a": 1})
@@ -61,7 +61,7 @@ def test_unchanged_status_report_is_repeated_as_a_heartbeat() -> None:
 
 
 def test_changed_status_report_is_due_immediately() -> None:
-    heard = Heard()
+    heard = RecordingProvider()
     teller = heard.teller()
     teller.update({"a": 1})
     teller.send({"a": 1})
@@ -71,7 +71,7 @@ def test_changed_status_report_is_due_immediately() -> None:
 
 
 def test_many_status_changes_are_sent_as_one_report() -> None:
-    heard = Heard()
+    heard = RecordingProvider()
     teller = heard.teller()
     for number in range(100):
         teller.update({"a": number})
@@ -82,7 +82,7 @@ def test_many_status_changes_are_sent_as_one_report() -> None:
 
 
 def test_status_change_during_a_send_is_due_afterwards() -> None:
-    heard = Heard()
+    heard = RecordingProvider()
     teller = heard.teller()
     teller.update({"a": 2})
     teller.send({"a": 1})
@@ -90,7 +90,7 @@ def test_status_change_during_a_send_is_due_afterwards() -> None:
 
 
 def test_failed_status_report_is_retried_with_backoff_despite_changes() -> None:
-    heard = Heard(refuses=PollResult(ProviderState.UNREACHABLE))
+    heard = RecordingProvider(refuses=PollResult(ProviderState.UNREACHABLE))
     teller = heard.teller()
     teller.update({"a": 0})
     for number, delay in enumerate([*RETRY_SECONDS, RETRY_SECONDS[-1], RETRY_SECONDS[-1]], 1):
@@ -107,7 +107,7 @@ def test_failed_status_report_is_retried_with_backoff_despite_changes() -> None:
 
 @pytest.mark.parametrize(("after", "delay"), [(120.0, 120.0), (1e9, 3600.0), (0.0, RETRY_SECONDS[0])])
 def test_status_reporter_honors_retry_after(after: float, delay: float) -> None:
-    heard = Heard(refuses=PollResult(ProviderState.THROTTLED, retry_after=after))
+    heard = RecordingProvider(refuses=PollResult(ProviderState.THROTTLED, retry_after=after))
     teller = heard.teller()
     teller.update({"a": 1})
     teller.send({"a": 1})
@@ -116,7 +116,7 @@ def test_status_reporter_honors_retry_after(after: float, delay: float) -> None:
 
 
 def test_status_reporter_thread_sends_only_the_latest_report() -> None:
-    heard = Heard()
+    heard = RecordingProvider()
     teller = heard.teller()
     for number in range(5):
         teller.update({"a": number})
@@ -129,14 +129,14 @@ def test_status_reporter_thread_sends_only_the_latest_report() -> None:
 
 
 def test_status_reporter_thread_without_a_report_ends_on_stop() -> None:
-    teller = Heard().teller()
+    teller = RecordingProvider().teller()
     before = threading.active_count()
     teller.start()
     teller.stop()
     eventually(lambda: threading.active_count() == before)
 
 
-class Broken(Heard):
+class Broken(RecordingProvider):
     def post_action(self, action: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
         self.reports.append(body)
         raise ValueError("Invalid header value")

@@ -1,4 +1,4 @@
-"""What systemd is told, and how."""
+"""Tests of the messages to systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has drifted is seen, told in words, and brought back; what belongs to others is told and stays."""
+"""Tests of drift: detected, described and repaired; changes outside of our resources are only reported."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ KUBECONFIG = "/var/lib/kubelet/bootstrap-kubeconfig"
 FOLLOWS: dict[str, object] = {"continuousMonitoring": True}
 
 
-def settled(config: NodeConfig | None = None) -> Engine:
-    """A machine on which everything is as it should be."""
+def reconciled_host(config: NodeConfig | None = None) -> Engine:
+    """Returns a machine with its desired state."""
     host = empty_host()
     engine = engine_on(host, config or config_of(FOLLOWS))
     engine.stager = Ready(host)
@@ -57,7 +57,7 @@ def file_at(engine: Engine, path: str) -> bytes:
 
 
 def test_unchanged_machine_has_no_drift_and_repair_does_nothing() -> None:
-    engine = settled()
+    engine = reconciled_host()
     assert detect_drift(engine) == ()
     outcome = repair_drift(engine, compared_components)
     assert (outcome.result, outcome.reason, outcome.message) == (JobStatus.DONE, "", "")
@@ -95,7 +95,7 @@ def test_unchanged_machine_has_no_drift_and_repair_does_nothing() -> None:
     ids=str,
 )
 def test_foreign_change_is_described_as_drift_and_repaired(action: Action, component: str, said: str) -> None:
-    engine = settled()
+    engine = reconciled_host()
     engine.host.apply(action)
 
     (drift,) = detect_drift(engine)
@@ -106,7 +106,7 @@ def test_foreign_change_is_described_as_drift_and_repaired(action: Action, compo
 
 
 def test_repair_restarts_only_the_service_whose_file_was_repaired() -> None:
-    engine = settled()
+    engine = reconciled_host()
     engine.host.apply(WriteFile(TOML, b"mine\n"))
     repair_drift(engine, compared_components)
     assert [one for one in engine.applied_actions if isinstance(one, RestartUnit)] == [
@@ -115,7 +115,7 @@ def test_repair_restarts_only_the_service_whose_file_was_repaired() -> None:
 
 
 def test_drift_contains_a_diff_of_the_file() -> None:
-    engine = settled()
+    engine = reconciled_host()
     engine.host.apply(WriteFile(TOML, file_at(engine, TOML) + b"mine = true\n"))
     (drift,) = detect_drift(engine)
     assert drift.diff.splitlines()[-1] == "+mine = true"
@@ -123,7 +123,7 @@ def test_drift_contains_a_diff_of_the_file() -> None:
 
 
 def test_diff_of_a_large_file_is_truncated() -> None:
-    engine = settled()
+    engine = reconciled_host()
     engine.host.apply(WriteFile(TOML, b"mine = true\n" * 500 + b"x" * 1000))
     (drift,) = detect_drift(engine)
     lines = drift.diff.splitlines()
@@ -136,14 +136,14 @@ def test_diff_of_a_large_file_is_truncated() -> None:
 
 @pytest.mark.parametrize("content", [b"token: stolen\n", b"\xff\xfe"])
 def test_drift_of_a_secret_file_has_no_diff(content: bytes) -> None:
-    engine = settled()
+    engine = reconciled_host()
     engine.host.apply(WriteFile(KUBECONFIG, content, 0o600))
     (drift,) = detect_drift(engine)
     assert (drift.subject, drift.diff) == (KUBECONFIG, "")
 
 
 def test_drift_of_a_binary_file_has_no_diff() -> None:
-    engine = settled()
+    engine = reconciled_host()
     engine.host.apply(WriteFile(TOML, b"\xff\xfe"))
     (drift,) = detect_drift(engine)
     assert drift.diff == ""
@@ -151,7 +151,7 @@ def test_drift_of_a_binary_file_has_no_diff() -> None:
 
 @pytest.mark.parametrize("place", ["/etc/systemd/system", "/run/systemd/system", "/etc/systemd/system.control"])
 def test_foreign_drop_in_is_reported_as_drift_and_kept(place: str) -> None:
-    engine = settled()
+    engine = reconciled_host()
     path = f"{place}/kubelet.service.d/50-mine.conf"
     engine.host.apply(MakeDirectory(f"{place}/kubelet.service.d"))
     engine.host.apply(WriteFile(path, b"[Service]\nCPUQuota=10%\n"))
@@ -166,7 +166,7 @@ def test_foreign_drop_in_is_reported_as_drift_and_kept(place: str) -> None:
 
 
 def test_ignored_path_is_neither_drift_nor_repaired() -> None:
-    engine = settled()
+    engine = reconciled_host()
     engine.host.apply(WriteFile(TOML, b"mine\n"))
     engine = replace(engine, ignored_paths=frozenset({TOML}))
     assert detect_drift(engine) == ()
@@ -175,7 +175,7 @@ def test_ignored_path_is_neither_drift_nor_repaired() -> None:
 
 
 def test_repair_reports_why_a_missing_program_cannot_be_downloaded() -> None:
-    engine = settled()
+    engine = reconciled_host()
 
     class Away(Ready):
         def finish(self, program: ProgramTree, seconds: float) -> None:  # noqa: ARG002
@@ -199,7 +199,7 @@ def test_repair_completes_when_the_agent_version_cannot_be_downloaded() -> None:
                 raise ArtifactError("download-failed", "There is no such agent.", retryable=True)
             super().finish(program, seconds)
 
-    engine = settled()
+    engine = reconciled_host()
     engine.config = config_of({**FOLLOWS, "agent.version": "9.9.9"})
     engine.stager = WithoutAgent(engine.host)  # type: ignore[arg-type]
     engine.host.apply(WriteFile(TOML, b"mine\n"))
@@ -208,7 +208,7 @@ def test_repair_completes_when_the_agent_version_cannot_be_downloaded() -> None:
 
 
 def test_watch_paths_cover_desired_files_and_exclude_the_state_directory() -> None:
-    found = watch_paths(settled())
+    found = watch_paths(reconciled_host())
     assert {
         TOML,
         UNIT,

@@ -1,4 +1,4 @@
-"""Whoever touches what is ours is noticed, on a real disk; whoever touches something else is not."""
+"""Tests of the file watcher on a real disk: changes of our files are reported, others are not."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from aks_flex_node.agent.drift.file_watcher import PathWatcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PATIENCE = 10.0  # a notice comes at once, or something is wrong
+PATIENCE = 10.0  # seconds: a notification normally arrives immediately
 NOT_AT_ALL = 0.05
 
 
 @pytest.fixture
 def etc(tmp_path: Path) -> Path:
-    """Two files of ours, and one of somebody else's between them."""
+    """Returns a directory with two of our files and one of another program."""
     for name in ("etc/ours.conf", "etc/theirs.conf", "etc/deep/er/ours.conf"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("as it should be")

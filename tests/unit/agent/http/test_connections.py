@@ -1,4 +1,4 @@
-"""Whom a connection trusts, what a proxy is told, and what a failed request means, in plain words."""
+"""Tests of trust, proxy authentication and error messages of connections."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def no_system_cas(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def trust_as_system(monkeypatch: pytest.MonkeyPatch, folder: Path, pem: str) -> None:
-    """The system's CAs, for OpenSSL, are these."""
+    """Makes OpenSSL use these CAs as the system's."""
     (folder / "system.pem").write_text(pem)
     monkeypatch.setenv("SSL_CERT_FILE", str(folder / "system.pem"))
     monkeypatch.setenv("SSL_CERT_DIR", str(folder / "none"))

@@ -1,4 +1,4 @@
-"""Where a URL is asked for, through which proxy, and how it is shown."""
+"""Tests of the URL, proxy and displayed form of a download."""
 
 from __future__ import annotations
 

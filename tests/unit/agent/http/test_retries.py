@@ -1,4 +1,4 @@
-"""Trying again: until it works, until it is hopeless, or until somebody says stop."""
+"""Tests of retries: until success, a permanent error or cancellation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def persistence(attempts: int = 3) -> Retrier:
     return Retrier(attempts, NO_WAIT, threading.Event())
 
 
-class Work:
-    """Fails as often as it is told, and gets so much further each time."""
+class FailingOperation:
+    """Fails a given number of times, and progresses each time."""
 
     def __init__(self, failures: int, step: int = 0, retryable: bool = True) -> None:
         self.left, self.step, self.retryable = failures, step, retryable
@@ -35,25 +35,25 @@ class Work:
 
 
 def test_retry_repeats_until_success() -> None:
-    work = Work(failures=2)
+    work = FailingOperation(failures=2)
     assert persistence().run(work) == "done"
     assert work.tried == 3
 
 
 def test_retry_gives_up_after_the_maximum_attempts() -> None:
-    work = Work(failures=9)
+    work = FailingOperation(failures=9)
     with pytest.raises(AttemptFailed):
         persistence().run(work)
     assert work.tried == 3
 
 
 def test_retry_never_gives_up_while_there_is_progress() -> None:
-    work = Work(failures=20, step=1)
+    work = FailingOperation(failures=20, step=1)
     assert persistence().run(work, lambda: work.reached) == "done"
 
 
 def test_permanent_failure_is_not_retried() -> None:
-    work = Work(failures=9, retryable=False)
+    work = FailingOperation(failures=9, retryable=False)
     with pytest.raises(AttemptFailed):
         persistence().run(work)
     assert work.tried == 1
@@ -63,7 +63,7 @@ def test_retry_attempts_nothing_after_a_stop() -> None:
     stopped = persistence()
     stopped.stopped.set()
     with pytest.raises(ArtifactError) as caught:
-        stopped.run(Work(failures=0))
+        stopped.run(FailingOperation(failures=0))
     assert caught.value.name == "download-cancelled"
 
 

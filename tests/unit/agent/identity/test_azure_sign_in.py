@@ -1,4 +1,4 @@
-"""Who a node is to Azure, who its operator is, and where that Azure is."""
+"""Tests of the Azure identities of a node and of its operator, and of the cloud's endpoints."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_missing_federated_token_file_is_reported() -> None:
     assert caught.value.name == "federated-token-unreadable"
 
 
-class Somebody:
-    """Signs in, or says why not."""
+class FakeCredential:
+    """Signs in or fails with a reason."""
 
     def __init__(self, name: str, error: str = "") -> None:
         self.name, self.error, self.asked = name, error, 0
@@ -90,12 +90,16 @@ class Somebody:
         return self.name
 
 
-def first_of(*candidates: Somebody) -> FirstWorkingCredential:
+def first_of(*candidates: FakeCredential) -> FirstWorkingCredential:
     return FirstWorkingCredential(cast("list[TokenCredential]", candidates))
 
 
 def test_first_credential_that_works_is_used_from_then_on() -> None:
-    person, machine, last = Somebody("person", "azure-cli-not-found"), Somebody("machine"), Somebody("last")
+    person, machine, last = (
+        FakeCredential("person", "azure-cli-not-found"),
+        FakeCredential("machine"),
+        FakeCredential("last"),
+    )
     either = first_of(person, machine, last)
     assert {str(either.get_token(each)) for each in "xy"} == {"machine"}
     assert (person.asked, machine.asked, last.asked) == (1, 2, 0)
@@ -103,9 +107,9 @@ def test_first_credential_that_works_is_used_from_then_on() -> None:
 
 def test_sign_in_failure_lists_the_reasons_of_all_credentials() -> None:
     with pytest.raises(AzureCallError) as caught:
-        first_of(Somebody("person", "azure-cli-not-found"), Somebody("machine", "arc-agent-unavailable")).get_token(
-            "x"
-        )
+        first_of(
+            FakeCredential("person", "azure-cli-not-found"), FakeCredential("machine", "arc-agent-unavailable")
+        ).get_token("x")
     assert caught.value.name == "azure-cli-not-found"
     assert caught.value.message == "Not person. Not machine."
 

@@ -1,4 +1,4 @@
-"""Tokens for the API server, handed out of a file while they last."""
+"""Tests of the token cache for the API server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 @dataclass
 class Entra:
-    """Gives a new token each time, of an hour; or refuses."""
+    """Issues a new token each time, valid for an hour, or fails."""
 
     now: float = 1000.0
     life: float = HOUR

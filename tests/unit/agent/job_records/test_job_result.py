@@ -1,4 +1,4 @@
-"""What became of a piece of work, in a file."""
+"""Tests of the result file of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node that has lost its way back to the cluster; the token itself is shown with a real provider."""
+"""Tests of credential recovery. Tests with a real provider cover the token itself."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_recovery_failure_reports_the_cause() -> None:
 
 
 class WithToken(CredentialRecovery):
-    """One that has its new token already."""
+    """A recovery that already has its new token."""
 
     def _fetch_bootstrap_token(self) -> None: ...
 
@@ -117,7 +117,7 @@ def test_expiring_certificate_is_kept_when_no_new_token_is_available() -> None:
         PollResult(ProviderState.UNREACHABLE, "Not now.")
     )
     assert scene.recovery().run().result == JobStatus.FAILED
-    assert scene.host.done == []  # and nothing is given up without a new token
+    assert scene.host.done == []  # and nothing is removed without a new token
 
 
 def test_recovery_restores_the_old_certificate_when_none_is_issued() -> None:
@@ -150,7 +150,7 @@ def test_recovery_with_azure_identity_needs_no_bootstrap_token(auth: str) -> Non
     scene = Scene(lost, host=by_azure(auth))
     outcome = scene.recovery().run()
     assert (outcome.result, outcome.reason) == (JobStatus.DONE, "Recovered")
-    assert [name for name, _ in scene.provider.acts] == ["reportStatus"]  # by which it is let in again
+    assert [name for name, _ in scene.provider.acts] == ["reportStatus"]  # which restores its access
     assert Remove("/var/lib/kubelet/azure-token.json") in scene.host.done
     assert (Remove("/var/lib/kubelet/pki/kubelet-client-current.pem") in scene.host.done) == (auth == "certificate")
     assert RESTART in scene.host.done

@@ -1,4 +1,4 @@
-"""Works are begun one at a time, and each has an outcome, whatever becomes of it."""
+"""Tests of the job runner: one job at a time, and a result for each."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_old_job_result_is_not_taken_for_a_new_one() -> None:
     assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, "JobExited", True)
 
 
-class Refusing(FakeHost):
-    """systemd does not start anything; its journal has words of an earlier work."""
+class FailingSystemdHost(FakeHost):
+    """A machine where systemd starts nothing, and whose journal contains messages of an earlier job."""
 
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         if argv[0] == "journalctl":
@@ -70,30 +70,30 @@ class Refusing(FakeHost):
 
 
 def test_job_failure_contains_the_systemd_error() -> None:
-    works, heard = works_on(Refusing())
+    works, heard = works_on(FailingSystemdHost())
     works.start(JobKind.UPDATE)
     message = heard.get(timeout=10).message
     assert "already loaded" in message
     assert "last week" not in message
 
 
-class Exhausted(FakeHost):
-    """There is no memory for another process."""
+class OutOfMemoryHost(FakeHost):
+    """A machine without memory for another process."""
 
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:  # noqa: ARG002
         raise OSError(12, "Cannot allocate memory")
 
 
 def test_out_of_memory_gives_a_retryable_failed_result() -> None:
-    works, heard = works_on(Exhausted())
+    works, heard = works_on(OutOfMemoryHost())
     works.start(JobKind.UPDATE)
     outcome = heard.get(timeout=10)
     assert (outcome.result, outcome.retryable) == (JobStatus.FAILED, True)
     assert "Cannot allocate memory" in outcome.message
 
 
-class Ending(FakeHost):
-    """An earlier work ends at the third look."""
+class EndingJobHost(FakeHost):
+    """A machine on which an earlier job ends at the third check."""
 
     looks = 0
 
@@ -106,7 +106,7 @@ class Ending(FakeHost):
 
 
 def test_running_job_of_an_earlier_daemon_is_adopted() -> None:
-    host = Ending()
+    host = EndingJobHost()
     host.apply(StartUnit(JOB_UNIT))
     host.looks = 0
     works, heard = works_on(host)

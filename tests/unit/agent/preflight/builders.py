@@ -1,4 +1,4 @@
-"""A machine that is fit to be a node, and ways to make it less so."""
+"""A machine that passes all checks, and functions to change it."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def host(
     answers: Mapping[tuple[str, ...], CommandResult] | None = None,
     without: tuple[str, ...] = (),
 ) -> RecordedHost:
-    """The fit machine with more files, other units, other answers; and without some files."""
+    """Returns the passing machine with other files, units and command results, and without some files."""
     kept = {path: content for path, content in {**FILES, **(files or {})}.items() if path not in without}
     return RecordedHost(kept, answers, units)
 
 
 def fit(**changes: Any) -> PreflightContext:
-    """The situation of a machine with which nothing is wrong, but for the changes."""
+    """Returns the context of a passing machine, with these changes."""
     settings = changes.get("config", config())
     specs = tuple(component.desired(settings, MACHINE) for component in SEQUENCE)
     plain = PreflightContext(host(), settings, MACHINE, RecordedNetworkProbe(), lambda _: ROOM, lambda: NOW, specs)
@@ -84,7 +84,7 @@ def fit(**changes: Any) -> PreflightContext:
 def answering(
     answers: Mapping[str, ProbeResponse | ProbeFailed], *, once: bool = False, **changes: Any
 ) -> PreflightContext:
-    """The same, where some URLs answer otherwise, always or once."""
+    """Returns the same context with other responses of some URLs, always or once."""
     usual = fit(**changes)
     network = usual.network
     assert isinstance(network, RecordedNetworkProbe)
@@ -92,7 +92,7 @@ def answering(
 
 
 def findings(situation: PreflightContext, check: str) -> list[CheckFinding]:
-    """What one check finds."""
+    """Returns the findings of one check."""
     return run_checks(situation, set(NAMES) - {check})
 
 
@@ -101,5 +101,5 @@ def severities(situation: PreflightContext, check: str) -> list[str]:
 
 
 def told(situation: PreflightContext, check: str) -> str:
-    """All that one check says, in one text."""
+    """Returns all messages of one check in one text."""
     return "\n".join(f"{each.severity.value}: {each.message} {each.remedy}" for each in findings(situation, check))

@@ -1,4 +1,4 @@
-"""A network of names and responses that a test wrote down."""
+"""A network with predefined names and responses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
 
 class RecordedNetworkProbe:
-    """Names and answers that a test wrote down; whatever is not written down is not there."""
+    """A network probe with predefined names and responses; everything else does not exist."""
 
     def __init__(
         self,
         names: Mapping[str, tuple[str, ...]] | None = None,
         answers: Mapping[str, ProbeResponse | ProbeFailed] | None = None,
-        first: Mapping[str, ProbeResponse | ProbeFailed]
-        | None = None,  # what some say once, before they answer as they do
+        first: Mapping[str, ProbeResponse | ProbeFailed] | None = None,  # first responses that differ from later ones
     ) -> None:
         self._names = names or {}
         self._answers = answers or {}
@@ -43,7 +42,7 @@ class RecordedNetworkProbe:
     def with_answers(
         self, answers: Mapping[str, ProbeResponse | ProbeFailed], *, once: bool = False
     ) -> RecordedNetworkProbe:
-        """The same network, where some URLs answer otherwise; or do so the first time."""
+        """Returns the same network with other responses of some URLs, always or once."""
         if once:
             return RecordedNetworkProbe(self._names, self._answers, answers)
         return RecordedNetworkProbe(self._names, {**self._answers, **answers})

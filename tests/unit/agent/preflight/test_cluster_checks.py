@@ -1,4 +1,4 @@
-"""What name servers, the API server and publishers say."""
+"""Tests of the checks of name servers, API server and publishers."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_preflight_of_a_joined_node_passes_when_the_network_is_down(check: str) 
     changes = {"network": RecordedNetworkProbe(), "owned_services": NODE, "now": lambda: 0.0}
 
     assert "error" not in severities(fit(host=host({CERTIFICATE: ""}), **changes), check)
-    if check != "token":  # it could not be tried
+    if check != "token":  # the token check cannot run
         assert "error" in severities(fit(**changes), check)
     assert severities(fit(host=host({CERTIFICATE: ""}), **{**changes, "owned_services": frozenset()}), check)
 

@@ -1,4 +1,4 @@
-"""Who else is on the machine: on our ports, as another runtime, or as what is left of an earlier node."""
+"""Tests of conflicts on the machine: used ports, another runtime, leftovers of an earlier node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row(port: int, address: str = "00000000", state: str = "0A", inode: str = "7
 
 
 def with_listener(port: int, pid: int = 42, name: str = "nginx", **units: UnitState) -> RecordedHost:
-    """A machine on which a process listens."""
+    """Returns a machine on which a process listens."""
     found = host(
         {"/proc/net/tcp": TCP + row(port), f"/proc/{pid}/comm": f"{name}\n", f"/proc/{pid}/fd/.keep": ""},
         {state.name: state for state in units.values()},

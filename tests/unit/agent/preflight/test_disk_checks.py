@@ -1,4 +1,4 @@
-"""Room on disks: how much, for what, and on what."""
+"""Tests of the disk checks: free space, by purpose and file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine is: its system, name, memory, processors, kernel and programs."""
+"""Tests of the machine checks: system, name, memory, CPUs, kernel and programs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from aks_flex_node.host.host import CommandResult
 from tests.unit.agent.preflight.builders import MACHINE, config, findings, fit, host, severities, told
 
 
-def on(**changes: Any) -> Any:
-    """The fit machine, but for what the survey saw."""
+def with_facts(**changes: Any) -> Any:
+    """Returns the passing machine with changed facts."""
     return fit(machine=replace(MACHINE, **changes))
 
 
 def with_files(**files: str) -> Any:
-    """The fit machine, but for some files of /proc."""
+    """Returns the passing machine with changed files in /proc."""
     return fit(host=host({f"/proc/{name}": text for name, text in files.items()}))
 
 
@@ -41,12 +41,12 @@ def test_preflight_requires_root() -> None:
     ],
 )
 def test_preflight_rates_the_operating_system_release(system: str, release: str, severity: str) -> None:
-    assert severities(on(system=system, release=release), "os") == [severity]
+    assert severities(with_facts(system=system, release=release), "os") == [severity]
 
 
 @pytest.mark.parametrize(("arch", "severity"), [("amd64", "ok"), ("arm64", "ok"), ("riscv64", "error")])
 def test_preflight_rates_the_cpu_architecture(arch: str, severity: str) -> None:
-    assert severities(on(arch=arch), "architecture") == [severity]
+    assert severities(with_facts(arch=arch), "architecture") == [severity]
 
 
 def test_preflight_reports_a_machine_not_booted_by_systemd() -> None:
@@ -69,7 +69,7 @@ def test_preflight_reports_a_machine_not_booted_by_systemd() -> None:
     ],
 )
 def test_preflight_requires_a_host_name_valid_as_a_node_name(hostname: str, severity: str, words: str) -> None:
-    (found,) = findings(on(hostname=hostname), "hostname")
+    (found,) = findings(with_facts(hostname=hostname), "hostname")
 
     assert found.severity.value == severity
     assert words in found.message
@@ -107,7 +107,7 @@ def test_preflight_rates_the_number_of_cpus(online: str, severity: str) -> None:
     [("4.15.0-1", "error"), ("4.19.0", "warning"), ("5.4.0-150-generic", "ok"), ("6.1", "ok"), ("odd", "warning")],
 )
 def test_preflight_rates_the_kernel_version(kernel: str, severity: str) -> None:
-    assert severities(on(kernel=kernel), "kernel") == [severity]
+    assert severities(with_facts(kernel=kernel), "kernel") == [severity]
 
 
 def test_kernel_version_is_parsed() -> None:
@@ -161,8 +161,8 @@ def test_preflight_warns_of_swap() -> None:
 
 
 def test_preflight_notes_a_missing_capability_without_failing() -> None:
-    assert severities(on(can_raise_limits=False), "capabilities") == ["ok"]
-    assert "CAP_SYS_RESOURCE" in told(on(can_raise_limits=False), "capabilities")
+    assert severities(with_facts(can_raise_limits=False), "capabilities") == ["ok"]
+    assert "CAP_SYS_RESOURCE" in told(with_facts(can_raise_limits=False), "capabilities")
 
 
 def test_preflight_names_packages_for_missing_programs() -> None:

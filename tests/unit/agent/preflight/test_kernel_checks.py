@@ -1,4 +1,4 @@
-"""Settings of others that would undo the node's own at the next boot."""
+"""Tests of settings of other programs that would override the node's at the next boot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All checks at once: their order, their bound, and what may be skipped."""
+"""Tests of all checks together: order, timeout, and checks that can be skipped."""
 
 from __future__ import annotations
 

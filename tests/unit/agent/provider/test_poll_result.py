@@ -1,4 +1,4 @@
-"""What an answer means; above all, what does not mean that the node was deleted."""
+"""Tests of poll results, especially of responses that do not mean that the node was deleted."""
 
 from __future__ import annotations
 

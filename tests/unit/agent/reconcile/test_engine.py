@@ -1,4 +1,4 @@
-"""The engine: what it does in which order, what it prepares, and what it remembers when something fails."""
+"""Tests of the engine: order of actions, preparation, and the ledger after a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def component(spec: Spec = SPEC, seconds: float = 300.0) -> Component:
     return Component("thing", "the thing", lambda _config, _machine: spec, timeout_seconds=seconds)
 
 
-class Breaking(RecordedHost):
+class FailingHost(RecordedHost):
     """A host on which one kind of action fails."""
 
     broken: type | None = None
@@ -61,7 +61,7 @@ def test_plan_changes_nothing() -> None:
 
 
 def test_partially_failed_apply_is_completed_by_the_next_run() -> None:
-    host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
+    host = FailingHost({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
     host.broken = StartUnit
     with pytest.raises(MachineError):
         engine_on(host).apply(component())
@@ -70,11 +70,11 @@ def test_partially_failed_apply_is_completed_by_the_next_run() -> None:
 
 
 def test_missed_service_restart_is_made_by_the_next_run() -> None:
-    host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
+    host = FailingHost({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
     engine_on(host).apply(component())
     newer = File("/etc/thing", b"newer")
     spec = Spec((newer, make_service("thing.service", (newer,))))
-    host.apply(WriteFile("/etc/thing", b"newer"))  # and there the machine went down
+    host.apply(WriteFile("/etc/thing", b"newer"))  # here the machine crashed
     assert [str(action) for action in engine_on(host).apply(component(spec))] == ["restart thing.service"]
 
 
@@ -95,7 +95,7 @@ def test_prepare_stages_only_missing_programs() -> None:
 
 
 def test_failed_removal_continues_and_remains_in_the_ledger() -> None:
-    host = Breaking({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
+    host = FailingHost({"/etc/x": "", "/var/lib/x": "", "/opt/x": ""})
     spec = Spec((FILE, Symlink("/etc/link", "/there"), Directory("/etc/folder")))
     engine, told = engine_on(host), list[str]()
     engine.apply(component(spec))

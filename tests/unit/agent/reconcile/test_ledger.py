@@ -1,4 +1,4 @@
-"""The ledger: what it remembers, when it is written, and what it survives."""
+"""Tests of the ledger: its content, when it is written, and recovery from damage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SWAPS = "Filename\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/sda2  partition\t999
 
 
 def host_with(**files: str) -> RecordedHost:
-    """A machine on which the directories of the ledger are there already."""
+    """Returns a machine on which the ledger's directories exist."""
     host = RecordedHost({f"/etc/{name}": content for name, content in files.items()})
     for folder in ("/var/lib/x", "/opt/x"):
         host.apply(MakeDirectory(folder))

@@ -1,4 +1,4 @@
-"""What observation sees: damage of programs, modules, swaps, settings of the kernel."""
+"""Tests of the observed state: damaged programs, modules, swap, kernel settings."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_program_damage_is_described(change: Action | None, expected: str) -> No
     assert find_damage(host, PROGRAM, OwnedResources()) == expected
 
 
-class Otherwise(RecordedHost):
-    """Where one path has another owner or mode."""
+class ChangedEntryHost(RecordedHost):
+    """A host on which one path has another owner or mode."""
 
     def __init__(self, path: str, **changes: Any) -> None:
         super().__init__({f"{PLACE}/.manifest.json": manifest({"bin/tool": b"tool"}), TOOL: b"tool"})
@@ -87,7 +87,7 @@ class Otherwise(RecordedHost):
     ids=str,
 )
 def test_program_writable_by_others_is_damaged(path: str, changes: dict[str, int], expected: str) -> None:
-    assert find_damage(Otherwise(path, **changes), PROGRAM, OwnedResources()) == expected
+    assert find_damage(ChangedEntryHost(path, **changes), PROGRAM, OwnedResources()) == expected
 
 
 def test_program_without_a_newly_required_file_is_damaged() -> None:

@@ -1,4 +1,4 @@
-"""What is planned for each kind of resource, given what is there."""
+"""Tests of the planned actions for each kind of resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State, events, the lock, and what is known of a machine whose ledger is lost."""
+"""Tests of state, events, the lock, and ownership without a ledger."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def test_hanging_journal_is_waited_for_once(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
         journal.bind(str(tmp_path / "journal"))
         sink, start = JournalSink(str(tmp_path / "journal"), 0.05), time.monotonic()
-        for _ in range(2000):  # more than any queue takes, and nobody reads
+        for _ in range(2000):  # more than the queue of a socket without a reader
             sink("info", "{}", "x" * 1000)
-    assert time.monotonic() - start < 60  # to wait for each of them would take a hundred
+    assert time.monotonic() - start < 60  # a wait for each would take 100 seconds
 
 
 def test_missing_journal_does_not_fail_events(tmp_path: Path) -> None:

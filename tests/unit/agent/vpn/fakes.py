@@ -1,4 +1,4 @@
-"""An Azure that is a dictionary: a cluster, its network, and what is made there; operations take some looks."""
+"""A simulated Azure with a cluster, its network and created resources; operations complete after some polls."""
 
 from __future__ import annotations
 
@@ -92,17 +92,17 @@ def start() -> dict[str, Document]:
 
 @dataclass
 class FakeAzure:
-    """A Sender. `looks` is how often an operation is seen at work before it is done."""
+    """A Sender. `looks` is the number of polls before an operation completes."""
 
     documents: dict[str, Document] = field(default_factory=start)
     looks: int = 1
     profiles: str = f"{GATEWAY}/generatevpnprofile"
-    fail: str = ""  # the code with which the next gateway's operation ends
-    refusals: list[AzureCallError] = field(default_factory=list)  # raised, one a call, before anything is done
+    fail: str = ""  # the error code of the next gateway operation
+    refusals: list[AzureCallError] = field(default_factory=list)  # raised before any change, one for each call
     calls: list[str] = field(default_factory=list)
     changed: Callable[[], None] = lambda: None
-    meanwhile: list[Callable[[], None]] = field(default_factory=list)  # what others do just before a change
-    before: dict[str, Callable[[], None]] = field(default_factory=dict)  # and just before a change of this one
+    meanwhile: list[Callable[[], None]] = field(default_factory=list)  # called before a change
+    before: dict[str, Callable[[], None]] = field(default_factory=dict)  # called before a change of this resource
 
     def send(
         self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
@@ -120,7 +120,7 @@ class FakeAzure:
         return answers[method](where, body, if_match)
 
     def _go_on(self, where: str) -> None:
-        """What Azure is at goes on, whoever looks and however."""
+        """Advances a running operation with each request."""
         document = self.documents.get(where, {})
         if document.get("left", 0) > 0:
             document["left"] -= 1
@@ -194,7 +194,7 @@ class FakeAzure:
             self.changed()
         if failed:
             return OperationReply(200, {"status": "Failed", "error": {"code": failed, "message": "No room."}})
-        # What was removed is gone: nobody looks at it afterwards.
+        # A removed resource cannot be polled.
         return OperationReply(200, {"status": "Succeeded"})
 
 
@@ -206,7 +206,7 @@ def archive(text: str = PROFILE, name: str = "OpenVPN/vpnconfig.ovpn") -> bytes:
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """A clock that advances on sleep."""
 
     def __init__(self) -> None:
         self.seconds = 1_800_000_000.0
@@ -221,7 +221,7 @@ class Clock:
 
 
 def quick_pair(node: str) -> ClientCertificate:
-    """The same certificate each time, and no private key at all."""
+    """Returns the same certificate each time, without a private key."""
     pem = (PEM * 2).encode()
     return ClientCertificate(f"aks-flex-node-{node}-1", root_data(pem), pem)
 

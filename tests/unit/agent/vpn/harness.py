@@ -1,4 +1,4 @@
-"""A machine that is to have a VPN, its Azure, and gateways that others have made there."""
+"""A machine with a VPN, its Azure, and gateways of other owners."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def theirs(**changes: Any) -> dict[str, Any]:
 
 
 def numbered(site: Site) -> None:
-    """Pairs that differ from run to run."""
+    """Returns a function that creates a different certificate on each call."""
     made: list[int] = []
 
     def pair(node: str) -> ClientCertificate:

@@ -1,4 +1,4 @@
-"""A profile says where a gateway is and how to know it, and has nothing else to say."""
+"""Tests of VPN client profiles: parsing, rejected options, routes and DNS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a configuration to a tunnel: what is made in Azure and here, what is left alone, and what is taken back."""
+"""Tests of the VPN connection: what is created in Azure and locally, what is kept, and what is removed."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_failed_vpn_renewal_restores_the_old_tunnel(site: Site) -> None:
 def test_vpn_renewal_is_due_when_the_certificate_expires_soon(site: Site, days: int, due: bool) -> None:
     site.config = config_of({**SETTINGS, "azure.vpn.renewDays": 150})
     site.run()
-    end = 4733510400.0  # of the certificate in these tests
+    end = 4733510400.0  # expiry of the certificate in these tests
     site.clock.seconds = end - days * 86400
     assert site.connection().is_renewal_due() is due
 

@@ -1,4 +1,4 @@
-"""What becomes of a tunnel when clocks, networks, releases and settings change under it."""
+"""Tests of a tunnel when clocks, networks, releases and settings change."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_explicit_default_does_not_change_the_vpn_settings_fingerprint(site: Sit
 @pytest.mark.parametrize(("there", "address"), [(True, "192.168.100.7"), (False, "192.168.100.2")])
 def test_node_address_is_the_tunnel_address_even_while_the_vpn_is_down(there: bool, address: str) -> None:
     asked = ("ip", "-j", "route", "get", API_NAME)
-    came = "192.168.100.7" if there else "10.0.0.5"  # by the default route
+    came = "192.168.100.7" if there else "10.0.0.5"  # over the default route
     answers: dict[tuple[str, ...], CommandResult] = {
         asked: CommandResult(0, json.dumps([{"prefsrc": came}])),
         SHOW: CommandResult(0 if there else 1),

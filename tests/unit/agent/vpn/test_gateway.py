@@ -1,4 +1,4 @@
-"""Whose gateways and certificates are whose: moving from one to another, several machines at once, and removal."""
+"""Tests of the ownership of gateways and certificates: switches, concurrent machines, removal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OTHER = f"{GATEWAY}-2"
 ROOT = "aks-flex-node-edge-1-1"
 
 
-def moving() -> Site:
-    """A machine that uses one gateway, and is to use another from now on."""
+def site_with_changed_gateway() -> Site:
+    """Returns a machine that uses one gateway and is configured for another."""
     site = Site()
     site.azure.documents[GATEWAY] = theirs()
     site.run()
@@ -41,7 +41,7 @@ def remove(site: Site) -> None:
 
 
 def test_missing_new_gateway_keeps_the_certificate_on_the_old_one() -> None:
-    site = moving()
+    site = site_with_changed_gateway()
     with pytest.raises(FlexError) as caught:
         site.run()
     assert caught.value.name == "vpn-gateway-not-found"
@@ -49,7 +49,7 @@ def test_missing_new_gateway_keeps_the_certificate_on_the_old_one() -> None:
 
 
 def test_failed_new_tunnel_keeps_the_certificate_on_the_old_gateway() -> None:
-    site = moving()
+    site = site_with_changed_gateway()
     other(site)
     site.changes["read_tunnel"] = lambda: None
     with pytest.raises(FlexError, match="does not connect"):
@@ -58,7 +58,7 @@ def test_failed_new_tunnel_keeps_the_certificate_on_the_old_gateway() -> None:
 
 
 def test_returning_to_the_old_gateway_reuses_its_certificate() -> None:
-    site = moving()
+    site = site_with_changed_gateway()
     with pytest.raises(FlexError):
         site.run()
     site.config = config_of(SETTINGS)
@@ -69,10 +69,10 @@ def test_returning_to_the_old_gateway_reuses_its_certificate() -> None:
 
 
 def test_busy_old_gateway_is_cleaned_up_later_by_disconnect() -> None:
-    site = moving()
+    site = site_with_changed_gateway()
     other(site)
     site.azure.documents[GATEWAY]["properties"]["provisioningState"] = "Updating"
-    site.azure.documents[GATEWAY]["left"] = 10_000  # somebody is at work on it, and does not come to an end
+    site.azure.documents[GATEWAY]["left"] = 10_000  # another operation on it does not end
     site.run()
     assert site.record.former == ((GATEWAY, ROOT),)
     assert any("root-cert delete" in note and note.endswith(ROOT) for note in site.notes)
@@ -109,21 +109,21 @@ def test_machine_on_another_gateway_can_remove_the_gateway_it_created() -> None:
 
 def test_disconnect_reports_leftover_parts_of_an_uncreated_gateway() -> None:
     site = Site()
-    parts(site)
+    leave_public_ip(site)
     site.connection().remove_from_azure()
     assert any(ADDRESS in note for note in site.notes)
 
 
 def test_remove_gateway_deletes_leftover_parts_of_an_uncreated_gateway() -> None:
     site = Site()
-    parts(site)
+    leave_public_ip(site)
     remove(site)
     assert ADDRESS not in site.azure.documents
     assert site.record.made == ()
 
 
-def parts(site: Site) -> None:
-    """As a run leaves them to which Azure gave an address and refused the gateway."""
+def leave_public_ip(site: Site) -> None:
+    """Simulates a run in which Azure created the public IP address and rejected the gateway."""
     site.azure.documents[ADDRESS] = {"id": ADDRESS, "properties": {"provisioningState": "Succeeded"}}
     site.connection().records.update(gateway=GATEWAY, network=NETWORK, made=(ADDRESS,))
 

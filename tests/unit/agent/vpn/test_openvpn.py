@@ -1,4 +1,4 @@
-"""Certificates, names in /etc/hosts and on the wire, what OpenVPN says, and the component that leaves no trace."""
+"""Tests of certificates, names in /etc/hosts and DNS, OpenVPN's messages, and complete removal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_client_certificate_is_signed_by_a_root_whose_key_is_discarded() -> None
     key = client.public_key()
     assert isinstance(key, rsa.RSAPublicKey)
     assert key.key_size == 2048
-    assert pair.pem.count(b"PRIVATE KEY-----\n") == 2  # one begin, one end
+    assert pair.pem.count(b"PRIVATE KEY-----\n") == 2  # one BEGIN, one END
     assert pair.name.startswith("aks-flex-node-edge-1-")
     assert same_certificate(root_data(pair.pem), pair.root)
     end = certificates.expiry(pair.pem)

@@ -1,4 +1,4 @@
-"""No address is used twice: told before anything is made."""
+"""Tests of overlapping address ranges: reported before anything is created."""
 
 from __future__ import annotations
 

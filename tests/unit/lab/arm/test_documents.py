@@ -1,4 +1,4 @@
-"""ARM's documents in JSON files."""
+"""Tests of ARM documents in JSON files."""
 
 from __future__ import annotations
 

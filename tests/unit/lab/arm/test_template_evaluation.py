@@ -1,4 +1,4 @@
-"""From a template and what it is given to the resources that are to be."""
+"""Tests of template evaluation: from a template and its parameters to resources."""
 
 from __future__ import annotations
 

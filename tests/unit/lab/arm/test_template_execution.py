@@ -1,4 +1,4 @@
-"""A deployment that runs: the order of its resources, what fails, and what is kept of it."""
+"""Tests of template execution: order of resources, failures, and the stored result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KIND = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
 
 @dataclass
 class Cloud:
-    """What exists, by name; some names are refused."""
+    """Simulated resources by name; some names are rejected."""
 
     refused: frozenset[str] = frozenset()
     asked: list[tuple[str, str]] = field(default_factory=list)

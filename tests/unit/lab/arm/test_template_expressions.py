@@ -1,4 +1,4 @@
-"""The language of templates: what each expression comes to, and what is said of those that come to nothing."""
+"""Tests of template expressions: values and error messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCOPE = EvaluationScope(
 
 
 class Known:
-    """What exists, for templates that ask for it."""
+    """Simulated existing resources, for templates that reference them."""
 
     def reference(self, resource: str, version: str, *, full: bool) -> Any:
         return {"asked": [resource, version, full]}

@@ -1,4 +1,4 @@
-"""A code stands for one person, once, for a while, and for nobody but the application that asked."""
+"""Tests of authorization codes: for one user and one application, valid once and for a limited time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers and images are made the same every time, and say what is in them."""
+"""Tests of image builds: reproducible layers, and manifests that match their content."""
 
 from __future__ import annotations
 

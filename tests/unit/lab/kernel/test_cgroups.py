@@ -1,4 +1,4 @@
-"""How the lab reads the control groups of the machine it runs on."""
+"""Tests of reading the host's control groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine's own settings are put back when the last lab goes."""
+"""Tests of the host's kernel settings: restored when the last lab is removed."""
 
 from __future__ import annotations
 

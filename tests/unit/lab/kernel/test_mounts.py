@@ -1,4 +1,4 @@
-"""Removing directories without ever crossing into something mounted there."""
+"""Tests of the removal of directories without following mounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which switch applies to which request, and how often."""
+"""Tests of fault rules: which rule matches a request, and how often."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_removed_and_reset_fault_rules_are_inactive() -> None:
     board.count("a/b", requests=1)
     board.reset()
     assert (board.rules(), board.request_counts(), board.is_active(second)) == ((), (), False)
-    assert board.add("*", CutFault()).id > second.id  # a number is never used for another rule
+    assert board.add("*", CutFault()).id > second.id  # an ID is not reused
 
 
 def test_request_counts_are_summed_per_path() -> None:

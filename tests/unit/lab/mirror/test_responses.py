@@ -1,4 +1,4 @@
-"""What the mirror answers, from headers and facts alone."""
+"""Tests of the mirror's responses, computed from headers and file facts."""
 
 from __future__ import annotations
 

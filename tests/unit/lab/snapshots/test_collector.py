@@ -1,4 +1,4 @@
-"""What programs and the kernel say, as recorded on Debian 12 and 13, and what a snapshot makes of it."""
+"""Tests of a snapshot's content from output recorded on Debian 12 and 13."""
 
 from __future__ import annotations
 

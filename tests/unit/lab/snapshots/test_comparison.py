@@ -1,4 +1,4 @@
-"""Two snapshots in, differences out."""
+"""Tests of the differences between two snapshots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def snapshot(**sections: Rows) -> Snapshot:
 
 FILE = {"type": "file", "mode": "0755", "owner": "0:0", "size": "3", "sha256": "ab"}
 
-# section, rows before, rows after, what is told
+# section, rows before, rows after, expected change
 CASES: dict[str, tuple[str, Rows, Rows, tuple[str, ChangeKind, list[AttributeChange]]]] = {
     "a mode bit": (
         "file",

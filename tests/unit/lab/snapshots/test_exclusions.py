@@ -1,4 +1,4 @@
-"""What a snapshot leaves out."""
+"""Tests of the exclusions of a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walk over every file, on a tree of its own."""
+"""Tests of the file walk of a snapshot, on a temporary tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Firewall rules as recorded from iptables, nft and ipset, and what a snapshot makes of them."""
+"""Tests of firewall rules in a snapshot, recorded from iptables, nft and ipset."""
 
 from __future__ import annotations
 

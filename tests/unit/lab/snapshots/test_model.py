@@ -1,4 +1,4 @@
-"""Keeping snapshots, and the script that takes them."""
+"""Tests of stored snapshots, and of the script that takes them."""
 
 from __future__ import annotations
 

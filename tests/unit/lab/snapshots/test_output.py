@@ -1,4 +1,4 @@
-"""What a person reads of a difference."""
+"""Tests of the displayed text of a difference."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class FakeTransport:
-    """Files by address. Without files it is a machine without a network."""
+    """Files by URL. Without files, it simulates a machine without a network."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    cuts: list[int] = field(default_factory=list)  # after so many bytes the next transfers of large files break
-    silent: bool = False  # connections hang until the test is over
+    cuts: list[int] = field(default_factory=list)  # bytes after which the next transfers of large files fail
+    silent: bool = False  # connections hang until the end of the test
     asked: list[tuple[str, int]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -48,9 +48,9 @@ class FakeTransport:
 
 @dataclass
 class FakeBuilder:
-    """Writes a few words for each command, and breaks off where it is told to."""
+    """Writes a short text for each command, and fails where configured."""
 
-    breaks_after: int | None = None  # so many commands
+    breaks_after: int | None = None  # number of commands
     error: BaseException = field(default_factory=KeyboardInterrupt)
     built: list[str] = field(default_factory=list)
     prepared: list[str] = field(default_factory=list)
@@ -80,12 +80,12 @@ def write_program(path: Path, text: str) -> None:
 
 
 def read_program(program: Path, *words: str) -> str:
-    """In place of starting a fake program: what it would say is what is in it."""
+    """Returns the content of a fake program, in place of its output."""
     return program.read_text()
 
 
 def store_fake_tool(shelf: ToolDirectory) -> None:
-    """Put a made-up tool on its shelf."""
+    """Stores a fake tool."""
     bench = shelf.build_directory("build")
     bench.mkdir(parents=True)
     FakeBuilder().build(shelf.tool, shelf.arch, bench, shelf.root / "fake.log")

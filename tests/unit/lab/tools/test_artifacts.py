@@ -1,4 +1,4 @@
-"""The tree of the artifact mirror has the publishers' own layout, and archives come out the same every time."""
+"""Tests of the mirror's tree: the publishers' layout, and reproducible archives."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-probl
 
 @pytest.fixture(scope="module")
 def toolbox(tmp_path_factory: pytest.TempPathFactory) -> Toolbox:
-    """Every tool of the catalog, a few bytes each."""
+    """Returns a toolbox with every tool of the catalog, a few bytes each."""
     box = Toolbox(tmp_path_factory.mktemp("cache"), "amd64")
     for tool in box.tools:
         if isinstance(tool, GoTool):

@@ -1,4 +1,4 @@
-"""The catalog is complete, pinned, and can be asked by name."""
+"""Tests of the tool catalog: complete, pinned, and searchable by name."""
 
 from __future__ import annotations
 

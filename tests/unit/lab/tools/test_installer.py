@@ -1,4 +1,4 @@
-"""Installing: what is there stays, nothing half-made is ever seen, and what cannot be right is refused."""
+"""Tests of tool installation: existing tools are kept, incomplete ones are invisible, invalid ones are rejected."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ TOOL = GoTool(
 )
 
 
-class Told(NoProgress):
-    """A progress that remembers what it was told."""
+class RecordingProgress(NoProgress):
+    """Records progress."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
@@ -71,13 +71,13 @@ def installer(tmp_path: Path, builder: FakeBuilder | None = None, web: FakeTrans
         lock=tmp_path / "tools" / ".lock",
         builder=builder or FakeBuilder(),
         downloader=ReleaseDownloader(web or FakeTransport(), seconds=0.5, pause=0),
-        progress=Told(),
+        progress=RecordingProgress(),
         version_output=read_program,
     )
 
 
-def seen(tmp_path: Path) -> list[str]:
-    """What anybody who looks at the cache can see; hidden names are work in hand."""
+def visible_names(tmp_path: Path) -> list[str]:
+    """Returns the visible names in the cache; hidden names are builds in progress."""
     return [path.name for path in (tmp_path / "tools").iterdir() if not path.name.startswith(".")]
 
 
@@ -88,7 +88,7 @@ def test_tool_is_built_and_stored_when_offline(tmp_path: Path) -> None:
     assert manifest is not None
     assert (manifest.source, [file.path for file in manifest.files]) == ("build", ["first", "second"])
     assert manifest.files[0].sha256 == hashlib.sha256(shelf.command("first").read_bytes()).hexdigest()
-    assert isinstance(making.progress, Told)
+    assert isinstance(making.progress, RecordingProgress)
     assert making.progress.lines == [("example 1.2.3", "built")]
 
 
@@ -101,7 +101,7 @@ def test_reachable_release_is_preferred_to_build(tmp_path: Path) -> None:
     assert shelf.command("first").read_text() == "I am 1.2.3"
     assert shelf.command("first").stat().st_mode & 0o111
     assert builder.built == []
-    assert seen(tmp_path) == [shelf.path.name]
+    assert visible_names(tmp_path) == [shelf.path.name]
     assert not shelf.downloads.exists()
 
 
@@ -125,10 +125,10 @@ def test_interrupted_build_stores_nothing_and_resumes(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         installer(tmp_path, FakeBuilder(breaks_after=1)).install([shelf])
     assert shelf.manifest() is None
-    assert seen(tmp_path) == []
+    assert visible_names(tmp_path) == []
     assert (shelf.build_directory("build") / "first").exists()
     installer(tmp_path).install([shelf])
-    assert seen(tmp_path) == [shelf.path.name]
+    assert visible_names(tmp_path) == [shelf.path.name]
     assert not shelf.build_directory("build").exists()
 
 
@@ -136,7 +136,7 @@ def test_interrupted_download_keeps_completed_files(tmp_path: Path) -> None:
     shelf = shelf_in(tmp_path)
     with pytest.raises(ToolError, match="404"):
         installer(tmp_path, web=online(first="1.2.3")).install([shelf])
-    assert seen(tmp_path) == []
+    assert visible_names(tmp_path) == []
     web = online(first="1.2.3", second="1.2.3")
     installer(tmp_path, web=web).install([shelf])
     assert shelf.manifest() is not None
@@ -147,7 +147,7 @@ def test_failed_build_is_reported_and_stores_nothing(tmp_path: Path) -> None:
     broken = FakeBuilder(breaks_after=0, error=ToolError("tool-build-failed", "example 1.2.3: build failed."))
     with pytest.raises(ToolError, match=r"example 1\.2\.3: build failed"):
         installer(tmp_path, broken).install([shelf_in(tmp_path)])
-    assert seen(tmp_path) == []
+    assert visible_names(tmp_path) == []
 
 
 def test_program_reporting_another_version_is_refused(tmp_path: Path) -> None:
@@ -181,13 +181,13 @@ def test_only_tools_without_release_are_prepared_for_build(tmp_path: Path) -> No
 
 
 def test_concurrent_installations_build_a_tool_once(tmp_path: Path) -> None:
-    """The second is let in while the first is in the middle of its build, and has to wait."""
+    """The second installation starts during the build of the first, and waits."""
     second = installer(tmp_path)
 
     class SlowBuilder(FakeBuilder):
         def build(self, tool: GoTool, arch: str, into: Path, log: Path) -> None:
             thread.start()
-            assert isinstance(second.progress, Told)
+            assert isinstance(second.progress, RecordingProgress)
             assert second.progress.waiting.wait(10)
             super().build(tool, arch, into, log)
 

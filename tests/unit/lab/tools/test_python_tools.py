@@ -1,4 +1,4 @@
-"""Tools of Python packages: pinned by hash, for the Python that will run them, and whole or not there at all."""
+"""Tests of Python tools: pinned by hash, for the right Python, complete or absent."""
 
 from __future__ import annotations
 

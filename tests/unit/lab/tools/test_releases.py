@@ -1,4 +1,4 @@
-"""Release files: reached or not, whole or not, and never with a wrong checksum."""
+"""Tests of release downloads: failures, incomplete files and wrong checksums."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_reachability_check_of_unresponsive_network_times_out() -> None:
     fake = FakeTransport(silent=True)
     start = time.monotonic()
     assert not publishers(fake).reachable((FILE,))
-    assert time.monotonic() - start < 30  # it would never say anything
+    assert time.monotonic() - start < 30  # the server never responds
     fake.over.set()
 
 

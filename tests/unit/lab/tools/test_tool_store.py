@@ -1,4 +1,4 @@
-"""A shelf is named after everything that its tool is made from."""
+"""Tests of the tool store: a tool's directory name depends on all its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The toolbox says where a program is, or what to type to have it."""
+"""Tests of the toolbox: path of a program, or the command that installs it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_clean_removes_tools_not_in_catalog(tmp_path: Path) -> None:
 
 
 def elf(path: Path, *segments: int) -> Path:
-    """The beginnings of a 64-bit program with segments of these kinds."""
+    """Writes the header of a 64-bit ELF program with segments of these types."""
     header = bytearray(64)
     header[:5] = b"\x7fELF\x02"
     struct.pack_into("<Q", header, 32, 64)

@@ -1,4 +1,4 @@
-"""How requests are let in, as far as it needs neither store nor cluster."""
+"""Tests of authorization without a store or a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CALLER = Caller("me", "me", CallerKind.USER, ids=frozenset({"me"}), own=frozense
 
 
 class Azure:
-    """Role assignments that count how often they are asked for."""
+    """Role assignments that count requests."""
 
     asked = 0
 
@@ -37,7 +37,7 @@ class Azure:
 
 
 def admitted(*, known: bool) -> tuple[int, list[AuditEvent]]:
-    """How often Azure was asked, and what is in the audit, when somebody without a role tries to write."""
+    """Returns the number of requests to Azure and the audit events for a write without a role."""
     azure = Azure()
     recorded: list[AuditEvent] = []
 

@@ -1,4 +1,4 @@
-"""What is kept in memory of a node is never older than what was heard of it."""
+"""Tests of the poll cache: an entry is never older than the last known change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST, SECOND = '"1"', '"2"'
 
 @dataclass
 class SlowStore:
-    """One node, which may be given another etag while it is read."""
+    """A store with one node, whose etag can change during a read."""
 
     etag: str = FIRST
     broadcast: ChangeBroadcast = field(default_factory=ChangeBroadcast)
@@ -44,7 +44,7 @@ class SlowStore:
         act, self.while_read = self.while_read, None
         if act:
             act()
-        for _ in range(3):  # whoever follows changes has heard of them before this returns
+        for _ in range(3):  # lets tasks that process changes run before this returns
             await asyncio.sleep(0)
         return found
 
@@ -175,7 +175,7 @@ def test_heartbeats_of_polling_node_are_flushed_at_intervals_and_at_stop() -> No
         held.record_seen(*PLACE, 170.0)
         assert store.batches == [1, 1]
 
-    with_cards(store, act)  # which ends them
+    with_cards(store, act)  # the end flushes the heartbeats
     assert store.batches == [1, 1, 1]
 
 

@@ -1,4 +1,4 @@
-"""Which requests are polls, what is remembered of them, and the ids they are answered with."""
+"""Tests of poll detection, the path cache and request IDs."""
 
 from __future__ import annotations
 

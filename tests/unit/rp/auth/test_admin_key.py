@@ -1,4 +1,4 @@
-"""The admin key: made once, only its owner's, checked as a whole, replaced at will."""
+"""Tests of the admin key: created once, readable by its owner, compared completely, replaceable."""
 
 from __future__ import annotations
 

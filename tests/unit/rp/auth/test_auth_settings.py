@@ -1,4 +1,4 @@
-"""Settings that say who is let in are read strictly."""
+"""Tests of the strict validation of authentication settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One caller gets its burst and its rate, whatever others do."""
+"""Tests of the rate limit: burst and rate of each caller are independent."""
 
 from __future__ import annotations
 

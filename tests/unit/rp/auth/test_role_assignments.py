@@ -1,4 +1,4 @@
-"""Roles from Azure: which count, how long they are remembered, and what holds while Azure is away."""
+"""Tests of Azure role assignments: relevant roles, cache, and behavior while Azure is unavailable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def assigned(definition: str, scope: str) -> dict[str, Any]:
 
 
 class Azure:
-    """Answers with what it is given, and counts the questions."""
+    """Returns predefined role assignments and counts requests."""
 
     def __init__(self, *assignments: dict[str, Any]) -> None:
         self.assignments = [*assignments]

@@ -1,4 +1,4 @@
-"""The authorization matrix: every role, operation and scope, as data."""
+"""Tests of the authorization matrix: every role, operation and scope."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COLUMNS = (
     Operation.AUDIT,
 )
 
-# Scopes of a grant, and whether it reaches the cluster.
+# Scopes of a grant, and whether each includes the cluster.
 SCOPES = {
     "/": True,
     f"/subscriptions/{SUBSCRIPTION}": True,
@@ -57,7 +57,7 @@ SCOPES = {
     f"/subscriptions/{OTHER_SUBSCRIPTION}": False,
     f"/subscriptions/{OTHER_SUBSCRIPTION}/resourceGroups/edge": False,
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edge2": False,
-    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edg": False,  # a prefix as text, and another group
+    f"/subscriptions/{SUBSCRIPTION}/resourceGroups/edg": False,  # a prefix of the text, but another group
     f"/subscriptions/{SUBSCRIPTION}/resourceGroups/other": False,
     str(ClusterId(SUBSCRIPTION, "edge", "plant2")): False,
     str(ClusterId(SUBSCRIPTION, "edge", "plan")): False,
@@ -71,7 +71,7 @@ def expected(row: str, operation: Operation) -> bool:
 
 
 def allowed(roles: Roles, operation: Operation, caller: Caller = CALLER, node_identity: str = "") -> bool:
-    """Both questions have one answer when nobody else has to be asked."""
+    """Returns whether an operation is allowed; checks that both methods agree when no request is needed."""
     now = roles.allows_now(caller, operation, CLUSTER, node_identity)
     assert now is asyncio.run(roles.allows(caller, operation, CLUSTER, node_identity))
     return bool(now)
@@ -110,7 +110,7 @@ def test_admin_key_allows_every_operation(operation: Operation) -> None:
         (MY_APPLICATION, True),
         (f"{MY_APPLICATION}@{TENANT}", True),
         (f"{MY_APPLICATION}@{SOMEBODY}", False),  # the same application in another tenant
-        (MY_GROUP, False),  # which others are in, too
+        (MY_GROUP, False),  # a group with other members
         (SOMEBODY, False),
         ("", False),
         (f"@{TENANT}", False),
@@ -124,7 +124,7 @@ def test_node_identity_allows_node_operations_only_on_its_own_node(
 
 @pytest.mark.parametrize("operation", COLUMNS)
 def test_permissions_of_role_and_node_identity_are_combined(operation: Operation) -> None:
-    """A node whose identity also is a reader may do what either may."""
+    """A node whose identity is also a reader has the permissions of both."""
     roles = Roles([RoleGrant(role=Role.READER, scope=str(CLUSTER), principal=ME)])
     both = expected(TABLE[Role.READER], operation) or expected(OWN_NODE, operation)
     assert allowed(roles, operation, node_identity=ME) is both

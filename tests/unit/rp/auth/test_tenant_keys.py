@@ -1,4 +1,4 @@
-"""Which of a tenant's keys are used."""
+"""Tests of the selection of a tenant's keys."""
 
 from __future__ import annotations
 

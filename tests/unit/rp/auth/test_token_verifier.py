@@ -1,4 +1,4 @@
-"""Which tokens are believed, who their callers are, and what is said of those that are not believed."""
+"""Tests of token verification: accepted tokens, their callers, and errors of rejected ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 INVALID = "InvalidAuthenticationToken"
 
 
-def asked(issuer: Issuer, token: str, **options: Any) -> Caller:
+def verified_caller(issuer: Issuer, token: str, **options: Any) -> Caller:
     return asyncio.run(issuer.tokens(**options).caller(bearer(token)))
 
 
@@ -52,19 +52,19 @@ def ago(seconds: float) -> int:
 
 
 def test_application_has_object_id_and_application_id() -> None:
-    caller = asked(Issuer(), Issuer().sign())
+    caller = verified_caller(Issuer(), Issuer().sign())
     assert (caller.id, caller.kind, caller.tenant) == (OID, "Application", TENANT)
     assert caller.ids == {OID, APP}
 
 
 def test_managed_identity_is_matched_by_its_machine_resource_id() -> None:
     machine = "/subscriptions/s/resourcegroups/G/providers/Microsoft.HybridCompute/machines/Edge-1"
-    caller = asked(Issuer(), Issuer().sign(xms_mirid=machine))
+    caller = verified_caller(Issuer(), Issuer().sign(xms_mirid=machine))
 
     assert caller.is_node(f"{machine.lower()}@{TENANT}")
     assert not caller.is_node(f"{machine.lower()}0@{TENANT}")
     assert not caller.is_node(f"{machine.lower()}@{STRANGER}")
-    assert machine.lower() not in caller.ids  # to which no role is given
+    assert machine.lower() not in caller.ids  # roles are not assigned to machine resource IDs
 
 
 @pytest.mark.parametrize(
@@ -80,13 +80,13 @@ def test_managed_identity_is_matched_by_its_machine_resource_id() -> None:
     ],
 )
 def test_caller_kind_is_derived_from_token_claims(changes: dict[str, Any], kind: str, ids: set[str]) -> None:
-    caller = asked(Issuer(), Issuer().sign(**changes))
+    caller = verified_caller(Issuer(), Issuer().sign(**changes))
     assert str(caller.kind) == kind
     assert caller.ids == ids
 
 
 def test_user_token_does_not_grant_rights_of_client_application() -> None:
-    assert APP not in asked(Issuer(), Issuer().sign(idtyp="user")).ids
+    assert APP not in verified_caller(Issuer(), Issuer().sign(idtyp="user")).ids
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def test_token_with_invalid_claims_is_refused_with_arm_error_code(changes: dict[
 @pytest.mark.parametrize(("claim", "seconds"), [("exp", 200), ("nbf", -200), ("iat", -200)])
 def test_small_clock_skew_is_tolerated(claim: str, seconds: float) -> None:
     changes: dict[str, Any] = {claim: ago(seconds)}
-    assert asked(Issuer(), Issuer().sign(**changes)).id == OID
+    assert verified_caller(Issuer(), Issuer().sign(**changes)).id == OID
 
 
 @pytest.mark.parametrize("audience", [AUDIENCE, AUDIENCE + "/", "https://management.core.windows.net/"])
 def test_arm_audiences_are_accepted(audience: str) -> None:
-    assert asked(Issuer(), Issuer().sign(aud=audience)).id == OID
+    assert verified_caller(Issuer(), Issuer().sign(aud=audience)).id == OID
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"])
 def test_all_rsa_signature_algorithms_are_accepted(algorithm: str) -> None:
-    assert asked(Issuer(), Issuer().sign(algorithm=algorithm)).id == OID
+    assert verified_caller(Issuer(), Issuer().sign(algorithm=algorithm)).id == OID
 
 
 @pytest.mark.parametrize(("curve", "algorithm"), [("P-256", "ES256"), ("P-384", "ES384")])
 def test_elliptic_curve_key_verifies_its_own_algorithm(curve: str, algorithm: str) -> None:
     issuer = Issuer({"curve": curve_key(curve)})
-    assert asked(issuer, issuer.sign("curve", algorithm)).id == OID
+    assert verified_caller(issuer, issuer.sign("curve", algorithm)).id == OID
 
 
 def encoded(part: Any) -> bytes:
@@ -144,7 +144,7 @@ def unsigned(algorithm: str) -> str:
 
 
 def signed_with_the_public_key() -> str:
-    """The old trick: the verifier takes the public key, which everybody has, for a shared secret."""
+    """Returns a token of an algorithm confusion attack: the public key is used as an HMAC secret."""
     text = encoded({"alg": "HS256", "kid": "first", "typ": "JWT"}) + b"." + encoded(claims())
     mac = hmac.new(public_pem(rsa_key("first")), text, hashlib.sha256).digest()
     return (text + b"." + base64.urlsafe_b64encode(mac).rstrip(b"=")).decode()
@@ -160,7 +160,7 @@ def signed_by_another() -> str:
 
 
 def with_a_key_of_its_own() -> str:
-    """A header may carry or point to a key; whoever looks there believes anybody."""
+    """Returns a token whose header contains a key and a key URL; a verifier must not trust either."""
     shown = Issuer._shown("mine", rsa_key("another"))
     headers = {"kid": "mine", "jwk": shown, "jku": "https://evil.example/keys"}
     return jwt.encode(claims(), rsa_key("another"), "RS256", headers=headers)
@@ -227,7 +227,7 @@ def test_rotated_tenant_key_is_fetched_and_old_key_is_no_longer_trusted() -> Non
         issuer.keys = {"second": rsa_key("second")}
         now += 60
         assert (await tokens.caller(bearer(issuer.sign("second")))).id == OID
-        with pytest.raises(Unauthenticated):  # another token, so that it is not the one already believed
+        with pytest.raises(Unauthenticated):  # another token, because the first one is cached
             await tokens.caller(bearer(jwt.encode(claims(x=1), rsa_key("first"), "RS256", headers={"kid": "first"})))
 
     asyncio.run(rotate())
@@ -248,7 +248,7 @@ def test_unknown_key_ids_trigger_limited_key_requests() -> None:
                 await tokens.caller(bearer(token))
 
     asyncio.run(flood())
-    assert len(issuer.asked) == 4  # metadata and keys, at the start and once more in a minute
+    assert len(issuer.asked) == 4  # metadata and keys, at start and once more in a minute
 
 
 def test_concurrent_verifications_share_one_key_request() -> None:

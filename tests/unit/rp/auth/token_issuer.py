@@ -32,7 +32,7 @@ JWKS = "https://login.example/keys"
 
 @cache
 def rsa_key(name: str, bits: int = 2048) -> rsa.RSAPrivateKey:
-    """Made once for all tests: it takes a while."""
+    """Returns an RSA key, generated once for all tests because it is slow."""
     return rsa.generate_private_key(65537, bits)
 
 
@@ -46,7 +46,7 @@ def public_pem(key: rsa.RSAPrivateKey) -> bytes:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """What ARM's tokens say; None takes a claim away."""
+    """Returns the claims of an ARM token; None removes a claim."""
     now = int(time.time())
     who = {"tid": TENANT, "oid": OID, "sub": OID, "appid": APP, "idtyp": "app", "ver": "1.0"}
     what = {"aud": AUDIENCE, "iss": V1, "iat": now, "nbf": now, "exp": now + 3600}
@@ -55,7 +55,7 @@ def claims(**changes: Any) -> dict[str, Any]:
 
 @dataclass
 class Issuer:
-    """Its metadata and keys are what `fetch` answers; `away` makes it silent."""
+    """A tenant whose metadata and keys are returned by `fetch`; `away` makes it unavailable."""
 
     keys: dict[str, Any] = field(default_factory=lambda: {"first": rsa_key("first")})
     issuer: str = V2

@@ -1,4 +1,4 @@
-"""`node create` and `node update`: options and files become properties, and errors of this program."""
+"""Tests of `node create` and `node update`: options, files, properties and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times and nodes as people write and read them."""
+"""Tests of the formats of times and nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests for certificates as kubelets and others make them, a service that listens, and a loop to run a test in."""
+"""Builders of certificate signing requests, a fake service, and an event loop for a test."""
 
 # ruff: noqa: ARG002 - a listener is told more than a test looks at
 from __future__ import annotations
@@ -32,14 +32,14 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Heard:
-    """A service that knows of some tokens and nodes, and remembers what it was told."""
+    """A fake service that knows some tokens and nodes, and records events."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
         self.wanted: dict[str, DesiredTaints] = {}
         self.given: dict[str, ClusterAccess] = {}
-        self.methods: dict[str, AccessMethod] = {}  # of those that are to join by another method than they were given
-        self.urls: set[str] = set()  # by which some nodes know the API server
+        self.methods: dict[str, AccessMethod] = {}  # desired methods of nodes that differ from their granted ones
+        self.urls: set[str] = set()  # URLs at which some nodes reach the API server
         self.deletions: dict[str, float] = {}
         self.told: list[tuple[str, ...]] = []
         self.facts: list[ClusterFacts] = []

@@ -1,4 +1,4 @@
-"""A small API server in memory: objects with versions, optimistic locks, and what a test wants it to say."""
+"""A small API server in memory, with resource versions, optimistic locking and predefined responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import ConnectionSource
 
 DIRECT = DirectConnection("https://api.example.com", "a certificate", token="canary-token")
-KINDS = ("nodes", "secrets", "certificatesigningrequests", "clusterrolebindings")  # of which there may be none
+KINDS = ("nodes", "secrets", "certificatesigningrequests", "clusterrolebindings")  # kinds whose lists may be empty
 BORN = "2026-01-01T00:00:00Z"
 
 
@@ -25,7 +25,7 @@ class FakeApi:
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.calls: list[str] = []
-        self.answers: dict[str, Callable[[httpx2.Request], httpx2.Response]] = {}  # by "GET /path", before all else
+        self.answers: dict[str, Callable[[httpx2.Request], httpx2.Response]] = {}  # by "GET /path", with priority
         self._version = 100
 
     def client(self, source: ConnectionSource | None = None) -> KubeClient:
@@ -37,7 +37,7 @@ class FakeApi:
         return KubeClient(source or FixedConnection(DIRECT), opened)
 
     def put(self, path: str, document: dict[str, Any]) -> dict[str, Any]:
-        """An object, as if it had been made just now."""
+        """Creates or replaces an object."""
         self._version += 1
         name = path.rpartition("/")[2]
         given = {"name": name, "uid": f"uid-{name}", "creationTimestamp": BORN}
@@ -85,7 +85,7 @@ class FakeApi:
 
 
 def chosen(one: dict[str, Any], selector: str) -> bool:
-    """By `label` or `label=value`."""
+    """Returns whether an object matches the selector `label` or `label=value`."""
     label, equals, value = selector.partition("=")
     labels = one["metadata"].get("labels", {})
     return not label or (label in labels and (not equals or labels[label] == value))

@@ -1,4 +1,4 @@
-"""A cluster in memory, with one node that may join it."""
+"""A cluster in memory, with one node that can join it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Scene:
         return self.api.objects[f"{REQUESTS}/{name}"]
 
     def has(self, name: str, *conditions: str, certificate: str = "", **more: str) -> dict[str, Any]:
-        """Somebody else has decided, or signed."""
+        """Sets conditions or a certificate, as another approver or signer does."""
         listed = [{"type": one, "status": "True", "reason": "AutoApproved", **more} for one in conditions]
         old = self.now(name).get("status", {}).get("conditions", [])
         status = {"conditions": [*old, *listed]} | ({"certificate": certificate} if certificate else {})

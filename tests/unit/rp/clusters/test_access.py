@@ -1,4 +1,4 @@
-"""What identities may do in a cluster: given, changed, taken, and kept as the store has it."""
+"""Tests of the access of identities in a cluster: granted, changed, revoked, and restored from the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Scene:
         self.keeping = AccessController("lab", self.client, self.heard, settle)
 
     async def restarted(self) -> None:
-        """As a watch begins."""
+        """Lists the bindings, as at the start of a watch."""
         items, _ = await self.client.list(BINDINGS, labelSelector=IDENTITY_LABEL)
         await self.keeping.listed(items)
 

@@ -1,4 +1,4 @@
-"""Tokens that nobody will use any more."""
+"""Tests of the sweep of bootstrap tokens: expired, unused and orphaned ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_sweep_deletes_only_orphaned_tokens_without_reporting() -> None:
     await scene.approver.sweep()
 
     assert await scene.has_token()
-    assert await bootstrap_tokens.find_token(scene.client, fresh.id)  # it may be just being made
+    assert await bootstrap_tokens.find_token(scene.client, fresh.id)  # its creation may be in progress
     assert await bootstrap_tokens.find_token(scene.client, orphan.id) is None
     assert f"{bootstrap_tokens.SECRETS}/bootstrap-token-foreign" in scene.api.objects
     assert scene.heard.told == []

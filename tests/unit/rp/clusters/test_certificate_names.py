@@ -1,4 +1,4 @@
-"""Under which names and addresses a node may answer, and what is said of all others."""
+"""Tests of the host names and addresses in a node's serving certificate, and of rejected ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that knows when its credentials are worth nothing any more, and tells what went wrong."""
+"""Tests of the cluster client: expired credentials and error messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MANAGED: dict[str, Any] = {
 
 
 class Azure:
-    """Hands out another token each time."""
+    """Returns another token each time."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

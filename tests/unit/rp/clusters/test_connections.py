@@ -1,4 +1,4 @@
-"""What a kubeconfig must say, and what is said of one that does not."""
+"""Tests of kubeconfig validation and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a cluster as a whole."""
+"""Tests of the cluster facts that the controller reports."""
 
 from __future__ import annotations
 

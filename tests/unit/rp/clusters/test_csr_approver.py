@@ -1,4 +1,4 @@
-"""The approver among replicas, rivals and failures that a real cluster shows too seldom."""
+"""Tests of the approver with replicas, other approvers and failures that are rare in a real cluster."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ async def test_valid_csr_approved_by_another_controller_is_accepted() -> None:
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 
     lagging = scene.replica()
-    await lagging.changed("MODIFIED", stale)  # its token is gone, and the mark is newer than what this one has seen
+    await lagging.changed("MODIFIED", stale)  # the token is deleted, and this event is outdated
     assert scene.decisions() == [("Approved", "AutoApproved")]
     assert scene.heard.about("edge-1") == ["attempted", "issued"]
 
@@ -191,7 +191,7 @@ async def test_csr_is_denied_when_another_replica_claimed_the_token() -> None:
     first = await bootstrap_tokens.claim_token(scene.client, token, "csr-1", "uid-csr-1", at)
     second = await bootstrap_tokens.claim_token(
         scene.client, token, "csr-2", "uid-csr-2", at
-    )  # from what it has read before
+    )  # from its earlier read
 
     assert first
     assert second
@@ -219,7 +219,7 @@ async def test_bootstrap_token_is_deleted_only_after_outcome_is_recorded(outcome
     assert await scene.has_token()
 
     scene.heard.deaf = False
-    later = scene.replica()  # has seen none of it
+    later = scene.replica()  # a replica with an empty cache
     await later.sweep()
     await later.clean_up()
     assert scene.heard.about("edge-1") == ["attempted", told]

@@ -1,4 +1,4 @@
-"""What is granted, and what is refused and why."""
+"""Tests of the approval and denial of certificate signing requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = "abc123"
 
 
 def sent(document: dict[str, Any], user: str, *groups: str) -> dict[str, Any]:
-    """A request as the API server has taken it."""
+    """Returns a request as the API server stores it."""
     document["metadata"] = {"name": "csr-1", "uid": "uid-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     document["spec"] |= {"username": user, "groups": [*groups, "system:authenticated"]}
     return document
@@ -103,7 +103,7 @@ def test_unreadable_csr_is_refused(text: str) -> None:
 
 
 def test_csr_with_invalid_signature_is_refused() -> None:
-    """Else one could get a certificate for a key that somebody else holds."""
+    """Otherwise a client could get a certificate for another owner's key."""
     document = sent(
         request_for("edge-1", key=ed25519.Ed25519PrivateKey.generate()), f"system:bootstrap:{TOKEN}", TOKEN_GROUP
     )

@@ -1,4 +1,4 @@
-"""Certificates for nodes that join by their Azure identity, and for nobody else."""
+"""Tests of certificates for nodes that join with their Azure identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watch misses nothing, whatever the API server does."""
+"""Tests of the informer: it misses no event, independent of the API server's behavior."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.rp.clusters.fakes import FakeApi
 
 
 class Script:
-    """Answers a list from the API, and each watch by the next lines; it remembers from which version it was asked."""
+    """Returns predefined lists and watch events, and records the requested versions."""
 
     def __init__(self, api: FakeApi, *watches: list[dict[str, Any]]) -> None:
         self.asked: list[str] = []

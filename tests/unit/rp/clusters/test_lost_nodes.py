@@ -1,4 +1,4 @@
-"""A Node is deleted when its resource and its machine are gone, and never otherwise."""
+"""Tests of the deletion of Nodes: only when both resource and machine are gone."""
 
 from __future__ import annotations
 

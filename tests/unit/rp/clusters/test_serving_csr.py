@@ -1,4 +1,4 @@
-"""A node that is known asks for the certificate by which its kubelet answers."""
+"""Tests of the kubelet's serving certificate for a known node."""
 
 from __future__ import annotations
 

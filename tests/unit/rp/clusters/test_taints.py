@@ -1,4 +1,4 @@
-"""Taints are brought to Nodes when what is wanted changes; what others put there stays."""
+"""Tests of taints: applied to Nodes after a change; taints of other owners are kept."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wanted(*taints: dict[str, Any], former: tuple[str, ...] = ()) -> DesiredTain
 def after(before: dict[str, Any], taints: DesiredTaints) -> list[dict[str, Any]]:
     change = taint_patch(before, taints)
     assert change
-    assert change["metadata"]["resourceVersion"] == "7"  # so that nothing is undone that happens meanwhile
+    assert change["metadata"]["resourceVersion"] == "7"  # so that a concurrent change is not overwritten
     found: list[dict[str, Any]] = change["spec"]["taints"]
     return found
 
@@ -121,7 +121,7 @@ def test_taints_of_kubernetes_are_neither_added_nor_removed() -> None:
 
 
 class Scene:
-    """A cluster in memory with one Node, and a resource that wants a taint on it."""
+    """A cluster in memory with one Node, and a resource with a desired taint."""
 
     def __init__(self) -> None:
         self.api, self.heard = FakeApi(), Heard()
@@ -146,7 +146,7 @@ async def test_taints_are_patched_once_per_change() -> None:
     scene = Scene()
     scene.appears()
     await scene.tainting.reconcile_due()
-    await scene.tainting.reconcile_due()  # what it did itself is looked at, too
+    await scene.tainting.reconcile_due()  # its own change is also checked
     assert (scene.taints, scene.patches) == ([taint("a")], 1)
 
     scene.heard.wanted["edge-1"] = wanted(taint("b"), former=("a",))

@@ -1,4 +1,4 @@
-"""Encryption at rest: keys from a file or the environment, rotation, and what is bound to its record."""
+"""Tests of encryption at rest: keys from file or environment, rotation, and binding to a record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's own authority, and the certificate that it signs for itself."""
+"""Tests of the service's private CA, and of the certificate that it issues for itself."""
 
 from __future__ import annotations
 

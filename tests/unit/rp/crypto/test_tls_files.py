@@ -1,4 +1,4 @@
-"""TLS files that somebody else keeps, and the context that takes them up."""
+"""Tests of TLS files that another program maintains, and of their reload."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_running_service_reloads_tls_files_and_logs_invalid_ones_once(
         keeping = asyncio.create_task(serving.run(0.01))
         files.given.key.write_text("half of a")
         await until(lambda: "remains in use" in caplog.text)
-        await asyncio.sleep(0.05)  # some more rounds, in which nothing new is to be told
+        await asyncio.sleep(0.05)  # some more iterations, which must log nothing new
         files.put(files.server(now), whole=False)
         await until(lambda: serving.pin == "")
         keeping.cancel()

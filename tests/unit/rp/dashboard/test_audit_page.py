@@ -1,4 +1,4 @@
-"""Events are found as they were asked for, with bounded work, and leave as files that harm nobody."""
+"""Tests of the audit page: search, limits, and safe export files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODE = PLANT.node("press-1")
 
 @dataclass
 class FakeStore:
-    """Events by what the store itself looks for; and how often it was asked."""
+    """A store with events, which counts queries."""
 
     events: list[AuditEvent]
     asked: list[int] = field(default_factory=list)

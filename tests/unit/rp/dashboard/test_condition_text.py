@@ -1,4 +1,4 @@
-"""Conditions, with the catalogue's texts and remedies, as the node page shows them."""
+"""Tests of conditions on the node page, with the catalog's texts and remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs is found and told, and the audit leads back to what was before."""
+"""Tests of document differences, and of restoring earlier documents from the audit log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THIRD: Document = {
 
 
 def write(version: int, before: Document, after: Document, what: str = "update") -> AuditEvent:
-    """As the service records it."""
+    """Returns an audit event as the service records it."""
     return AuditEvent(
         1.0,
         "p",

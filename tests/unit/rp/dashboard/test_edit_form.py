@@ -1,4 +1,4 @@
-"""Properties become fields and fields properties, and nothing is lost on the way."""
+"""Tests of the edit form: properties to fields and back, without loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old the counts may be that a page shows."""
+"""Tests of the age of the counts on a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIST = FleetQuery((1,))
 
 @dataclass
 class Counted:
-    """A store that is counted, on a machine with two clocks, of which one is set now and then."""
+    """A counted store, on a machine with a monotonic clock and a wall clock that can be set."""
 
     takes: float = 0.0
     now: float = 1_000_000.0
@@ -45,7 +45,7 @@ class Counted:
 
 async def shown(counting: FleetCounter) -> int:
     found = sum(each.nodes for each in await counting.counts())
-    await asyncio.sleep(0)  # what was begun for the next one is done
+    await asyncio.sleep(0)  # lets the refresh for the next call complete
     return found
 
 

@@ -1,4 +1,4 @@
-"""What an address of the fleet's page asks for, and how its bars are drawn."""
+"""Tests of the query parameters of the fleet page, and of its bars."""
 
 from __future__ import annotations
 

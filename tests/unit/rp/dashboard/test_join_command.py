@@ -1,4 +1,4 @@
-"""A config URL gets from the form that made it to the page that shows it, and to nobody else."""
+"""Tests of the join command: a config URL reaches only the page that shows it."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def url_cookie(clock: Clock | None = None) -> ConfigUrlCookie:
     return ConfigUrlCookie(Sealer([b"k" * 32], "a test"), clock or Clock())
 
 
-def given(made: ConfigUrlCookie) -> str:
-    """The cookie's value."""
+def cookie_value(made: ConfigUrlCookie) -> str:
+    """Returns the value of the cookie."""
     answer = Response()
     made.give(answer, visit(), NODE, URL)
     header = answer.headers["set-cookie"]
@@ -55,16 +55,16 @@ def given(made: ConfigUrlCookie) -> str:
 
 def test_join_url_is_returned_to_same_node_and_session() -> None:
     made = url_cookie()
-    assert made.take(visit(cookie=given(made)), NODE.upper()) == URL
+    assert made.take(visit(cookie=cookie_value(made)), NODE.upper()) == URL
 
 
 def test_join_cookie_does_not_contain_url_in_plaintext() -> None:
-    assert "hc0secret" not in given(url_cookie())
+    assert "hc0secret" not in cookie_value(url_cookie())
 
 
 def test_join_url_is_not_returned_for_other_session_node_or_cookie() -> None:
     made = url_cookie()
-    cookie = given(made)
+    cookie = cookie_value(made)
     assert made.take(visit(OTHER_SESSION, cookie), NODE) is None
     assert made.take(visit(cookie=cookie), f"{NODE}0") is None
     for other in ("", "x", "%%%", cookie[:-8], cookie[:-4] + "AAAA"):
@@ -74,7 +74,7 @@ def test_join_url_is_not_returned_for_other_session_node_or_cookie() -> None:
 def test_join_cookie_expires_after_a_minute() -> None:
     clock = Clock()
     made = url_cookie(clock)
-    cookie = given(made)
+    cookie = cookie_value(made)
     clock.now += 61
     assert made.take(visit(cookie=cookie), NODE) is None
 

@@ -1,4 +1,4 @@
-"""The way of a machine into its cluster, step by step."""
+"""Tests of the steps of a join on its page."""
 
 from __future__ import annotations
 

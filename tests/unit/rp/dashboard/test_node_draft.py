@@ -1,4 +1,4 @@
-"""A form becomes the body that the API takes, nothing is lost between its steps, and problems find their fields."""
+"""Tests of the create form: request body, values kept between steps, and errors at their fields."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def known(aad: bool = True) -> ClusterInfo:
     return ClusterInfo(PLANT, ClusterFacts("1.34.4", "https://api.example:443", "", "10.0.0.10", aad=aad))
 
 
-def troubles(form: dict[str, str], aad: bool = True) -> dict[str, str]:
-    """By the field that each is at; what the form itself finds comes before what the API would say of it."""
+def errors_by_field(form: dict[str, str], aad: bool = True) -> dict[str, str]:
+    """Returns the errors by field; those of the form take precedence over the API's."""
     found = parse_draft(form)
     both = [*locate_draft_errors(found, validate_draft(found, known(aad))), *form_errors(found, {PLANT.key})]
     return {each.field: each.message for each in both if each.field != SECRET}
@@ -115,7 +115,7 @@ def test_other_button_values_do_not_change_rows(to: str) -> None:
 
 
 def test_valid_draft_has_no_errors() -> None:
-    assert troubles(BASE) == troubles(PRINCIPAL) == {}
+    assert errors_by_field(BASE) == errors_by_field(PRINCIPAL) == {}
 
 
 @pytest.mark.parametrize(
@@ -145,30 +145,30 @@ def test_valid_draft_has_no_errors() -> None:
     ],
 )
 def test_invalid_draft_value_is_reported_at_its_field(wrong: dict[str, str], field: str, said: str) -> None:
-    found = troubles({**PRINCIPAL, **wrong})
+    found = errors_by_field({**PRINCIPAL, **wrong})
     assert said in found[field]
     assert "pattern" not in found[field]
 
 
 def test_label_key_and_value_errors_are_both_reported() -> None:
-    found = troubles({**BASE, "label-key-0": "-", "label-value-0": "-"})
+    found = errors_by_field({**BASE, "label-key-0": "-", "label-value-0": "-"})
     assert set(found) == {"label-key-0", "label-value-0"}
 
 
 def test_taint_error_is_mapped_to_its_row_after_row_without_key() -> None:
-    found = troubles({**BASE, "taint-value-0": "x", "taint-key-1": "-", "taint-effect-1": "NoExecute"})
+    found = errors_by_field({**BASE, "taint-value-0": "x", "taint-key-1": "-", "taint-effect-1": "NoExecute"})
     assert set(found) == {"taint-key-0", "taint-key-1"}
 
 
 def test_cluster_without_entra_accepts_only_bootstrap_token() -> None:
-    assert "does not accept Entra ID" in troubles({**PRINCIPAL, "kubelet": "exec"}, aad=False)["kubelet"]
+    assert "does not accept Entra ID" in errors_by_field({**PRINCIPAL, "kubelet": "exec"}, aad=False)["kubelet"]
 
 
 def test_monitored_node_requires_identity_details() -> None:
     form = {**BASE, "method": "managedIdentity", "kubelet": "bootstrapToken"}
-    assert "identity" in troubles({**form, "monitor": "yes"})["monitor"]
-    assert troubles(form) == {}
-    assert "clientId or principalId" in troubles({**form, "kubelet": "exec"})["mi-client"]
+    assert "identity" in errors_by_field({**form, "monitor": "yes"})["monitor"]
+    assert errors_by_field(form) == {}
+    assert "clientId or principalId" in errors_by_field({**form, "kubelet": "exec"})["mi-client"]
 
 
 def test_first_step_with_errors_is_shown_with_all_its_errors() -> None:

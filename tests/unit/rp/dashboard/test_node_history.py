@@ -1,4 +1,4 @@
-"""The audit in words, with what the machine itself said in between."""
+"""Tests of the history of a node: audit events and reports of the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which clusters a person may see, where somebody else has to be asked about each."""
+"""Tests of the clusters that a user can see when each needs a role lookup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = [f"{ABOVE}/Microsoft.ContainerService/managedClusters/{name}" for name in 
 
 @dataclass
 class SlowRoles:
-    """Answers nobody before all have asked, as Azure would if each answer took for ever."""
+    """Responds only after all requests have arrived, to check that they are concurrent."""
 
     asked: int = 0
     all_asked: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,4 +1,4 @@
-"""When a session is one, and when it is over."""
+"""Tests of the validity of sessions."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_admin_key_rotation_ends_only_admin_key_sessions() -> None:
     assert world.find(by_key.secret) is None
     assert world.find(by_entra.secret)
     world.key = ""
-    assert world.find(world.begin(ADMIN_CALLER).secret) is None  # there is none at all
+    assert world.find(world.begin(ADMIN_CALLER).secret) is None  # no session exists
 
 
 def test_signed_out_session_is_not_found() -> None:

@@ -1,4 +1,4 @@
-"""What can be said of blobs without an account."""
+"""Tests of delivery by blobs without an account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in delivery: one URL a node, of which the store has no secret."""
+"""Tests of the built-in delivery: one URL for each node, whose secret is not in the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def during(file: Path, work: Callable[[SqliteStore, BuiltInDelivery], Awaitable[Outcome]]) -> Outcome:
-    """What this comes to, with a store that is running meanwhile."""
+    """Returns the result of a function that runs with a started store."""
 
     async def run() -> Outcome:
         store = SqliteStore(file)

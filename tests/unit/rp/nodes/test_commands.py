@@ -1,4 +1,4 @@
-"""What is done with nodes, as far as it needs neither store nor cluster."""
+"""Tests of node commands without a store or a cluster."""
 
 from __future__ import annotations
 

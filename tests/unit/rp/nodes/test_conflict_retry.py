@@ -1,4 +1,4 @@
-"""Writes that meet a conflict: read again, tried again, and given up."""
+"""Tests of write conflicts: read again, retried, given up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BusyError(Exception):
 
 @dataclass
 class ContendedNode:
-    """A node that somebody else writes at each of the first `conflicts` attempts."""
+    """A node that another writer changes at each of the first `conflicts` attempts."""
 
     conflicts: int
     reads: int = 0

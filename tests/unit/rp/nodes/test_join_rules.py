@@ -1,4 +1,4 @@
-"""What is noted of a node's access to its cluster, and when it stays."""
+"""Tests of a node's access to its cluster: granted, kept, removed."""
 
 from __future__ import annotations
 

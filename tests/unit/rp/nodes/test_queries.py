@@ -1,4 +1,4 @@
-"""`$filter`: what is understood, and what it finds."""
+"""Tests of `$filter`: syntax and results."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from aks_flex_rp.notify.notification_settings import NodeEventKind
 
 
 def status(**conditions: str) -> dict[str, Any]:
-    """By type and status, each with a reason and a message."""
+    """Returns a status with conditions by type and status, each with a reason and a message."""
     return {"conditions": [condition(kind, value) for kind, value in conditions.items()]}
 
 

@@ -26,7 +26,7 @@ def encoded(secret: bytes) -> str:
 
 
 def test_signature_matches_standard_webhooks_example(tmp_path: Path) -> None:
-    """From its own documentation."""
+    """The example is from the documentation of Standard Webhooks."""
     secrets = read_secrets(secret_file(tmp_path, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"))
     made = signature_headers(secrets, "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', 1614265330)
     assert made == {

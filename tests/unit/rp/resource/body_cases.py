@@ -1,4 +1,4 @@
-"""Bodies and what is right or wrong with them, one small file a case; the service's tests send the same ones."""
+"""Request bodies and their expected errors, one small file for each case; the service's tests send the same."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from aks_flex_rp.resource.rules import ValidationContext
 
 BODIES = Path(__file__).parent / "bodies"
 CLUSTER_VERSION = "1.34.4"
-NAME = "edge-1"  # as the body that is sent back has it
+NAME = "edge-1"  # as in the returned body
 
 
 @dataclass(frozen=True)
 class Case:
     name: str
-    about: str  # a sentence for whoever reads the file
+    about: str  # a sentence for the reader of the file
     body: dict[str, Any]
     targets: tuple[str, ...] = ()
-    around: dict[str, Any] = field(default_factory=dict)  # what is not as it is for a new node
+    around: dict[str, Any] = field(default_factory=dict)  # differences from a new node
     agent: bool = True  # whether an agent accepts it on any machine
 
     @property

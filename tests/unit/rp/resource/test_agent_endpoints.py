@@ -1,4 +1,4 @@
-"""What a node's configuration says of where to go, of the agent, and of older versions."""
+"""Tests of endpoints, agent version and downgrade setting in a node's configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_config_of_managed_node_contains_provider_endpoint() -> None:
 
     assert made["provider"] == {"url": "https://flex.example", "audience": "api://home", "caCertData": "Q0M="}
     assert AZURE.items() <= made["azure"].items()
-    agents = node_config(made)  # by the agent's own rules
+    agents = node_config(made)  # validated by the agent's rules
     assert (agents.provider.url, agents.azure.authority_host) == ("https://flex.example", "https://login.example")
 
 

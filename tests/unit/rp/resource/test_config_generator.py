@@ -1,4 +1,4 @@
-"""A node as it is shown, and the configuration that is made for it."""
+"""Tests of a node's representation, and of its generated configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways by which a node reaches its cluster: what is refused in which words, and what the agent is told."""
+"""Tests of the network settings with which a node reaches its cluster: errors and generated configuration."""
 
 from __future__ import annotations
 

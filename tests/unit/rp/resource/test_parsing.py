@@ -1,4 +1,4 @@
-"""What is refused before anybody looks at what it means."""
+"""Tests of request parsing: rejected before validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def nested(levels: int) -> bytes:
 
 
 def labels(count: int) -> bytes:
-    """So many values in all: the body, and what is in it."""
+    """Returns a body with this many values, including itself."""
     return json.dumps({str(number): number for number in range(count - 1)}).encode()
 
 

@@ -1,4 +1,4 @@
-"""Every body of the table is judged as its file says."""
+"""Tests of validation: every body of the table gives the result that its file specifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of Kubernetes: how they compare, and what goes with each."""
+"""Tests of Kubernetes versions: comparison, and matching components."""
 
 from __future__ import annotations
 

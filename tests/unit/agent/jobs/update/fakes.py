@@ -1,4 +1,4 @@
-"""A cluster with one node, which says what the programs are that the node's links lead to."""
+"""A cluster with one node, which reports the versions of the programs that the node's links point to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINKS = {"kubelet": "/usr/local/bin/kubelet", "containerd": "/usr/local/bin/cont
 
 
 def version_on(host: Host, program: str) -> str:
-    """The version that a link leads to: /opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet."""
+    """Returns the version that a link points to: /opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet."""
     entry = host.stat(LINKS[program])
     return entry.target.split("/")[-3] if entry else ""
 
@@ -29,12 +29,12 @@ class Cluster:
         self.server = server
         self.node: dict[str, Any] = {"metadata": {"name": "edge-1", "labels": {}, "annotations": {}}, "spec": {}}
         self.pods: list[dict[str, Any]] = []
-        self.budget = ""  # what a disruption budget says to every eviction, if there is one
-        self.away: Exception | None = None  # what meets everybody who asks
-        self.broken: frozenset[str] = frozenset()  # versions of the kubelet that do not work
+        self.budget = ""  # error of a disruption budget for every eviction, if any
+        self.away: Exception | None = None  # raised for every request
+        self.broken: frozenset[str] = frozenset()  # kubelet versions that do not work
         self.unhealthy: Callable[[], bool] = lambda: version_on(self.host, "kubelet") in self.broken
-        self.probed: Callable[[], None] = lambda: None  # what happens when the kubelet is asked how it is
-        self.patched: Callable[[], None] = lambda: None  # and when the Node has been changed
+        self.probed: Callable[[], None] = lambda: None  # called when the kubelet's health is checked
+        self.patched: Callable[[], None] = lambda: None  # called after a change of the Node
         self.seconds = 0.0
         self.asked: list[tuple[str, str]] = []
 

@@ -1,4 +1,4 @@
-"""A node on a machine that is only written down, and a configuration that waits for it."""
+"""A node on a recorded host, and a pending configuration for it."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Noting(ProgressReporter):
 
 class Scene:
     def __init__(self, values: dict[str, object] | None = None) -> None:
-        """A machine that has joined with these settings, as version 1."""
+        """Creates a machine that has joined with these settings, as version 1."""
         self.host = empty_host()
         self.cluster = Cluster(self.host)
         self.watcher = Noting()
         self.now = NOON
-        self.reachable: Callable[[NodeConfig], bool] = lambda _: True  # whether the API server is where it says
+        self.reachable: Callable[[NodeConfig], bool] = lambda _: True  # whether the API server is reachable
         self.workshop: Callable[[RecordedHost], Ready] = Ready
         made = parse_bundle(bundle(values), "test")
         self.config = load_text(made.text, "test", {}, {}).config
@@ -100,7 +100,7 @@ class Scene:
 
     @property
     def current(self) -> str:
-        """The version that is in effect, which all files agree about."""
+        """Returns the current version, and checks that all files agree."""
         document = self.document(CURRENT_CONFIG)
         version = (self.host.read("/var/lib/aks-flex-node/config-version.txt") or b"").decode().strip()
         assert version == document["configVersion"]

@@ -1,4 +1,4 @@
-"""Why a configuration is not taken on, in words that a person can act on."""
+"""Tests of the reasons for which a configuration is not applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration would change, and what that costs."""
+"""Tests of the detected changes of a configuration, and of their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proof of a change looks for besides a Ready node."""
+"""Tests of the health check after a change, besides a Ready node."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_only_ready_restartable_pods_are_expected_after_an_update(one: dict[str,
 
 
 class Runtime(RecordedHost):
-    """A containerd that has an image or has not, and starts containers or does not."""
+    """A containerd with or without an image, which can or cannot start containers."""
 
     def __init__(self, *, image: bool = True, left: bool = False, works: bool = True) -> None:
         found = health_check.CONTAINER_NAME if left else ""

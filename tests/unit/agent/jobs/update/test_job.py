@@ -1,4 +1,4 @@
-"""A configuration that waits is taken on, or is not, and why; on a machine that is only written down."""
+"""Tests of the update job: a pending configuration is applied or rejected with a reason, on a recorded host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AWAY = ClusterError("api-server-unreachable", "It cannot be reached.", retryable
 
 
 class Broken(Ready):
-    """A mirror that is away."""
+    """A program stager whose mirror is unavailable."""
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None: ...
 
@@ -281,14 +281,14 @@ def test_newer_config_received_during_an_update_remains_pending() -> None:
 )
 def test_superseded_interrupted_update_ends_with_one_complete_config(values: dict[str, object], version: str) -> None:
     scene = Scene().wants(SETTING)
-    half_way(scene)
+    kill_before_health_check(scene)
     scene.wants(values, "3").run()
     assert (scene.current, scene.under_way) == (version, False)
     assert f"maxPods: {60 if version == '3' else 110}" in scene.kubelet_settings
 
 
-def half_way(scene: Scene) -> None:
-    """The change is made, and the process is killed before the proof."""
+def kill_before_health_check(scene: Scene) -> None:
+    """Applies the change, and kills the process before the health check."""
 
     def probed() -> None:
         raise KeyboardInterrupt
@@ -302,7 +302,7 @@ def half_way(scene: Scene) -> None:
 
 def test_withdrawn_interrupted_update_is_rolled_back() -> None:
     scene = Scene().wants(SETTING)
-    half_way(scene)
+    kill_before_health_check(scene)
     scene.host.apply(Remove(NEXT_CONFIG))
     outcome = scene.run()
     assert (outcome.result, outcome.retryable) == (JobStatus.FAILED, True)
@@ -330,7 +330,7 @@ def identity_of(scene: Scene) -> str:
 
 def test_update_journal_contains_no_secrets() -> None:
     scene = Scene().wants(SETTING)
-    half_way(scene)
+    kill_before_health_check(scene)
     assert "abcdef.0123456789abcdef" not in (scene.host.read(UPDATE_JOURNAL) or b"").decode()
 
 

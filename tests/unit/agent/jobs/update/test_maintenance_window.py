@@ -1,4 +1,4 @@
-"""A window opens when its zone's clock says so, also over midnight and when clocks change."""
+"""Tests of maintenance windows: time zones, midnight and DST changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def window(start: str | None, minutes: int = 60, zone: str = "UTC", days: tuple[
 
 
 def opens(which: MaintenanceWindow, moment: str) -> str:
-    """When it opens, seen from a moment in UTC; nothing when it is open."""
+    """Returns when a window opens next after this time in UTC; empty when it is open."""
     found = admission.next_opening(which, datetime.fromisoformat(moment).replace(tzinfo=timezone.utc))
     return f"{found:%Y-%m-%d %H:%M %z}" if found else ""
 
@@ -37,7 +37,7 @@ def opens(which: MaintenanceWindow, moment: str) -> str:
         (window("23:00", 240), "2025-03-06 02:59", ""),
         (window("23:00", 240), "2025-03-06 03:00", "2025-03-06 23:00 +0000"),
         (window("00:00", 1440), "2025-03-06 23:59", ""),
-        (window("22:00", 240, days=("Saturday",)), "2025-03-09 01:00", ""),  # Sunday, of Saturday's window
+        (window("22:00", 240, days=("Saturday",)), "2025-03-09 01:00", ""),  # Sunday, in Saturday's window
         (window("22:00", 240, days=("Sunday",)), "2025-03-09 01:00", "2025-03-09 22:00 +0000"),
         (window("02:00", days=("Wednesday",)), "2025-03-05 03:00", "2025-03-12 02:00 +0000"),
         (window("02:00", zone="Europe/Berlin"), "2025-01-15 01:00", ""),
