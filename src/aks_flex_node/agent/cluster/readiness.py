@@ -31,6 +31,7 @@ KUBELET_HEALTH_URL = "http://127.0.0.1:10248/healthz"
 CHECK_SECONDS = 0.03
 SERVICE_SECONDS = 60.0
 DIAGNOSE_AFTER_SECONDS = 5.0  # interval between diagnoses while waiting
+NOTE_SECONDS = 20.0  # between two lines that say what a join waits for
 STEADY_SECONDS = 5.0  # uptime after which a kubelet counts as stable
 SLOW_CHECK_SECONDS = 0.25
 
@@ -244,7 +245,7 @@ class LiveNodeReadiness:
         tick: float = CHECK_SECONDS,
     ) -> ClusterNode | bool | None:
         """Polls `look` until it returns a result; raises the cause as soon as one is known, or on timeout."""
-        start = diagnosed = self._environment.clock()
+        start = diagnosed = noted = self._environment.clock()
         end = min(start + seconds, self._end)
         while not (found := look()):
             now = self._environment.clock()
@@ -254,8 +255,16 @@ class LiveNodeReadiness:
                     raise cause
             if now > end:
                 raise self._timed_out(unit, end - start, otherwise)
+            if now - noted > NOTE_SECONDS:
+                noted = now
+                self._say(self._waiting_text(unit, now - start, end - start, otherwise))
             self._environment.sleep(tick)
         return found
+
+    def _waiting_text(self, unit: str, waited: float, seconds: float, otherwise: str) -> str:
+        lines = diagnosis.read_journal(self._host, self._host.unit(unit), self._began)
+        text = f"waiting since {waited:.0f} s, at most {seconds:.0f} s: {otherwise} yet"
+        return f"{text}. Last log line of {unit}: {diagnosis.most_relevant_line(lines)}" if lines else text
 
     def _cause(self, unit: str) -> FlexError | None:
         """Returns the fatal cause found in the unit's log, if any."""

@@ -98,7 +98,7 @@ def test_ready_condition_from_before_the_restart_is_ignored() -> None:
 def test_kubelet_without_first_certificate_need_not_be_healthy() -> None:
     scene = Scene(certified=False, healthy=False)
     error = scene.fails()
-    assert scene.said == ["containerd is running", "the kubelet is healthy"]
+    assert scene.said[:2] == ["containerd is running", "the kubelet is healthy"]
     assert error.name == "certificate-not-issued"
 
 
@@ -139,6 +139,15 @@ def test_readiness_names_an_unreachable_api_server_as_the_cause() -> None:
 def test_readiness_waits_through_temporary_server_errors(status: int) -> None:
     scene = Scene(ApiStatusError(status, "", "not now"), document())
     assert scene.proof.wait_registered().name == "edge-1"
+
+
+def test_long_wait_says_what_it_waits_for() -> None:
+    scene = Scene(certified=False, words="dial tcp 198.51.100.1:443: connect: connection refused")
+    scene.fails()
+    waits = [line for line in scene.said if line.startswith("waiting since 2")]
+    assert len(waits) == 1
+    assert "the cluster did not issue a certificate yet" in waits[0]
+    assert "connection refused" in waits[0]
 
 
 def test_readiness_check_ends_within_its_time_limit() -> None:
