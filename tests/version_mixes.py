@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Add = Callable[..., EdgeMachine]
 
-OLDER = NodeVersions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1")
+OLDER = NodeVersions(kubernetes="1.35.4", containerd="1.7.29", runc="1.4.0", cni="1.7.1")
 MIXES = {
     "bookworm-2": (DebianRelease.BOOKWORM, NodeVersions()),
     "bookworm-1": (DebianRelease.BOOKWORM, OLDER),

@@ -128,8 +128,10 @@ def artifact_tree(
 
 
 def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:
-    """Returns the tools that have published releases."""
-    return [toolbox.tool_directory(tool) for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
+    """Returns the tools that have published releases, without those on demand that are not installed."""
+    released = [tool for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
+    directories = [toolbox.tool_directory(tool) for tool in released]
+    return [directory for directory in directories if not directory.tool.on_demand or directory.ready]
 
 
 def tree_key(directories: list[ToolDirectory]) -> str:

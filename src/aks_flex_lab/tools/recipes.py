@@ -92,6 +92,7 @@ class GoTool:
     recipe: BuildRecipe
     release: tuple[ReleaseFile, ...] = ()  # URLs contain {arch}
     version_text: str = ""  # the expected text in the version output of a command
+    on_demand: bool = False  # installed only if it is named
 
     @property
     def title(self) -> str:

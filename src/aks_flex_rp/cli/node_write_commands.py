@@ -75,7 +75,7 @@ def write_node(
         bool | None, typer.Option("--monitor/--no-monitor", help="Managed node: apply changes and report status.")
     ] = None,
     kubernetes_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.34.4.")
+        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3.")
     ] = None,
     containerd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")] = None,
     runc_version: Annotated[str | None, typer.Option(metavar="VERSION", help="runc version.")] = None,
