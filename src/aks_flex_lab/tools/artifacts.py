@@ -128,10 +128,10 @@ def artifact_tree(
 
 
 def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:
-    """Returns the tools that have published releases, without those on demand that are not installed."""
+    """Returns the tools that have published releases, and of those on demand the ones that this toolbox demands."""
     released = [tool for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
-    directories = [toolbox.tool_directory(tool) for tool in released]
-    return [directory for directory in directories if not directory.tool.on_demand or directory.ready]
+    wanted = [tool for tool in released if not tool.on_demand or tool.selector in toolbox.on_demand]
+    return [toolbox.tool_directory(tool) for tool in wanted]
 
 
 def tree_key(directories: list[ToolDirectory]) -> str:

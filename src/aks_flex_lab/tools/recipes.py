@@ -98,6 +98,10 @@ class GoTool:
     def title(self) -> str:
         return f"{self.name} {self.version}"
 
+    @property
+    def selector(self) -> str:
+        return f"{self.name}@{self.version}"
+
     def release_for(self, arch: str) -> tuple[ReleaseFile, ...]:
         return tuple(for_arch(file, arch) for file in self.release)
 

@@ -51,6 +51,7 @@ class Toolbox:
     cache: Path
     arch: str = field(default_factory=machine_arch)
     tools: tuple[AnyTool, ...] = catalog.ALL_TOOLS
+    on_demand: tuple[str, ...] = ()  # additional tools, such as kubernetes@1.33.13
 
     @property
     def root(self) -> Path:
@@ -87,7 +88,7 @@ class Toolbox:
             )
         directory = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
         if not directory.ready:
-            named = f" {tool}@{entry.version}" if catalog.is_on_demand(entry) else ""
+            named = f" {entry.selector}" if isinstance(entry, GoTool) and entry.on_demand else ""
             raise ToolError(
                 "tool-missing", f"{entry.title} is not in the cache.", f"Run `aks-flex-lab tools install{named}`."
             )
@@ -96,8 +97,8 @@ class Toolbox:
     def install(
         self, names: Sequence[str] = (), progress: ProgressReporter = NO_PROGRESS, source: str = "auto"
     ) -> None:
-        """Installs the missing ones of the named tools, or of all tools."""
-        chosen = catalog.select_tools(names)
+        """Installs the missing ones of the named tools, or of all tools that labs need."""
+        chosen = catalog.select_tools(names or (*catalog.tool_names(), *self.on_demand))
         check_packages(chosen)
         installer = ToolInstaller(
             logs=self.cache / "logs",

@@ -244,6 +244,8 @@ def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_com
         print_join_command(properties, json)
         return
     output.print_result(f"{name} {verb}d, configVersion {version}", written, json)
+    for warning in output.version_warnings(properties["status"]):
+        output.print_note(f"warning: {warning}")
     if json:
         return
     if properties["status"].get("joinState") == "Joined":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,12 +123,12 @@ def test_programs_in_artifact_tree_are_linked_not_copied(toolbox: Toolbox, tree:
     assert kubelet.samefile(tree / "dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet")
 
 
-def test_tool_on_demand_is_published_once_it_is_installed(tmp_path: Path) -> None:
+def test_tool_on_demand_is_published_only_in_labs_that_demand_it(tmp_path: Path) -> None:
     older = catalog.find_tool("kubernetes", "1.33.13")
     assert isinstance(older, GoTool)
-    box = Toolbox(tmp_path, "amd64", (older,))
-    assert artifacts.published_tools(box) == []
+    box = Toolbox(tmp_path, "amd64", (older,), on_demand=("kubernetes@1.33.13",))
     store_fake_tool(box.tool_directory(older))
+    assert artifacts.published_tools(replace(box, on_demand=())) == []
     tree = artifacts.artifact_tree(box, compress=python_gzip)
     assert (tree / "dl.k8s.io/v1.33.13/bin/linux/amd64/kubelet").exists()
 
