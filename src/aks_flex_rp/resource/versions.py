@@ -19,6 +19,15 @@ TESTED_COMPONENTS: dict[tuple[int, int], dict[str, str]] = {
     (1, 35): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
     (1, 36): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
 }
+# How each row is tested: by every change, by the long tests, or not at all.
+TESTS: dict[tuple[int, int], str] = {
+    (1, 31): "not run",
+    (1, 32): "not run",
+    (1, 33): "long tests",
+    (1, 34): "long tests",
+    (1, 35): "every change",
+    (1, 36): "every change",
+}
 # Earlier versions that upgrades start from in the tests.
 ALSO_TESTED: dict[str, tuple[str, ...]] = {"containerd": ("1.7.29",), "runc": ("1.4.0",), "cni": ("1.7.1",)}
 TITLES = {
@@ -64,7 +73,9 @@ def tested_components(kubernetes: str) -> dict[str, str]:
 def tested_table() -> list[dict[str, str]]:
     """Returns the table of tested versions, the newest Kubernetes version first."""
     newest_first = sorted(TESTED_COMPONENTS.items(), reverse=True)
-    return [{"kubernetes": f"{major}.{minor}", **row} for (major, minor), row in newest_first]
+    return [
+        {"kubernetes": f"{major}.{minor}", **row, "tests": TESTS[major, minor]} for (major, minor), row in newest_first
+    ]
 
 
 def tested_series(component: str) -> tuple[str, ...]:

@@ -36,8 +36,8 @@ def test_cli_on_service_host_needs_only_cluster_and_node_name(person: Person) ->
 def test_versions_prints_the_table_of_tested_versions(person: Person) -> None:
     head, newest, *_ = person.does("versions").out.splitlines()
 
-    assert head.split() == ["KUBERNETES", "CONTAINERD", "RUNC", "CNI", "NPD"]
-    assert newest.split() == ["1.36", "2.4.2", "1.5.2", "1.9.1", "1.34.0"]
+    assert head.split() == ["KUBERNETES", "CONTAINERD", "RUNC", "CNI", "NPD", "TESTS"]
+    assert newest.split() == ["1.36", "2.4.2", "1.5.2", "1.9.1", "1.34.0", "every", "change"]
     table = person.does("versions", "--json").json
     assert [row["kubernetes"] for row in table["tested"]] == ["1.36", "1.35", "1.34", "1.33", "1.32", "1.31"]
     assert table["alsoTested"]["containerd"] == ["1.7.29"]
