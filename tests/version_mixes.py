@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Add = Callable[..., EdgeMachine]
 
-OLDER = NodeVersions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1")
+OLDER = NodeVersions(kubernetes="1.35.4", containerd="1.7.29", runc="1.4.0", cni="1.7.1")
 MIXES = {
     "bookworm-2": (DebianRelease.BOOKWORM, NodeVersions()),
     "bookworm-1": (DebianRelease.BOOKWORM, OLDER),
@@ -40,7 +40,7 @@ def lives(lab: Lab, add_machine: Add, mix: str) -> None:
     assert info["kubeletVersion"] == f"v{versions.kubernetes}"
     assert info["containerRuntimeVersion"] == f"containerd://{versions.containerd}"
     assert facts(machine, "verify") == {"clean": True, "differences": []}
-    _runs_pods(lab, machine)
+    runs_pods(lab, machine)
 
     for happens in (machine.power_cycle, machine.reboot):
         boot = boot_id(lab, name)
@@ -60,7 +60,7 @@ def lives(lab: Lab, add_machine: Add, mix: str) -> None:
     assert lab.cluster.node_ready(name)
 
 
-def _runs_pods(lab: Lab, machine: EdgeMachine) -> None:
+def runs_pods(lab: Lab, machine: EdgeMachine) -> None:
     """Runs two pods on one node: they resolve names, reach each other, and support exec."""
     name = machine.name
     lab.cluster.apply(web_pod(f"one-{name}", name), web_pod(f"two-{name}", name))

@@ -36,7 +36,7 @@ def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]
 
 Schema = Any  # AAZArgumentsSchema, whose attributes are the options
 COMPONENTS = {
-    "kubernetes": "Kubernetes version, for example 1.34.4. Not newer than the cluster.",
+    "kubernetes": "Kubernetes version, for example 1.36.3. Not newer than the cluster.",
     "containerd": "containerd version.",
     "runc": "runc version.",
     "cni": "CNI plugins version.",

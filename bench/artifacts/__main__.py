@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HOST = "localhost"
 PUBLISHED = Path.home() / ".cache/aks-flex-lab/artifacts"
 GITHUB = "github.com"
-KUBERNETES, CONTAINERD, RUNC, CNI, NPD = "1.34.4", "2.4.2", "1.5.2", "1.9.1", "1.34.0"
+KUBERNETES, CONTAINERD, RUNC, CNI, NPD = "1.36.3", "2.4.2", "1.5.2", "1.9.1", "1.34.0"
 
 
 def trees(staging: Path, tarball: bool) -> tuple[ArtifactTree, ...]:

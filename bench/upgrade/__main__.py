@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.lab import Lab
 
-OLD = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
+OLD = {"kubernetes": "1.35.4", "containerd": "1.7.29", "runc": "1.4.0"}
 STEPS = {
-    "kubelet": {**OLD, "kubernetes": "1.34.4"},
-    "kubelet, containerd, runc": {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"},
+    "kubelet": {**OLD, "kubernetes": "1.36.3"},
+    "kubelet, containerd, runc": {"kubernetes": "1.36.3", "containerd": "2.4.2", "runc": "1.5.2"},
 }
 PROBE = "while :; do curl -s -m 2 -o /dev/null http://{}/ && date +%s.%N; sleep 0.05; done >/run/answers"
 

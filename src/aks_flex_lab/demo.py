@@ -120,7 +120,7 @@ class Demo:
         write_atomically(secret, secrets.token_urlsafe(24), 0o600)
         identity = self.lab.azure.directory.service_principal(MACHINE, secret.read_text())
         who = ("--auth-method", "servicePrincipal", "--client-id", identity.client_id)
-        versions = ("--kubernetes-version", "1.33.13", "--containerd-version", "1.7.29", "--runc-version", "1.4.0")
+        versions = ("--kubernetes-version", "1.35.4", "--containerd-version", "1.7.29", "--runc-version", "1.4.0")
         what = ("--name", MACHINE, "--monitor", *who, f"--client-secret-file={secret}", *versions)
         self.provider("node", "create", *what)
         line = self.provider("node", "join-command", "--name", MACHINE)
@@ -152,7 +152,7 @@ class Demo:
         self.kubectl("get", "node", MACHINE, "-L", "tier,site")
 
     def upgrade(self) -> None:
-        newer = ("--kubernetes-version", "1.34.4", "--containerd-version", "2.4.2", "--runc-version", "1.5.2")
+        newer = ("--kubernetes-version", "1.36.3", "--containerd-version", "2.4.2", "--runc-version", "1.5.2")
         self.provider("node", "update", "--name", MACHINE, *newer)
         self.wait_for("the node is upgraded, verified and uncordoned", self.is_upgraded)
         self.show_journal("aks-flex-node-job")
@@ -163,7 +163,7 @@ class Demo:
     def is_upgraded(self) -> bool:
         node = self.node()
         version = node["status"]["nodeInfo"]["kubeletVersion"]
-        return bool(version == "v1.34.4" and not node["spec"].get("unschedulable") and not self.is_job_running())
+        return bool(version == "v1.36.3" and not node["spec"].get("unschedulable") and not self.is_job_running())
 
     def is_job_running(self) -> bool:
         return self.machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).out.strip() == "active"

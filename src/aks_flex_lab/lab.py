@@ -59,6 +59,7 @@ HOST_LOCK = Path("/run/aks-flex-lab.lock")
 @dataclass(frozen=True)
 class Lab:
     layout: LabLayout
+    on_demand: tuple[str, ...] = ()  # additional tools that the mirror serves, such as kubernetes@1.33.13
 
     @property
     def network(self) -> LabNetwork:
@@ -70,7 +71,7 @@ class Lab:
 
     @property
     def toolbox(self) -> Toolbox:
-        return Toolbox(self.layout.cache)
+        return Toolbox(self.layout.cache, on_demand=self.on_demand)
 
     @property
     def supervisor(self) -> ComponentSupervisor:

@@ -29,7 +29,7 @@ param kubernetesAuthMethod string = 'bootstrapToken'
 @description('Whether the node is managed: a daemon applies changes of this resource. Requires an Azure identity.')
 param continuousMonitoring bool = false
 
-@description('Kubernetes version, for example 1.34.4. Empty: the version of the cluster.')
+@description('Kubernetes version, for example 1.36.3. Empty: the version of the cluster.')
 param kubernetesVersion string = ''
 
 @description('Empty: the version tested with the Kubernetes version.')

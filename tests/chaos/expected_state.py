@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-OLDER = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
-NEWER = {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"}
+OLDER = {"kubernetes": "1.35.4", "containerd": "1.7.29", "runc": "1.4.0"}
+NEWER = {"kubernetes": "1.36.3", "containerd": "2.4.2", "runc": "1.5.2"}
 OURS = "chaos.example/"  # prefix of the labels and taints under test: other components also set some
 # A change that is damaged during its health check is rolled back. The test does not wait five minutes for that.
 POLICY = {"healthTimeoutSeconds": 45, "drainTimeoutSeconds": 30}

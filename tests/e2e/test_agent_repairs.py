@@ -32,7 +32,7 @@ DRIFTS = {
     "a service is stopped": "systemctl stop containerd",
     "a unit file is edited": "echo '# mine' >>/etc/systemd/system/containerd.service; systemctl daemon-reload",
     "modes and owners are changed": (
-        "chmod 644 /var/lib/kubelet/config.yaml; chown nobody /opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"
+        "chmod 644 /var/lib/kubelet/config.yaml; chown nobody /opt/aks-flex-node/kubernetes/1.36.3/bin/kubelet"
     ),
     "all programs are gone": "rm -rf /opt/aks-flex-node/*/",
     "the network's file is gone": "rm /etc/cni/net.d/99-aks-flex-node.conflist",

@@ -25,7 +25,7 @@ MIXES = {
     "Debian 12, newest": (DebianRelease.BOOKWORM, NodeVersions()),
     "Debian 13, older": (
         DebianRelease.TRIXIE,
-        NodeVersions(kubernetes="1.33.13", containerd="1.7.29", runc="1.4.0", cni="1.7.1"),
+        NodeVersions(kubernetes="1.35.4", containerd="1.7.29", runc="1.4.0", cni="1.7.1"),
     ),
 }
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     Add = Callable[..., EdgeMachine]
 
-OLDER = {"kubernetes": "1.33.13", "containerd": "1.7.29", "runc": "1.4.0"}
-NEWER = {"kubernetes": "1.34.4", "containerd": "2.4.2", "runc": "1.5.2"}
+OLDER = {"kubernetes": "1.35.4", "containerd": "1.7.29", "runc": "1.4.0"}
+NEWER = {"kubernetes": "1.36.3", "containerd": "2.4.2", "runc": "1.5.2"}
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     until(lambda: pod_runs(lab, "web-life-1"), "a pod runs")
     node.follows(node.update(versions=NEWER))
     info = node.node()["status"]["nodeInfo"]
-    assert (info["kubeletVersion"], info["containerRuntimeVersion"]) == ("v1.34.4", "containerd://2.4.2")
+    assert (info["kubeletVersion"], info["containerRuntimeVersion"]) == ("v1.36.3", "containerd://2.4.2")
     assert node.status()["versions"]["runc"] == "1.5.2"
     assert not node.node()["spec"].get("unschedulable")
     until(lambda: node.condition("ConfigApplied").get("status") == "True", "it is reported as applied")

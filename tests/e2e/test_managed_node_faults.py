@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Add = Callable[..., EdgeMachine]
 
-BROKEN = "1.33.99"
+BROKEN = "1.35.99"
 FAILING = """#!/bin/sh
 echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
 exit 1
@@ -54,7 +54,7 @@ def node(lab: Lab) -> Iterator[Followed]:
 
     with lab.exclusive():
         machine = lab.inventory.add("faults-1", DebianRelease.BOOKWORM, "site-1")
-    found = Followed.make(lab, machine, versions={"kubernetes": "1.33.13", "runc": "1.4.0"})
+    found = Followed.make(lab, machine, versions={"kubernetes": "1.35.4", "runc": "1.4.0"})
     found.join()
     until(lambda: found.condition("Ready").get("status") == "True", "the node is Ready")
     yield found
@@ -81,7 +81,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     assert "this one was built to fail" in node.condition("UpgradeFailed")["message"]
     until(lambda: reason(node) == "ServiceFailed", "the configuration is reported as not applied")
     assert node.applied() == before
-    assert kubelet(node) == "v1.33.13"
+    assert kubelet(node) == "v1.35.4"
     assert not node.node()["spec"].get("unschedulable")
     assert node.status()["daemon"]["pending"]["reason"] == "service-failed"
     flex(node.machine, "health")
@@ -92,7 +92,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     until(lambda: node.status()["daemon"]["providerState"] == "Connected", "the agent is back")
     time.sleep(2)
     assert node.machine.run("cat", "/var/lib/aks-flex-node/work.json").out == tried
-    node.follows(node.update(versions={**node.properties["versions"], "kubernetes": "1.33.13"}))
+    node.follows(node.update(versions={**node.properties["versions"], "kubernetes": "1.35.4"}))
     until(lambda: node.condition("UpgradeFailed").get("status") == "False", "the failure is over")
 
 
@@ -101,7 +101,7 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     lab.cluster.apply(budget())
     until(lambda: lab.cluster.get("pod", "web-faults-1")["status"].get("phase") == "Running", "the pod runs")
     until(lambda: counted(lab) == 1, "the budget has counted it")
-    versions = {**node.properties["versions"], "kubernetes": "1.34.4"}
+    versions = {**node.properties["versions"], "kubernetes": "1.36.3"}
 
     node.update(versions=versions, nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 3}})
 
@@ -109,13 +109,13 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     said = node.condition("ConfigApplied")["message"]
     assert "default/web-faults-1" in said
     assert "web-budget" in said
-    assert kubelet(node) == "v1.33.13"
+    assert kubelet(node) == "v1.35.4"
     assert not node.node()["spec"].get("unschedulable")
     assert lab.cluster.get("pod", "web-faults-1")["status"]["phase"] == "Running"
 
     lab.cluster.run("delete", "pdb", "web-budget")
     node.follows(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
-    assert kubelet(node) == "v1.34.4"
+    assert kubelet(node) == "v1.36.3"
 
 
 def budget() -> dict[str, Any]:

@@ -113,7 +113,7 @@ def test_agent_accepts_fetched_bundle_and_fetch_sets_join_state(provider: Provid
 
     assert (answer.status, answer.headers["cache-control"]) == (200, "no-store")
     config = loader.load_text(json.dumps(answer.document), "bundle", {}, {}).config
-    assert (config.node.name, config.kubernetes.version) == ("bundle-1", "1.34.4")
+    assert (config.node.name, config.kubernetes.version) == ("bundle-1", "1.36.3")
     assert config.node.kubelet.server_url == "https://api.flex.internal:443"
     assert loader.missing_for_join(config) == []
     assert provider.join_state("bundle-1") == "ConfigFetched"
@@ -228,7 +228,7 @@ def test_cluster_can_be_added_by_azure_id_alone(lab: Lab) -> None:
 
     said = lab.provider.run_cli_on_state("cluster", "add", other)
 
-    assert "Kubernetes 1.34.4" in said.out
+    assert "Kubernetes 1.36.3" in said.out
     provider = Provider(lab, other)
     try:
         until(lambda: provider.ask("PUT", f"{provider.node('a')}?{VERSION}", {}).status == 201, "it makes nodes")

@@ -57,19 +57,19 @@ def arch(edge: EdgeMachine) -> str:
 
 def test_publisher_urls_serve_artifacts_and_checksums_in_lab(lab: Lab, edge: EdgeMachine) -> None:
     of = arch(edge)
-    kubelet = f"https://dl.k8s.io/v1.34.4/bin/linux/{of}/kubelet"
+    kubelet = f"https://dl.k8s.io/v1.36.3/bin/linux/{of}/kubelet"
     promised = curl(edge, f"{kubelet}.sha256").out.strip()
     got = edge.run("sh", "-c", f"curl -sSf {kubelet} | sha256sum").out.split()[0]
     real = hashlib.sha256(lab.toolbox.path("kubernetes", "kubelet").read_bytes()).hexdigest()
 
     assert promised == got == real
     for url in (
-        f"https://dl.k8s.io/release/v1.33.13/bin/linux/{of}/kubeadm",
+        f"https://dl.k8s.io/release/v1.35.4/bin/linux/{of}/kubeadm",
         "https://dl.k8s.io/release/stable.txt",
         f"https://github.com/containerd/containerd/releases/download/v1.7.29/containerd-1.7.29-linux-{of}.tar.gz",
         f"https://github.com/containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-{of}-v1.9.1.tgz",
         f"https://github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-problem-detector-v1.34.0-linux_{of}.tar.gz",
-        f"https://acs-mirror.azureedge.net/kubernetes/v1.34.4/binaries/kubernetes-node-linux-{of}.tar.gz",
+        f"https://acs-mirror.azureedge.net/kubernetes/v1.36.3/binaries/kubernetes-node-linux-{of}.tar.gz",
     ):
         assert curl(edge, "--head", url).ok, url
 

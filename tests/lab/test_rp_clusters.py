@@ -52,7 +52,7 @@ async def test_cluster_facts_for_nodes_are_read_from_cluster(lab: Lab) -> None:
     finally:
         await client.close()
 
-    assert facts.version == "1.34.4"
+    assert facts.version == "1.36.3"
     assert facts.server_url == "https://api.flex.internal:443"
     assert base64.b64decode(facts.ca_cert_data) == lab.authority.certificate.read_bytes()
     assert facts.dns_service_ip == "198.19.128.10"
@@ -310,10 +310,10 @@ async def test_readiness_changes_are_reported_and_left_node_is_deleted(lab: Lab)
     async with watched(lab) as site:
         site.heard.tokens["edge-14"] = ""
         await make_node(site.client, "edge-14", "192.0.2.14")
-        await site.hears("observed", "edge-14", "Truev1.34.4")
+        await site.hears("observed", "edge-14", "Truev1.36.3")
         for status in ("True", "True", "False"):
             await site.client.merge("/api/v1/nodes/edge-14/status", {"status": {"conditions": [ready(status)]}})
-        await site.hears("observed", "edge-14", "Falsev1.34.4")
+        await site.hears("observed", "edge-14", "Falsev1.36.3")
         last_word = {"metadata": {"annotations": {LEFT_ANNOTATION: "now"}}, "spec": {"unschedulable": True}}
         await site.client.merge("/api/v1/nodes/edge-14", last_word)
         await site.hears("observed", "edge-14", "gone")
@@ -439,7 +439,7 @@ async def make_node(client: KubeClient, node: str, *at: str) -> None:
         *({"type": "InternalIP", "address": one} for one in at),
         {"type": "Hostname", "address": node},
     ]
-    status = {"addresses": addresses, "nodeInfo": {"kubeletVersion": "v1.34.4"}, "conditions": [ready("True")]}
+    status = {"addresses": addresses, "nodeInfo": {"kubeletVersion": "v1.36.3"}, "conditions": [ready("True")]}
     await client.merge(f"/api/v1/nodes/{node}/status", {"status": status})
 
 

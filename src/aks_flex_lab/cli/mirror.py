@@ -116,7 +116,7 @@ def corrupt(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None
 def missing(ctx: typer.Context, glob: PatternArgument, times: TimesOption = None) -> None:
     """Return 404 Not Found.
 
-    Example: aks-flex-lab mirror missing 'dl.k8s.io/v1.34.4/*'
+    Example: aks-flex-lab mirror missing 'dl.k8s.io/v1.36.3/*'
     """
     add_fault(ctx, glob, StatusFault(404), times)
 

@@ -80,7 +80,7 @@ def install(
 @app.command()
 def path(
     ctx: typer.Context,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="For example kubernetes, or kubernetes@1.33.13.")],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="For example kubernetes, or kubernetes@1.35.4.")],
     command: Annotated[str, typer.Argument(metavar="COMMAND", help="For example kubelet.")],
 ) -> None:
     """Print the path of a program of a tool."""

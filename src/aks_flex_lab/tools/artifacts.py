@@ -128,8 +128,10 @@ def artifact_tree(
 
 
 def published_tools(toolbox: Toolbox) -> list[ToolDirectory]:
-    """Returns the tools that have published releases."""
-    return [toolbox.tool_directory(tool) for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
+    """Returns the tools that have published releases, and of those on demand the ones that this toolbox demands."""
+    released = [tool for tool in toolbox.tools if isinstance(tool, GoTool) and tool.release]
+    wanted = [tool for tool in released if not tool.on_demand or tool.selector in toolbox.on_demand]
+    return [toolbox.tool_directory(tool) for tool in wanted]
 
 
 def tree_key(directories: list[ToolDirectory]) -> str:

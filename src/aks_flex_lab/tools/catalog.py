@@ -1,7 +1,7 @@
 """The pinned list of all tools that the lab runs.
 
 The first version of a tool is the default. Kubernetes is last because its build takes longest, so that errors in
-shorter builds appear first.
+shorter builds appear first. Tools that only long tests use are installed on demand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CNI_PLUGINS = {
 }
 
 
-def kubernetes(version: str, commands: tuple[str, ...]) -> GoTool:
+def kubernetes(version: str, commands: tuple[str, ...], *, on_demand: bool = False) -> GoTool:
     major, minor, _ = version.split(".")
     values = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -45,6 +45,7 @@ def kubernetes(version: str, commands: tuple[str, ...]) -> GoTool:
         BuildRecipe(f"kubernetes-{version}", stamps, megabytes=3800),
         tuple(kubernetes_file(version, name) for name in commands),
         version_text=f"v{version}",
+        on_demand=on_demand,
     )
 
 
@@ -170,8 +171,10 @@ TOOLS: tuple[GoTool, ...] = (
             "ctr",
         ),
     ),
-    kubernetes("1.34.4", (*CONTROL_COMMANDS, *NODE_COMMANDS)),
-    kubernetes("1.33.13", NODE_COMMANDS),
+    kubernetes("1.36.3", (*CONTROL_COMMANDS, *NODE_COMMANDS)),
+    kubernetes("1.35.4", NODE_COMMANDS),
+    kubernetes("1.34.4", (*CONTROL_COMMANDS, *NODE_COMMANDS), on_demand=True),
+    kubernetes("1.33.13", NODE_COMMANDS, on_demand=True),
 )
 
 DEBIAN_TOOLS: tuple[DebianTool, ...] = (
@@ -201,6 +204,10 @@ def tool_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys(tool.name for tool in ALL_TOOLS))
 
 
+def is_on_demand(tool: AnyTool) -> bool:
+    return isinstance(tool, GoTool) and tool.on_demand
+
+
 def tool_versions(name: str) -> tuple[AnyTool, ...]:
     """Returns all versions of a tool, the default first."""
     known = tuple(tool for tool in ALL_TOOLS if tool.name == name)
@@ -223,11 +230,15 @@ def find_tool(name: str, version: str | None = None) -> AnyTool:
 
 
 def select_tools(selectors: Sequence[str] = ()) -> tuple[AnyTool, ...]:
-    """Returns the tools for names such as `runc` (all versions) and `runc@1.4.0`; all tools without names."""
+    """Returns the tools for names such as `runc` (all versions) and `runc@1.4.0`; all tools without names.
+
+    A tool on demand is returned only for its name with its version.
+    """
     if not selectors:
-        return ALL_TOOLS
+        return tuple(tool for tool in ALL_TOOLS if not is_on_demand(tool))
     chosen: list[AnyTool] = []
     for word in selectors:
         name, _, version = word.partition("@")
-        chosen += [find_tool(name, version)] if version else tool_versions(name)
+        named = [find_tool(name, version)] if version else tool_versions(name)
+        chosen += [tool for tool in named if version or not is_on_demand(tool)]
     return tuple(dict.fromkeys(chosen))

@@ -92,10 +92,15 @@ class GoTool:
     recipe: BuildRecipe
     release: tuple[ReleaseFile, ...] = ()  # URLs contain {arch}
     version_text: str = ""  # the expected text in the version output of a command
+    on_demand: bool = False  # installed only if it is named
 
     @property
     def title(self) -> str:
         return f"{self.name} {self.version}"
+
+    @property
+    def selector(self) -> str:
+        return f"{self.name}@{self.version}"
 
     def release_for(self, arch: str) -> tuple[ReleaseFile, ...]:
         return tuple(for_arch(file, arch) for file in self.release)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 READY = "ready"
 MISSING = "missing"
+ON_DEMAND = "on demand"  # not installed, and needed by no lab
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Toolbox:
     cache: Path
     arch: str = field(default_factory=machine_arch)
     tools: tuple[AnyTool, ...] = catalog.ALL_TOOLS
+    on_demand: tuple[str, ...] = ()  # additional tools, such as kubernetes@1.33.13
 
     @property
     def root(self) -> Path:
@@ -86,16 +88,17 @@ class Toolbox:
             )
         directory = self.python_tool_directory(entry) if isinstance(entry, PythonTool) else self.tool_directory(entry)
         if not directory.ready:
+            named = f" {entry.selector}" if isinstance(entry, GoTool) and entry.on_demand else ""
             raise ToolError(
-                "tool-missing", f"{entry.title} is not in the cache.", "Run `aks-flex-lab tools install`."
+                "tool-missing", f"{entry.title} is not in the cache.", f"Run `aks-flex-lab tools install{named}`."
             )
         return directory.path
 
     def install(
         self, names: Sequence[str] = (), progress: ProgressReporter = NO_PROGRESS, source: str = "auto"
     ) -> None:
-        """Installs the missing ones of the named tools, or of all tools."""
-        chosen = catalog.select_tools(names)
+        """Installs the missing ones of the named tools, or of all tools that labs need."""
+        chosen = catalog.select_tools(names or (*catalog.tool_names(), *self.on_demand))
         check_packages(chosen)
         installer = ToolInstaller(
             logs=self.cache / "logs",
@@ -125,13 +128,14 @@ class Toolbox:
         return self.packages_state(tool) if isinstance(tool, PythonTool) else self.state(tool)
 
     def missing(self) -> tuple[ToolState, ...]:
-        return tuple(state for state in self.states() if not state.ready)
+        return tuple(state for state in self.states() if state.state not in (READY, ON_DEMAND))
 
     def state(self, tool: GoTool) -> ToolState:
         directory = self.tool_directory(tool)
         manifest = directory.manifest()
         if manifest is None:
-            state = "damaged" if directory.path.exists() else MISSING
+            absent = ON_DEMAND if tool.on_demand else MISSING
+            state = "damaged" if directory.path.exists() else absent
             return ToolState(tool.name, tool.version, "", 0, state, 0, {})
         paths = {command.name: str(directory.command(command.name)) for command in tool.commands}
         return ToolState(tool.name, tool.version, manifest.source, manifest.size, READY, manifest.seconds, paths)

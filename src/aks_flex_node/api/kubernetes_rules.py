@@ -140,7 +140,7 @@ def version(text: str) -> str | None:
         return None
     if re.fullmatch(r"\d+\.\d+", text):
         return f"has no patch version. Use for example {text}.4."
-    return "is not a version, for example 1.34.4."
+    return "is not a version, for example 1.36.3."
 
 
 def image(text: str) -> str | None:

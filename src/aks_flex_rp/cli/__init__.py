@@ -19,6 +19,7 @@ from aks_flex_rp.cli import (
     output,
     serve_commands,
 )
+from aks_flex_rp.resource import versions
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -85,6 +86,23 @@ app.add_typer(notification_commands.app, name="notifications")
 def version(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show the version."""
     output.print_result(__version__, {"version": __version__}, json)
+
+
+@app.command("versions")
+def show_versions(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the tested versions of Kubernetes and the components of each.
+
+    Other versions are allowed, with a warning. A node cannot be newer than its cluster.
+    """
+    rows = versions.tested_table()
+    text = output.format_table([tuple(row.values()) for row in rows], [name.upper() for name in rows[0]])
+    also = ", ".join(f"{versions.TITLES[name]} {', '.join(older)}" for name, older in versions.ALSO_TESTED.items())
+    document = {
+        "tested": rows,
+        "alsoTested": {name: list(older) for name, older in versions.ALSO_TESTED.items()},
+        "maxMinorVersionsBehindCluster": versions.MAX_KUBELET_SKEW,
+    }
+    output.print_result(f"{text}\n\nUpgrades are tested from {also}.", document, json)
 
 
 @app.command()

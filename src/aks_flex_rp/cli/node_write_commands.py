@@ -75,7 +75,7 @@ def write_node(
         bool | None, typer.Option("--monitor/--no-monitor", help="Managed node: apply changes and report status.")
     ] = None,
     kubernetes_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.34.4.")
+        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3.")
     ] = None,
     containerd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")] = None,
     runc_version: Annotated[str | None, typer.Option(metavar="VERSION", help="runc version.")] = None,
@@ -244,6 +244,8 @@ def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_com
         print_join_command(properties, json)
         return
     output.print_result(f"{name} {verb}d, configVersion {version}", written, json)
+    for warning in output.version_warnings(properties["status"]):
+        output.print_note(f"warning: {warning}")
     if json:
         return
     if properties["status"].get("joinState") == "Joined":

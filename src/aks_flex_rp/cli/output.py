@@ -108,6 +108,7 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
+        "warning": " ".join(version_warnings(status)),
         "azure": properties.get("azureAuth", {}).get("method", "none"),
         "kubelet auth": _join_method(properties.get("kubernetesAuth", {})),
         "managed": "yes" if properties.get("continuousMonitoring") else "no",
@@ -119,6 +120,12 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
     return format_pairs(rows)
+
+
+def version_warnings(status: Document) -> list[str]:
+    """Returns the messages about versions that are not in the table of tested versions."""
+    found = [each for each in status.get("conditions", ()) if each["type"] == "VersionsTested"]
+    return [each["message"] for each in found if each["status"] == "False"]
 
 
 def _join_method(auth: Document) -> str:

@@ -22,7 +22,7 @@ PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    version: str  # such as 1.34.4
+    version: str  # such as 1.36.3
     server_url: str
     ca_cert_data: str  # base64 of PEM
     dns_service_ip: str
@@ -84,7 +84,7 @@ async def read_facts(client: KubeClient, overrides: FactOverrides | None = None)
 
 
 def plain_version(text: str) -> str:
-    """Returns the plain version, such as 1.34.4 of `v1.34.4-vendor.1`."""
+    """Returns the plain version, such as 1.36.3 of `v1.36.3-vendor.1`."""
     found = re.match(r"v?(\d+\.\d+\.\d+)", text)
     if not found:
         raise ClusterError(

@@ -226,7 +226,7 @@ def _plain(path: str, message: str) -> str:
     if re.match("The value (does|must) (not )?match the pattern", message):
         if path in IDS:
             return "Enter an Entra ID object or client ID, for example 6dae42f8-4368-4678-94ff-3960e28e3630."
-        return "Enter a version, for example 1.34.4." if path in VERSIONS else "Enter the name or ID of a tenant."
+        return "Enter a version, for example 1.36.3." if path in VERSIONS else "Enter the name or ID of a tenant."
     if path == SECRET and "certificateOnMachine" in message:
         return "Enter the client secret. It is stored encrypted and is never shown."
     if path == "monitor":

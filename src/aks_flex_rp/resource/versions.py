@@ -5,11 +5,37 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-# A minor version without a row uses the nearest lower row, or the first.
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A minor version without a row uses the nearest lower row, or the first. docs/compatibility.md describes the tests.
 TESTED_COMPONENTS: dict[tuple[int, int], dict[str, str]] = {
+    (1, 31): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
+    (1, 32): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
     (1, 33): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
     (1, 34): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
+    (1, 35): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
+    (1, 36): {"containerd": "2.4.2", "runc": "1.5.2", "cni": "1.9.1", "npd": "1.34.0"},
+}
+# How each row is tested: by every change, by the long tests, or not at all.
+TESTS: dict[tuple[int, int], str] = {
+    (1, 31): "not run",
+    (1, 32): "not run",
+    (1, 33): "long tests",
+    (1, 34): "long tests",
+    (1, 35): "every change",
+    (1, 36): "every change",
+}
+# Earlier versions that upgrades start from in the tests.
+ALSO_TESTED: dict[str, tuple[str, ...]] = {"containerd": ("1.7.29",), "runc": ("1.4.0",), "cni": ("1.7.1",)}
+TITLES = {
+    "kubernetes": "Kubernetes",
+    "containerd": "containerd",
+    "runc": "runc",
+    "cni": "CNI plugins",
+    "npd": "node-problem-detector",
 }
 MAX_KUBELET_SKEW = 3  # minor versions that a kubelet may be behind its API server
 
@@ -42,3 +68,41 @@ def tested_components(kubernetes: str) -> dict[str, str]:
     version = parse_version(kubernetes)
     fitting = [row for row in TESTED_COMPONENTS if version and row <= (version.major, version.minor)]
     return dict(TESTED_COMPONENTS[max(fitting, default=min(TESTED_COMPONENTS))])
+
+
+def tested_table() -> list[dict[str, str]]:
+    """Returns the table of tested versions, the newest Kubernetes version first."""
+    newest_first = sorted(TESTED_COMPONENTS.items(), reverse=True)
+    return [
+        {"kubernetes": f"{major}.{minor}", **row, "tests": TESTS[major, minor]} for (major, minor), row in newest_first
+    ]
+
+
+def tested_series(component: str) -> tuple[str, ...]:
+    """Returns the minor versions of a component that are in the table, the oldest first."""
+    if component == "kubernetes":
+        return tuple(f"{major}.{minor}" for major, minor in sorted(TESTED_COMPONENTS))
+    known = {row[component] for row in TESTED_COMPONENTS.values()} | set(ALSO_TESTED.get(component, ()))
+    parsed = sorted(version for text in known if (version := parse_version(text)))
+    return tuple(dict.fromkeys(f"{version.major}.{version.minor}" for version in parsed))
+
+
+def untested_versions(config: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the versions of a configuration whose minor version is not in the table, by component."""
+    chosen = {name: config.get(name, {}).get("version") for name in TITLES}
+    return {name: text for name, text in chosen.items() if text and not _is_tested(name, text)}
+
+
+def _is_tested(component: str, text: str) -> bool:
+    version = parse_version(text)
+    return version is not None and f"{version.major}.{version.minor}" in tested_series(component)
+
+
+def untested_message(untested: Mapping[str, str]) -> str:
+    """Returns the warning for versions that are not in the table."""
+    sentences = [
+        f"{TITLES[name]} {text.removeprefix('v')} is not in the table of tested versions "
+        f"({', '.join(tested_series(name))})."
+        for name, text in untested.items()
+    ]
+    return " ".join(sentences)

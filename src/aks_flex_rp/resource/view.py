@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import NODE_TYPE
 from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.resource import versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +57,7 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     silent = now - node.last_seen
     if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
         status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
+    status["conditions"] = [*status["conditions"], *_untested(node)]
     join = node.join
     status["joinState"] = join.phase.value
     if join.failure:
@@ -64,6 +66,22 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
         # computed here, because no process records the expiry
         status |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
     return status
+
+
+def _untested(node: Node) -> list[dict[str, Any]]:
+    """Returns a condition for a node with versions that are not in the table of tested versions."""
+    untested = versions.untested_versions(node.config)
+    if not untested:
+        return []
+    return [
+        {
+            "type": "VersionsTested",
+            "status": "False",
+            "reason": "VersionNotTested",
+            "message": versions.untested_message(untested),
+            "lastTransitionTime": format_utc(node.version),  # the configVersion is the time of the change
+        }
+    ]
 
 
 def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:

@@ -216,7 +216,7 @@ _TYPE_REASONS = {
 }
 _PATTERN_REASONS = {
     PATH_PATTERN: "must be an absolute path that starts with /.",
-    VERSION_PATTERN: "is not a version like 1.34.4.",
+    VERSION_PATTERN: "is not a version like 1.36.3.",
     HTTPS_URL_PATTERN: "must be an https URL without a path, like https://api.example:443.",
     TIME_OF_DAY_PATTERN: "must be a time of day like 22:30.",
 }

@@ -64,7 +64,7 @@ azure:
   bootstrapToken:
     tokenFile: /etc/aks-flex-node/bootstrap-token
 kubernetes:
-  version: 1.34.4
+  version: 1.36.3
 node:
   kubelet:
     serverURL: https://my-cluster-dns.hcp.westeurope.azmk8s.io:443

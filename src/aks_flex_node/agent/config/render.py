@@ -66,7 +66,7 @@ PLACEHOLDERS: dict[str, str] = {
     "azure.bootstrapToken.tokenFile": "/etc/aks-flex-node/bootstrap-token",
     "node.kubelet.serverURL": "<https://the-api-server:443>",
     "node.kubelet.caCertData": "<the CA certificate in base64>",
-    "kubernetes.version": "<the version of the cluster, like 1.34.4>",
+    "kubernetes.version": "<the version of the cluster, like 1.36.3>",
 }
 TEMPLATE_HEAD = """\
 # Configuration of AKS Flex Node. Save it as /etc/aks-flex-node/config.yaml, mode 0600.

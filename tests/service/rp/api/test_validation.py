@@ -111,6 +111,26 @@ def test_unspecified_component_versions_get_tested_defaults(admin: Api, name: st
     assert config["containerd"] == {"version": "2.4.2"}
 
 
+def test_untested_version_is_accepted_and_shown_as_a_condition(admin: Api, name: str) -> None:
+    made = admin.put(name, {"properties": {"versions": {"runc": "1.1.12"}}})
+
+    assert made.status == 201
+    [shown] = [each for each in made.properties["status"]["conditions"] if each["type"] == "VersionsTested"]
+    assert (shown["status"], shown["reason"]) == ("False", "VersionNotTested")
+    assert shown["message"] == "runc 1.1.12 is not in the table of tested versions (1.4, 1.5)."
+    assert shown in admin.get(name).properties["status"]["conditions"]
+
+    tested = admin.put(name, {"properties": {"versions": {"runc": "1.5.2"}}}).properties["status"]["conditions"]
+    assert "VersionsTested" not in [each["type"] for each in tested]
+
+
+def test_version_newer_than_the_cluster_is_refused_even_if_tested(admin: Api, name: str) -> None:
+    refused = admin.put(name, {"properties": {"versions": {"kubernetes": "1.36.3"}}})
+
+    assert_refused(refused, 400, "InvalidRequestContent")
+    assert "newer than the cluster's API server (1.34.4)" in refused.error["message"]
+
+
 def test_vpn_client_range_overlapping_cluster_addresses_is_refused(admin: Api, name: str) -> None:
     refused = admin.put(name, {"properties": {"nodeConfig": {"vpn": {"p2sGatewayCIDR": "10.0.0.0/24"}}}})
 

@@ -33,6 +33,28 @@ def test_cli_on_service_host_needs_only_cluster_and_node_name(person: Person) ->
     assert shown["properties"]["nodeConfig"] == {"labels": {"site": "north"}, "maxPods": 50}
 
 
+def test_versions_prints_the_table_of_tested_versions(person: Person) -> None:
+    head, newest, *_ = person.does("versions").out.splitlines()
+
+    assert head.split() == ["KUBERNETES", "CONTAINERD", "RUNC", "CNI", "NPD", "TESTS"]
+    assert newest.split() == ["1.36", "2.4.2", "1.5.2", "1.9.1", "1.34.0", "every", "change"]
+    table = person.does("versions", "--json").json
+    assert [row["kubernetes"] for row in table["tested"]] == ["1.36", "1.35", "1.34", "1.33", "1.32", "1.31"]
+    assert table["alsoTested"]["containerd"] == ["1.7.29"]
+
+
+def test_untested_version_is_warned_about_by_create_update_and_show(person: Person) -> None:
+    said = "runc 1.1.12 is not in the table of tested versions (1.4, 1.5)."
+    on_node = (*ON_PLANT, "--name", "edge-1")
+
+    made = person.does("node", "create", *on_node, "--runc-version", "1.1.12", "--json")
+    assert f"warning: {said}" in made.err
+    assert made.json["properties"]["config"]["runc"] == {"version": "1.1.12"}
+    assert f"warning: {said}" in person.does("node", "update", *on_node, "--label", "a=b").err
+    assert said in person.does("node", "show", *on_node).out
+    assert "warning" not in person.does("node", "update", *on_node, "--runc-version", "1.5.2").err
+
+
 def test_join_command_is_only_output_on_stdout(person: Person) -> None:
     person.does("node", "create", *ON_PLANT, "--name", "edge-1")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -94,6 +95,22 @@ def test_kubelet_settings_are_rendered_into_the_kubelet_config(
 @pytest.mark.parametrize(("cgroups", "expected"), [(1, False), (2, None)])
 def test_kubelet_allows_cgroup_v1_only_when_the_machine_has_no_v2(cgroups: int, expected: bool | None) -> None:
     assert kubelet_settings(config_of(), replace(MACHINE, cgroups=cgroups)).get("failCgroupV1") is expected
+
+
+# Read from cmd/kubelet/app/options of 1.33.13 to 1.36.3; --pod-infra-container-image, for example, ends with 1.34.
+KUBELET_OPTIONS = frozenset(
+    "bootstrap-kubeconfig cert-dir config hostname-override kubeconfig node-ip node-labels register-with-taints "
+    "root-dir v".split()
+)
+
+
+def test_kubelet_gets_only_options_that_all_tested_versions_have() -> None:
+    taints = [{"key": "edge", "value": "yes", "effect": "NoSchedule"}]
+    config = config_of({"node.name": "other", "node.taints": taints})
+    files = files_of(kubelet.desired(config, replace(MACHINE, address="198.18.0.5")))
+    texts = [file.content.decode() for file in files.values()]
+    found = {word for text in texts for word in re.findall(r"(?<![\w-])--([a-z-]+)=", text)}
+    assert found == KUBELET_OPTIONS
 
 
 def environment(text: str) -> dict[str, str]:

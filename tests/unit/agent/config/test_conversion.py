@@ -41,8 +41,8 @@ def test_document_with_a_value_for_a_section_is_a_config_error() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("kubernetes.version", "1.34.4\n", "is not a version like 1.34.4."),
-        ("kubernetes.version", "1.34.\u0664", "is not a version like 1.34.4."),
+        ("kubernetes.version", "1.36.3\n", "is not a version like 1.36.3."),
+        ("kubernetes.version", "1.34.\u0664", "is not a version like 1.36.3."),
         ("provider.url", "https://api.example\n", "must be an https URL without a path"),
         ("provider.url", "http://api.example", "must be an https URL without a path"),
         ("updatePolicy.maintenanceWindow.start", "22:30\n", "must be a time of day like 22:30."),

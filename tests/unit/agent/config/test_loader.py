@@ -167,7 +167,7 @@ def test_complete_config_has_nothing_missing_for_a_join() -> None:
             "node.kubelet.serverURL": "https://api.example:443",
             "node.kubelet.caCertData": CA,
             "azure.bootstrapToken.token": TOKEN,
-            "kubernetes.version": "v1.34.4",
+            "kubernetes.version": "v1.36.3",
         }
     ).config
 

@@ -26,7 +26,7 @@ def filled(tmp_path: Path) -> str:
             "azure.bootstrapToken.tokenFile": str(tmp_path / "token"),
             "node.kubelet.serverURL": "https://api.example:443",
             "node.kubelet.caCertData": CA,
-            "kubernetes.version": "1.34.4",
+            "kubernetes.version": "1.36.3",
         }
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,21 +21,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED = """
-dl.k8s.io/release/stable-1.33.txt
-dl.k8s.io/release/stable-1.34.txt
+dl.k8s.io/release/stable-1.35.txt
+dl.k8s.io/release/stable-1.36.txt
 dl.k8s.io/release/stable-1.txt
 dl.k8s.io/release/stable.txt
-dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet
-dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet.sha256
-dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet.sha512
-dl.k8s.io/v1.33.13/bin/linux/amd64/kubeadm
-dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz
-dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz.sha512
-dl.k8s.io/release/v1.34.4/bin/linux/amd64/kubectl
-dl.k8s.io/release/v1.34.4/bin/linux/amd64/kubectl.sha256
-dl.k8s.io/release/v1.33.13/kubernetes-node-linux-amd64.tar.gz.sha256
-acs-mirror.azureedge.net/kubernetes/v1.34.4/binaries/kubernetes-node-linux-amd64.tar.gz
-packages.aks.azure.com/kubernetes/v1.33.13/binaries/kubernetes-node-linux-amd64.tar.gz
+dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet
+dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet.sha256
+dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet.sha512
+dl.k8s.io/v1.35.4/bin/linux/amd64/kubeadm
+dl.k8s.io/v1.36.3/kubernetes-node-linux-amd64.tar.gz
+dl.k8s.io/v1.36.3/kubernetes-node-linux-amd64.tar.gz.sha512
+dl.k8s.io/release/v1.36.3/bin/linux/amd64/kubectl
+dl.k8s.io/release/v1.36.3/bin/linux/amd64/kubectl.sha256
+dl.k8s.io/release/v1.35.4/kubernetes-node-linux-amd64.tar.gz.sha256
+acs-mirror.azureedge.net/kubernetes/v1.36.3/binaries/kubernetes-node-linux-amd64.tar.gz
+packages.aks.azure.com/kubernetes/v1.35.4/binaries/kubernetes-node-linux-amd64.tar.gz
 github.com/containerd/containerd/releases/download/v1.7.29/containerd-1.7.29-linux-amd64.tar.gz
 github.com/containerd/containerd/releases/download/v2.4.2/containerd-2.4.2-linux-amd64.tar.gz.sha256sum
 github.com/opencontainers/runc/releases/download/v1.4.0/runc.amd64
@@ -49,10 +50,10 @@ github.com/kubernetes/node-problem-detector/releases/download/v1.34.0/node-probl
 
 @pytest.fixture(scope="module")
 def toolbox(tmp_path_factory: pytest.TempPathFactory) -> Toolbox:
-    """Returns a toolbox with every tool of the catalog, a few bytes each."""
+    """Returns a toolbox with every tool of the catalog except those on demand, a few bytes each."""
     box = Toolbox(tmp_path_factory.mktemp("cache"), "amd64")
     for tool in box.tools:
-        if isinstance(tool, GoTool):
+        if isinstance(tool, GoTool) and not tool.on_demand:
             store_fake_tool(box.tool_directory(tool))
     return box
 
@@ -89,10 +90,10 @@ def test_all_checksum_files_are_correct_and_in_publisher_format(tree: Path) -> N
 def test_stable_files_name_newest_version_overall_and_per_minor(tree: Path) -> None:
     release = tree / "dl.k8s.io" / "release"
     assert {path.name: path.read_text() for path in release.glob("*.txt")} == {
-        "stable.txt": "v1.34.4",
-        "stable-1.txt": "v1.34.4",
-        "stable-1.34.txt": "v1.34.4",
-        "stable-1.33.txt": "v1.33.13",
+        "stable.txt": "v1.36.3",
+        "stable-1.txt": "v1.36.3",
+        "stable-1.36.txt": "v1.36.3",
+        "stable-1.35.txt": "v1.35.4",
     }
 
 
@@ -109,7 +110,7 @@ def test_archives_have_publisher_layout(tree: Path) -> None:
     ]
     assert "./bridge" in names_in(github / cni)
     assert names_in(npd) == ["bin/health-checker", "bin/node-problem-detector", "config/settings.json"]
-    assert names_in(tree / "dl.k8s.io/v1.33.13/kubernetes-node-linux-amd64.tar.gz") == [
+    assert names_in(tree / "dl.k8s.io/v1.35.4/kubernetes-node-linux-amd64.tar.gz") == [
         "kubernetes/node/bin/kube-proxy",
         "kubernetes/node/bin/kubeadm",
         "kubernetes/node/bin/kubectl",
@@ -118,8 +119,18 @@ def test_archives_have_publisher_layout(tree: Path) -> None:
 
 
 def test_programs_in_artifact_tree_are_linked_not_copied(toolbox: Toolbox, tree: Path) -> None:
-    kubelet = toolbox.path("kubernetes", "kubelet", "1.34.4")
-    assert kubelet.samefile(tree / "dl.k8s.io/v1.34.4/bin/linux/amd64/kubelet")
+    kubelet = toolbox.path("kubernetes", "kubelet", "1.36.3")
+    assert kubelet.samefile(tree / "dl.k8s.io/v1.36.3/bin/linux/amd64/kubelet")
+
+
+def test_tool_on_demand_is_published_only_in_labs_that_demand_it(tmp_path: Path) -> None:
+    older = catalog.find_tool("kubernetes", "1.33.13")
+    assert isinstance(older, GoTool)
+    box = Toolbox(tmp_path, "amd64", (older,), on_demand=("kubernetes@1.33.13",))
+    store_fake_tool(box.tool_directory(older))
+    assert artifacts.published_tools(replace(box, on_demand=())) == []
+    tree = artifacts.artifact_tree(box, compress=python_gzip)
+    assert (tree / "dl.k8s.io/v1.33.13/bin/linux/amd64/kubelet").exists()
 
 
 def test_artifact_tree_is_rebuilt_only_when_a_tool_changes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from aks_flex_lab.errors import UsageError
 from aks_flex_lab.tools import catalog, recipes
 from aks_flex_lab.tools.recipes import GoTool
+from aks_flex_lab.versions import NodeVersions
 
 
 @pytest.mark.parametrize("tool", catalog.TOOLS, ids=lambda tool: tool.title)
@@ -61,12 +62,25 @@ def test_default_tool_version_is_the_newest() -> None:
 
 
 def test_select_tools_accepts_name_or_name_with_version() -> None:
-    assert [tool.title for tool in catalog.select_tools(["runc", "kubernetes@1.33.13", "runc@1.4.0"])] == [
+    assert [tool.title for tool in catalog.select_tools(["runc", "kubernetes@1.35.4", "runc@1.4.0"])] == [
         "runc 1.5.2",
         "runc 1.4.0",
-        "kubernetes 1.33.13",
+        "kubernetes 1.35.4",
     ]
-    assert catalog.select_tools() == catalog.ALL_TOOLS
+
+
+def test_tools_on_demand_are_selected_only_with_their_version() -> None:
+    on_demand = [tool for tool in catalog.TOOLS if tool.on_demand]
+    assert [tool.title for tool in on_demand] == ["kubernetes 1.34.4", "kubernetes 1.33.13"]
+    assert set(catalog.ALL_TOOLS) - set(catalog.select_tools()) == set(on_demand)
+    assert [tool.version for tool in catalog.select_tools(["kubernetes"])] == ["1.36.3", "1.35.4"]
+    assert [tool.version for tool in catalog.select_tools(["kubernetes@1.33.13"])] == ["1.33.13"]
+
+
+def test_default_build_has_one_control_plane_and_two_minor_versions() -> None:
+    built = [tool for tool in catalog.select_tools(["kubernetes"]) if isinstance(tool, recipes.GoTool)]
+    servers = [tool.version for tool in built if "kube-apiserver" in {command.name for command in tool.commands}]
+    assert (len(built), servers) == (2, [NodeVersions().kubernetes])
 
 
 def test_unknown_tool_or_version_error_lists_known_ones() -> None:

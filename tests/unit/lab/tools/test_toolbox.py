@@ -70,6 +70,16 @@ def test_tool_state_is_missing_ready_or_damaged(tmp_path: Path) -> None:
     assert [state.state for state in box.missing()] == ["damaged"]
 
 
+def test_tool_on_demand_is_not_missing_until_it_is_used(tmp_path: Path) -> None:
+    older = tool("kubernetes", "1.33.13")
+    box = Toolbox(tmp_path, "amd64", (older,))
+    assert [state.state for state in box.states()] == ["on demand"]
+    assert box.missing() == ()
+    with pytest.raises(ToolError) as missing:
+        box.path("kubernetes", "kubelet", "1.33.13")
+    assert missing.value.hint == "Run `aks-flex-lab tools install kubernetes@1.33.13`."
+
+
 def test_clean_removes_tools_not_in_catalog(tmp_path: Path) -> None:
     runc, older = tool("runc", "1.5.2"), tool("runc", "1.4.0")
     for each in (runc, older):
@@ -120,9 +130,9 @@ def test_one_build_command_covers_all_programs_of_a_tool(tmp_path: Path) -> None
     assert words[1:3] == ["build", "-mod=readonly"]
     assert "-tags=seccomp,netgo,osusergo" in words
     assert "-ldflags=-s -w -extldflags -static" in words
-    kubernetes = go_builder.build_command(tmp_path / "go", tool("kubernetes", "1.33.13"), tmp_path)
+    kubernetes = go_builder.build_command(tmp_path / "go", tool("kubernetes", "1.35.4"), tmp_path)
     assert kubernetes[-4:] == [f"k8s.io/kubernetes/cmd/{name}" for name in catalog.NODE_COMMANDS]
-    assert any("-X k8s.io/component-base/version.gitVersion=v1.33.13" in word for word in kubernetes)
+    assert any("-X k8s.io/component-base/version.gitVersion=v1.35.4" in word for word in kubernetes)
 
 
 def test_required_go_version_is_read_from_tool_module() -> None:

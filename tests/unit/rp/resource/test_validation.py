@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_rp.resource import validation
 from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.resource.validation import DesiredNode
 from tests.unit.rp.resource.body_cases import NAME, Case, cases
-
-if TYPE_CHECKING:
-    from aks_flex_rp.resource.rules import ValidationContext
 
 
 @pytest.mark.parametrize("case", cases("valid"), ids=str)
@@ -48,6 +45,30 @@ def test_normalized_body_is_accepted_again_unchanged(case: Case) -> None:
     again = validation.validate_body({"properties": kept}, NAME, _knowing_the_secret(case, kept))
     assert isinstance(again, DesiredNode), again
     assert again.document() == kept
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node", "said"),
+    [
+        ("1.36.3", "1.36.3", ""),
+        ("1.36.3", "1.33.0", ""),
+        ("1.36.3", "1.32.13", "too old for the cluster's API server (1.36.3), which supports 1.33 and later"),
+        ("1.36.3", "1.36.4", "newer than the cluster's API server (1.36.3)"),
+        ("1.36.3", "1.37.0", "newer than the cluster's API server (1.36.3)"),
+        ("1.34.4", "1.31.14", ""),
+        ("1.34.4", "1.30.14", "too old"),
+        ("1.37.0", "1.37.0", ""),  # is not in the table of tested versions
+    ],
+)
+def test_node_may_be_three_minor_versions_behind_and_never_newer(cluster: str, node: str, said: str) -> None:
+    body = {"properties": {"versions": {"kubernetes": node}}}
+
+    judged = validation.validate_body(body, NAME, ValidationContext(cluster, accepts_entra=True))
+
+    assert isinstance(judged, DesiredNode) is (not said)
+    if isinstance(judged, list):
+        assert [each.target for each in judged] == ["properties.versions.kubernetes"]
+        assert said in judged[0].message
 
 
 def _knowing_the_secret(case: Case, kept: dict[str, dict[str, dict[str, str]]]) -> ValidationContext:

@@ -35,7 +35,7 @@ class Create(FlexNodeCommand):
         --continuous-monitoring
     :example: Create a node with labels, a taint and a Kubernetes version
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
-        --labels site=north rack=7 --taints edge=yes:NoSchedule --kubernetes-version 1.34.4
+        --labels site=north rack=7 --taints edge=yes:NoSchedule --kubernetes-version 1.36.3
     :example: Create a node in a self-hosted resource provider with the admin key
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --rp-endpoint https://host:8443 --rp-key-file admin.key --rp-ca-file ca.crt

@@ -37,7 +37,7 @@ class Update(FlexNodeCommand):
     node applies the change within seconds.
 
     :example: Update the Kubernetes version
-        az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --kubernetes-version 1.34.4
+        az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --kubernetes-version 1.36.3
     :example: Set a label and remove another
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --labels site=north rack-
     :example: Set a new client secret from standard input
