@@ -54,6 +54,8 @@ AGENT_FILES = (
     paths.DAEMON_STATE,
     paths.DAEMON_LOCK,
     config_store.JOURNAL_FILE,
+    paths.PUBLIC_STATUS,
+    paths.PUBLIC_STATUS_DIR,  # after the file in it
 )
 
 
@@ -249,7 +251,8 @@ def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval 
     """Returns the removal of the Node, or None for a machine without credentials for the cluster."""
     if not context.has_credentials(config) or not config.node.kubelet.server_url:
         return None
-    delete_seconds = PROVIDER_SECONDS if Path(paths.CURRENT_CONFIG).exists() else 0.0
+    from_provider = any(Path(path).exists() for path in (paths.CONFIG_URL_DIGEST, paths.CONFIG_VERSION_FILE))
+    delete_seconds = PROVIDER_SECONDS if from_provider or context.is_managed() else 0.0
     return NodeRemoval(node_api(config), node, seconds, delete_seconds)
 
 

@@ -22,7 +22,7 @@ from tests.unit.agent.daemon.fakes import (
     put,
     settings,
 )
-from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, PATH, PORTAL
+from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, PATH, PORTAL, newest_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_only_a_good_poll_is_recorded_as_the_last_contact(machine: Machine) -> N
     assert (session.state.last_answer, session.state.newest_version) == ("", "")
     poll(session, GOOD)
     assert session.state.last_answer
-    assert session.state.newest_version == session.receiver.newest_version == "1"
+    assert session.state.newest_version == newest_version_of(session) == "1"
 
 
 def test_a_problem_with_new_credentials_stays_until_it_is_withdrawn(machine: Machine) -> None:
@@ -148,7 +148,7 @@ def test_another_configuration_is_reason_to_repair_everything_again(machine: Mac
 def test_a_configuration_that_waits_is_the_newest_version_after_a_restart(machine: Machine) -> None:
     put(machine.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     session = machine.session()
-    assert session.receiver.newest_version == "2"
+    assert newest_version_of(session) == "2"
 
 
 def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:

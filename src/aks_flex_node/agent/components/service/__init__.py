@@ -30,17 +30,20 @@ RESTART_AT_FIXED_INTERVAL = "RestartSec=5"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    if not config.continuous_monitoring:
-        return Spec()
-    unit = File(UNIT_FILE, render_template(__name__, UNIT_NAME, **unit_values(config, machine)))
-    version = plain_version(config.agent.version or __version__)
+    unit = File(UNIT_FILE, render_unit(config, machine))
+    version = release.configured_version(config) or plain_version(__version__)
     return Spec((unit, make_service(UNIT_NAME, (unit,), f"agent {version}")))
 
 
+def render_unit(config: NodeConfig, machine: Machine) -> bytes:
+    return render_template(__name__, UNIT_NAME, **unit_values(config, machine))
+
+
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
-    program = release.launcher_path(config) if config.agent.version else machine.program
+    configured = release.configured_version(config)
+    program = release.launcher_path(config) if configured else machine.program
     # The + prefix runs it without the sandbox, because it switches a link that the daemon must not write.
-    choose = f"ExecStartPre=-+{program} choose\n" if config.agent.version else ""
+    choose = f"ExecStartPre=-+{program} choose\n" if configured else ""
     supports_steps = machine.systemd_version >= RESTART_STEPS_SYSTEMD_VERSION
     values = {
         "home": machine.program,
