@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent import status as facts
-from aks_flex_node.agent.arc import machine_agent as arc
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import PUBLIC_STATUS, PUBLIC_STATUS_DIR, STATE_DIR
 from aks_flex_node.agent.redaction import redact_output
@@ -191,7 +190,9 @@ class StatusPublisher:
         self._due, self._key = now + PUBLISH_SECONDS, key
         engine = session.node.engine
         if now >= self._arc_due:
-            self._arc, self._arc_due = arc.status(engine.host, engine.config), now + ARC_SECONDS
+            enabled = engine.config.azure.arc.enabled
+            self._arc = facts.arc_status(engine) if enabled else {"status": "disabled"}
+            self._arc_due = now + ARC_SECONDS
         publish(engine.host, facts.collect_status(engine, self._observed(session)))
 
     def _observed(self, session: Session) -> facts.ObservedNode:

@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import certificates, event_log, self_update
-from aks_flex_node.agent.arc import machine_agent as arc
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
@@ -75,9 +74,15 @@ def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
         node_status(engine, api),
         None if plans is None else drift_lines(plans),
         None if plans is None else damage_lines(plans),
-        arc.status(engine.host, engine.config),
+        arc_status(engine),
     )
     return {**collect_status(engine, found), "events": event_log.read_last(log_file(engine.config), 5)}
+
+
+def arc_status(engine: Engine) -> dict[str, Any]:
+    from aks_flex_node.agent.arc import machine_agent  # the daemon of a node without Azure Arc does not load it
+
+    return machine_agent.status(engine.host, engine.config)
 
 
 def collect_status(engine: Engine, observed: ObservedNode) -> dict[str, Any]:

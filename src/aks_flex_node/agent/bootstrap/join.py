@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
-from aks_flex_node.agent.components import agent, kubelet
+from aks_flex_node.agent.components import agent, credentials, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.progress import ProgressReporter
@@ -73,6 +73,8 @@ class NodeJoin:
                     self.announce()
                 engine.apply(component)
         node = self._wait_until_ready(components) if self._can_wait_for_node(components) else None
+        for action in credentials.unused_certificates(engine.host, engine.config) if node else ():
+            engine.host.apply(action)
         engine.sync_to_disk()
         if node is None and engine.host.live:
             self._save_state(before.phase)
