@@ -15,11 +15,8 @@ from typer._completion_shared import get_completion_script
 from typer.main import get_command
 
 from aks_flex_node.agent.cli.app import app
-from aks_flex_node.agent.components import service
-from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.components.service import packaged_unit
 from aks_flex_node.agent.config.render import config_template
-from aks_flex_node.agent.machine import Machine
-from aks_flex_node.agent.paths import CURRENT_CONFIG
 from deb.archive_formats import PackageEntry, ar, tar_gz
 from deb.wheels import package_wheels
 
@@ -173,24 +170,12 @@ def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
         **{f"{LIB}/wheels/{name}": PackageEntry(content) for name, content in wheels.items()},
         **{f"usr/share/man/man1/{name}.gz": PackageEntry(_gzip(text.encode())) for name, text in manual.items()},
         **{path: PackageEntry(text.encode()) for path, text in completion_scripts().items()},
-        UNIT: PackageEntry(unit_text().encode()),
+        UNIT: PackageEntry(packaged_unit(f"/usr/bin/{NAME}").encode()),
         EXAMPLE: PackageEntry(config_template().encode()),
         f"{DOC}/copyright": PackageEntry(_copyright(build).encode()),
         f"{DOC}/changelog.gz": PackageEntry(_gzip(_changelog(build).encode())),
         f"{DOC}/errors.md": PackageEntry((build.checkout / "docs/reference/errors.md").read_bytes()),
     }
-
-
-def unit_text() -> str:
-    """Returns the unit of the daemon for a machine that is not a node yet, so that systemd knows the service.
-
-    It does not start without a configuration. A join writes the unit of the node to /etc/systemd/system, which takes
-    precedence.
-    """
-    text = service.render_unit(NodeConfig(), Machine(program=f"/usr/bin/{NAME}", can_raise_limits=False))
-    lines = [line for line in text.decode().splitlines(keepends=True) if not line.startswith("# ")]
-    head = lines.index("StartLimitIntervalSec=0\n")
-    return "".join([*lines[:head], f"ConditionPathExists={CURRENT_CONFIG}\n", *lines[head:]])
 
 
 def control_files(build: PackageBuild, files: dict[str, PackageEntry]) -> dict[str, PackageEntry]:

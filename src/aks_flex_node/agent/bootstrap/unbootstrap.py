@@ -16,6 +16,7 @@ from aks_flex_node.agent.bootstrap import pod_cleanup, prerequisites
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.cluster.nodes import NodeRemoval
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
+from aks_flex_node.agent.components.service import UNIT_NAME
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog
@@ -29,7 +30,16 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.resources import Directory, Spec
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run, WriteFile
+from aks_flex_node.host.actions import (
+    MakeDirectory,
+    PlaceTree,
+    ReloadUnits,
+    Remove,
+    RemoveTree,
+    Run,
+    StopUnit,
+    WriteFile,
+)
 from aks_flex_node.host.dry_run import DryHost
 
 if TYPE_CHECKING:
@@ -161,6 +171,8 @@ class Unbootstrap:
 
     def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
         """Plans the removal of the agent's state. The ledger is last, so that another run can finish this one."""
+        if self.engine.host.unit(UNIT_NAME).running:  # started with the unit of the package, which is not removed
+            yield StopUnit(UNIT_NAME)
         yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")

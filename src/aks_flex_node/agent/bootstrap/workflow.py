@@ -30,7 +30,7 @@ from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import ClusterError, ConfigError, MachineError
-from aks_flex_node.host.actions import Remove, WriteFile
+from aks_flex_node.host.actions import ReloadUnits, Remove, WriteFile
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
@@ -255,6 +255,7 @@ def remove_service(engine: Engine, progress: ProgressReporter) -> None:
     """Removes the daemon's service and state from a node that was joined with a daemon before."""
     for component in reversed(AGENT_COMPONENTS):
         engine.remove(component, progress.warning)
+    engine.host.apply(ReloadUnits())
     engine.host.apply(Remove(DAEMON_STATE))
 
 
