@@ -35,7 +35,7 @@ OTHERS = (
 )
 
 
-@pytest.mark.parametrize("command", (*COMMANDS, *OTHERS))
+@pytest.mark.parametrize("command", [*COMMANDS, *OTHERS])
 def test_page_maps_every_command_of_the_original_readme(command: str) -> None:
     assert command in PAGE.read_text()
 
