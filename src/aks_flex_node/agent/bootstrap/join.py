@@ -18,6 +18,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -79,7 +80,10 @@ class NodeJoin:
         if node is None and engine.host.live:
             self._save_state(before.phase)
         else:
-            self._save_state(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
+            machine = engine.machine
+            self._save_state(
+                Phase.NODE_JOINED, pod_cidr=machine.pod_cidr, address=machine.address, applied=format_utc()
+            )
             engine.events.emit(
                 "joined", f"Node {self._node} is Ready.", node=self._node, changes=len(engine.applied_actions)
             )

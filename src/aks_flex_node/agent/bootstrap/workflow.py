@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context, self_update
 from aks_flex_node.agent.bootstrap import prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
-from aks_flex_node.agent.cluster import discovery
+from aks_flex_node.agent.cluster import discovery, nodes
+from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, managed_components
 from aks_flex_node.agent.config import config_store, loader, resolved
@@ -26,22 +27,27 @@ from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager, artifact_sources
+from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.text import pluralize
-from aks_flex_node.errors import ClusterError, ConfigError, MachineError
+from aks_flex_node.errors import ClusterError, ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import ReloadUnits, Remove, WriteFile
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.api.config_urls import ConfigUrl
+
+MAX_REPORTED_LENGTH = 2000
 
 
 def bootstrap_node(
@@ -64,7 +70,8 @@ def bootstrap_node(
         engine = _checked_engine(loaded, progress, managed=managed, fetched=selection.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
         rebuild_ledger(engine)
-        run_preflight(engine, progress, skip, components)
+        with reported_failure(engine, selection.url):
+            run_preflight(engine, progress, skip, components)
         initialize(engine, ProgressReporter())  # creates the log directory
         if found:
             discovery.store_facts(engine.host, found)
@@ -72,8 +79,10 @@ def bootstrap_node(
             update_journal.supersede_journal(engine.host)
             config_store.save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
         context.open_log_file(engine)
-        with _explain_refused_token(engine):
+        with reported_failure(engine, selection.url), _explain_refused_token(engine):
             node = _run_join(engine, components or SEQUENCE, loaded, progress)
+        if node and not managed and comes_from_provider(loaded):
+            record_applied_config(engine, node.name, progress)
         engine.host.apply(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
         if components is None:
             store_standalone_config(engine, loaded, daemon_mode, progress)
@@ -118,6 +127,20 @@ def _run_join(
             return NodeJoin(engine, readiness, progress, stages, reread, announce).run(components)
     finally:
         stager.close()
+
+
+@contextmanager
+def reported_failure(engine: Engine, url: ConfigUrl | None) -> Iterator[None]:
+    """Tells the provider why a join with its URL failed, so that the operator sees it there, too."""
+    try:
+        yield
+    except FlexError as error:
+        if url:
+            from aks_flex_node.agent.config.remote import report_join_failure
+
+            message = redact_output(error.message, queries=True)[:MAX_REPORTED_LENGTH]
+            report_join_failure(url, artifact_sources(engine.config), message)
+        raise
 
 
 @contextmanager
@@ -206,6 +229,20 @@ def run_preflight(
         )
 
 
+def record_applied_config(
+    engine: Engine, node: str, progress: ProgressReporter, api: ApiClient | None = None
+) -> None:
+    """Writes the version of the applied configuration to the Node, where the provider reads it: no daemon reports."""
+    version = self_update.config_version(engine.host)
+    at = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).applied
+    if not version:
+        return
+    try:
+        nodes.annotate_applied_config(api or node_api(engine.config), node, version, at)
+    except (ClusterError, ApiStatusError) as error:
+        progress.note(f"the applied configuration version could not be written to the Node: {error}")
+
+
 def store_standalone_config(
     engine: Engine, loaded: LoadedConfig, daemon_mode: DaemonMode | None, progress: ProgressReporter
 ) -> None:
@@ -218,9 +255,13 @@ def store_standalone_config(
             "The configuration does not enable continuous monitoring: the provider no longer manages this node."
         )
     if runs_daemon or (daemon_mode is None and has_daemon_service(engine) and not managed_before):
-        fetched = loaded.file is None or loaded.file == Path(CURRENT_CONFIG)
-        version = ConfigVersions(engine.host).current if fetched else ""
+        version = ConfigVersions(engine.host).current if comes_from_provider(loaded) else ""
         config_store.save_standalone(engine.host, loaded.text(_temporary_settings(loaded)), version)
+
+
+def comes_from_provider(loaded: LoadedConfig) -> bool:
+    """Returns whether the configuration was fetched from a URL, by this run or before."""
+    return loaded.file is None or loaded.file == Path(CURRENT_CONFIG)
 
 
 def has_daemon_service(engine: Engine) -> bool:

@@ -17,8 +17,10 @@ from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
-from aks_flex_node.agent.paths import CURRENT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -175,8 +177,15 @@ def open_session(
     is_standalone = state.provider_state is ProviderState.STANDALONE
     if is_standalone is not (connection is None):  # the node became standalone, or became managed
         state = state.with_provider_state(ProviderState.STARTING if connection else ProviderState.STANDALONE, "")
+    state = replace(state, last_applied=max(state.last_applied, _joined_at(node)))
     monitor = make_monitor(node, state.conflicts.for_configuration(node.versions.current))
     return Session(node, monitor, connection, store, state, on_event, digest_config(node))
+
+
+def _joined_at(node: ManagedNode) -> str:
+    """Returns when the last join applied the configuration; earlier versions stored only when the node joined."""
+    known = node_state.read(node.host, state_file(node.config.paths.data_dir))
+    return known.applied or (known.since if known.phase is Phase.NODE_JOINED else "")
 
 
 def digest_config(node: ManagedNode) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -19,13 +19,14 @@ from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
-from tests.unit.agent.builders import DATA, config_of, empty_host, engine_on
+from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID
 
 if TYPE_CHECKING:
+    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from tests.hosts.recorded import RecordedHost
@@ -144,3 +145,25 @@ def test_agent_adds_the_service_to_a_node_joined_by_an_earlier_version() -> None
     workflow.set_up_daemon(engine, loaded, DaemonMode.SERVICE, ProgressReporter(), managed=False)
     assert host.unit(service.UNIT_NAME).active == "active"
     assert workflow.has_daemon_service(engine)
+
+
+NODE = "/api/v1/nodes/edge-1"
+
+
+@pytest.mark.parametrize("version", ["7", ""])
+def test_bootstrap_only_node_writes_its_applied_config_to_the_node(version: str) -> None:
+    host = empty_host()
+    host.apply(MakeDirectory(DATA))
+    if version:
+        host.apply(WriteFile(CONFIG_VERSION_FILE, f"{version}\n".encode()))
+    joined = NodeState().with_phase(Phase.NODE_JOINED, applied="2026-01-02T03:04:05Z")
+    node_state.write(host, f"{DATA}/state.json", joined)
+    api = Answers({("PATCH", NODE): [{}]})
+    workflow.record_applied_config(engine_on(host), "edge-1", ProgressReporter(), cast("ApiClient", api))
+    assert api.asked == ([("PATCH", NODE)] if version else [])
+
+
+@pytest.mark.parametrize("file", [None, Path(CURRENT_CONFIG), Path("/etc/aks-flex-node/config.json")])
+def test_only_a_fetched_config_has_a_version_of_the_provider(file: Path | None) -> None:
+    loaded = replace(load_text(json.dumps(LOCAL), "https://rp.example", {}, {}), file=file)
+    assert workflow.comes_from_provider(loaded) is (file != Path("/etc/aks-flex-node/config.json"))

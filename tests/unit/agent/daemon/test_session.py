@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import PollEvent, open_session
-from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import (
     OLD,
     FakeHost,
@@ -156,3 +159,31 @@ def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
     assert not machine.provider.closed.is_set()
     session.close()
     assert machine.provider.closed.is_set()
+
+
+@pytest.mark.parametrize(
+    ("stored", "update", "shown"),
+    [
+        ({"phase": "NodeJoined", "applied": "2026-01-02T00:00:00Z"}, "", "2026-01-02T00:00:00Z"),
+        (
+            {"phase": "NodeJoined", "since": "2026-01-01T00:00:00Z"},
+            "",
+            "2026-01-01T00:00:00Z",
+        ),  # of an earlier version
+        ({"phase": "NodeJoined", "applied": "2026-01-02T00:00:00Z"}, "2026-01-03T00:00:00Z", "2026-01-03T00:00:00Z"),
+        ({"phase": "NodeJoined", "applied": "2026-01-04T00:00:00Z"}, "2026-01-03T00:00:00Z", "2026-01-04T00:00:00Z"),
+        ({"phase": "NodeFailed", "since": "2026-01-01T00:00:00Z"}, "", ""),
+    ],
+    ids=str,
+)
+def test_managed_node_reports_version_and_time_of_its_config_from_the_join_on(
+    stored: dict[str, str], update: str, shown: str
+) -> None:
+    host = FakeHost()
+    put(host, f"{DATA}/state.json", json.dumps(stored).encode())
+    put(host, DAEMON_STATE, json.dumps({"applied": update}).encode())
+    node = StillNode(engine_of(host), cast("ApiClient", Quiet()), "edge-1", FakeProvider().real)
+    session = open_session(node, lambda _: None, StillMonitor)
+    report = session.report(JobHistory.empty(), None)
+    session.close()
+    assert (report["appliedConfigVersion"], report.get("lastConfigApplied", "")) == ("1", shown)
