@@ -176,7 +176,7 @@ def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
     ],
     ids=str,
 )
-def test_managed_node_reports_version_and_time_of_its_config_from_the_join_on(
+def test_managed_node_reports_its_applied_config_from_the_join_on(
     stored: dict[str, str], update: str, shown: str
 ) -> None:
     host = FakeHost()
