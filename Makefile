@@ -1,12 +1,21 @@
 # `make` without a target shows the help.
 .DEFAULT_GOAL := help
-.PHONY: help setup try recording test test-unit test-long lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean
+.PHONY: help setup build install uninstall try recording test test-unit test-long lint bench bench-rp bench-agent bench-identities deb apt-repo release sbom soak docs lock clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-16s %s\n' "$$name" "$$what"; done
 
 setup: ## create .venv and install missing packages
 	@scripts/setup
+
+build: setup ## build all packages into dist/: wheels, Azure CLI extension, Debian package
+	@scripts/build
+
+install: ## install the agent of this checkout: sudo make install [PREFIX=/usr/local]; run it again to update
+	@scripts/install $(PREFIX)
+
+uninstall: ## remove it: sudo make uninstall [PREFIX=/usr/local]
+	@scripts/install --uninstall $(PREFIX)
 
 try: setup ## run the demo: a machine joins, is updated, upgraded, repaired and removed (KEEP=1 keeps the lab)
 	@.venv/bin/aks-flex-lab --lab try demo $(if $(KEEP),--keep)

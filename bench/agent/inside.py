@@ -50,6 +50,7 @@ class CountedPolls:
         hurried = replace(node.config.provider, poll_seconds=PAUSE, wait_seconds=0)
         # The service of the machine is stopped meanwhile and must not be started again.
         node.engine.config = replace(node.config, provider=hurried, drift_policy="log")
+        assert node.provider  # noqa: S101 - the node of this benchmark is managed
         ask = node.provider.poll
 
         def poll(version: str, wait: int) -> PollResult:

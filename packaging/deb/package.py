@@ -15,6 +15,7 @@ from typer._completion_shared import get_completion_script
 from typer.main import get_command
 
 from aks_flex_node.agent.cli.app import app
+from aks_flex_node.agent.components.service import packaged_unit
 from aks_flex_node.agent.config.render import config_template
 from deb.archive_formats import PackageEntry, ar, tar_gz
 from deb.wheels import package_wheels
@@ -101,6 +102,10 @@ MACHINE_FILES = Path(__file__).parent / "machine"
 NAME = "aks-flex-node"
 LIB = f"usr/lib/{NAME}"
 DOC = f"usr/share/doc/{NAME}"
+UNIT = f"usr/lib/systemd/system/{NAME}.service"
+OVERRIDES = f"""# The agent requires systemd, which also runs its jobs.
+{NAME}: package-supports-alternative-init-but-no-init.d-script [{UNIT}]
+"""
 EXAMPLE = f"etc/{NAME}/config.yaml.example"
 MAINTAINER = "The AKS Flex Node authors <aksflexnode@users.noreply.github.com>"
 HOMEPAGE = "https://github.com/Azure/AKSFlexNode"
@@ -168,6 +173,8 @@ def package_files(build: PackageBuild) -> dict[str, PackageEntry]:
         **{f"{LIB}/wheels/{name}": PackageEntry(content) for name, content in wheels.items()},
         **{f"usr/share/man/man1/{name}.gz": PackageEntry(_gzip(text.encode())) for name, text in manual.items()},
         **{path: PackageEntry(text.encode()) for path, text in completion_scripts().items()},
+        UNIT: PackageEntry(packaged_unit(f"/usr/bin/{NAME}").encode()),
+        f"usr/share/lintian/overrides/{NAME}": PackageEntry(OVERRIDES.encode()),
         EXAMPLE: PackageEntry(config_template().encode()),
         f"{DOC}/copyright": PackageEntry(_copyright(build).encode()),
         f"{DOC}/changelog.gz": PackageEntry(_gzip(_changelog(build).encode())),

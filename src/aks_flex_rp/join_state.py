@@ -148,7 +148,11 @@ class JoinState:
     # Transitions by the machine and its agent
 
     def config_fetched(self) -> JoinState:
-        return replace(self, stored_phase=JoinPhase.CONFIG_FETCHED) if self.phase is JoinPhase.CREATED else self
+        """Records a fetch. After a failure on the machine, the URL is still valid, and a fetch begins another try."""
+        again = self.phase is JoinPhase.FAILED and self.url_expires is not None
+        if again or self.phase is JoinPhase.CREATED:
+            return replace(self, stored_phase=JoinPhase.CONFIG_FETCHED, failure=None)
+        return self
 
     def joining(self, access: ClusterAccess) -> JoinState:
         """Records that the node has authenticated with its identity and was granted this access."""
@@ -160,6 +164,11 @@ class JoinState:
         ):  # the node still has to request its certificate, which the cluster then reports
             return granted.config_fetched()
         return replace(granted, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED, failure=None, url_expires=None)
+
+    def machine_failed(self, why: str) -> JoinState:
+        """Records a failure that the bearer of the URL reports, unless the cluster has seen the node since."""
+        waiting = self.phase in {JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED, JoinPhase.FAILED}
+        return self.failed(why) if waiting and self.url_expires is not None else self
 
     def failed(self, why: str) -> JoinState:
         return replace(self, stored_phase=JoinPhase.FAILED, failure=why)

@@ -36,11 +36,15 @@ if TYPE_CHECKING:
 
 
 class DaemonMode(Enum):
-    """How the daemon runs after a join when the configuration enables continuous monitoring."""
+    """How the daemon runs after a join."""
 
-    NONE = "not"
-    FOREGROUND = "here"
-    SERVICE = "as a service"
+    NONE = "none"
+    FOREGROUND = "foreground"
+    SERVICE = "service"
+
+    @property
+    def runs_daemon(self) -> bool:
+        return self is not DaemonMode.NONE
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ def require_node() -> None:
     if not Path(CURRENT_CONFIG).exists():
         raise MachineError(
             "node-not-managed",
-            f"This machine is not a managed node: {CURRENT_CONFIG} does not exist.",
-            "Join the machine first: `aks-flex-node agent --config-url URL`.",
+            f"The daemon has no configuration on this machine: {CURRENT_CONFIG} does not exist.",
+            "Join the machine first: `aks-flex-node agent`, with `--config FILE` or `--config-url URL`.",
         )
 
 
@@ -154,7 +158,12 @@ def applied_config() -> NodeConfig | None:
 
 def is_managed() -> bool:
     """Returns whether this machine has the daemon's unit and a configuration from the provider."""
-    return Path(UNIT_FILE).exists() and Path(CURRENT_CONFIG).exists()
+    if not (Path(UNIT_FILE).exists() and Path(CURRENT_CONFIG).exists()):
+        return False
+    try:
+        return loader.load(Path(CURRENT_CONFIG), {}, {}).config.continuous_monitoring
+    except ConfigError:
+        return True  # so that a damaged configuration is reported, not replaced
 
 
 def has_credentials(config: NodeConfig) -> bool:

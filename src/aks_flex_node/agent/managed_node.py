@@ -1,4 +1,4 @@
-"""This machine as a managed node under the configuration in effect: engine, cluster client and provider client.
+"""This machine as a node under the configuration in effect: engine, cluster client and, if managed, provider client.
 
 Reopened after each change of the configuration.
 """
@@ -36,7 +36,7 @@ class ManagedNode:
     engine: Engine
     api: ApiClient
     name: str
-    provider: ProviderClient
+    provider: ProviderClient | None  # None for a standalone node: its configuration names no provider to follow
     now: Callable[[], float] = time.time
 
     @property
@@ -65,7 +65,7 @@ class ManagedNode:
     def probe_provider(self, text: str) -> PollResult:
         """Polls the provider once with the endpoint and the credentials of another configuration."""
         config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
-        tokens = ProviderTokens(self.provider.tokens.program, lambda: text)
+        tokens = ProviderTokens(self.program, lambda: text)
         other = ProviderClient(provider_endpoint(config, self.name), config, tokens)
         try:
             return other.poll("", 0)
@@ -74,7 +74,8 @@ class ManagedNode:
 
     def close(self) -> None:
         self.api.close()
-        self.provider.close()
+        if self.provider:
+            self.provider.close()
 
 
 def open_managed_node() -> ManagedNode:
@@ -83,10 +84,14 @@ def open_managed_node() -> ManagedNode:
     engine = context.make_engine(config)
     context.open_log_file(engine)
     name = context.node_name(engine)
+    provider = _open_provider(engine, name) if config.continuous_monitoring else None
+    return ManagedNode(engine, node_api(engine.config), name, provider)
+
+
+def _open_provider(engine: Engine, name: str) -> ProviderClient:
     program = running_program() or engine.machine.program
     tokens = ProviderTokens(program, lambda: Path(CURRENT_CONFIG).read_text(), _next_config_text)
-    provider = ProviderClient(provider_endpoint(config, name), config, tokens)
-    return ManagedNode(engine, node_api(engine.config), name, provider)
+    return ProviderClient(provider_endpoint(engine.config, name), engine.config, tokens)
 
 
 def _next_config_text() -> str:

@@ -18,6 +18,9 @@ FAILED_CONFIG = f"{STATE_DIR}/failed.json"  # the configuration whose update fai
 CLUSTER_FACTS = f"{STATE_DIR}/cluster.json"  # cluster facts read from Azure
 DAEMON_LOCK = f"{STATE_DIR}/follow.lock"  # held by the daemon
 DAEMON_STATE = f"{STATE_DIR}/following.json"  # the daemon's own state
+# Readable by everyone, unlike the state directory. In memory, because the daemon writes it every minute.
+PUBLIC_STATUS_DIR = "/run/aks-flex-node"
+PUBLIC_STATUS = f"{PUBLIC_STATUS_DIR}/status.json"
 
 
 def state_file(data_dir: str) -> str:

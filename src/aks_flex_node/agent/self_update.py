@@ -99,9 +99,8 @@ def failure_reason(host: Host, config: NodeConfig) -> str:
 
 def is_due(host: Host, config: NodeConfig) -> bool:
     """Returns whether the desired version of the agent differs from the installed one and has not failed before."""
-    configured = config.continuous_monitoring and bool(config.agent.version)
     return (
-        configured
+        bool(release.configured_version(config))
         and current_target(host, config) != release.release_path(config)
         and not failure_reason(host, config)
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import certificates, event_log, self_update
-from aks_flex_node.agent.arc import machine_agent as arc
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
@@ -15,6 +15,7 @@ from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, state_file
+from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import distinct_actions
 from aks_flex_node.agent.reconcile.lock import is_held
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.cluster.nodes import ClusterNode
+    from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.job_records.job_result import JobResult
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
@@ -37,28 +40,68 @@ DAYS_LEFT = 3  # the kubelet renews its certificate much earlier
 TUNNEL_DAYS_LEFT = 14  # the daemon renews the VPN certificate much earlier, if it may
 HEALTHY_STATES = frozenset(("disabled", "Connected"))  # of Azure Arc and the VPN
 SERVICES = ("containerd", "kubelet", "node-problem-detector")
+UNIT_NAME = UNIT_FILE.rpartition("/")[2]
+RUNNING_STATES = frozenset(("running", "active", "activating", "reloading"))  # of the daemon
+# The provider states that need an operator. A node works while its provider is unreachable or fails for a time.
+FAILED_PROVIDER_STATES = frozenset(
+    state.value
+    for state in (
+        ProviderState.SIGN_IN_FAILED,
+        ProviderState.FORBIDDEN,
+        ProviderState.UNTRUSTED,
+        ProviderState.BAD_CONFIGURATION,
+        ProviderState.NO_CLUSTER,
+        ProviderState.AGENT_FAILING,
+    )
+)
+
+
+@dataclass(frozen=True)
+class ObservedNode:
+    """What is expensive to observe. The daemon knows it from its own checks."""
+
+    node: dict[str, Any]  # of `node_status`
+    drift: list[str] | None  # None if unknown: a machine that is not a node has no desired state
+    damaged: list[str] | None  # the drift of programs
+    arc: dict[str, Any]
 
 
 def status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
+    state = node_state.read(engine.host, state_file(engine.config.paths.data_dir))
+    known_well = state.phase is node_state.Phase.NODE_JOINED and engine.config_complete
+    plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
+    found = ObservedNode(
+        node_status(engine, api),
+        None if plans is None else drift_lines(plans),
+        None if plans is None else damage_lines(plans),
+        arc_status(engine),
+    )
+    return {**collect_status(engine, found), "events": event_log.read_last(log_file(engine.config), 5)}
+
+
+def arc_status(engine: Engine) -> dict[str, Any]:
+    from aks_flex_node.agent.arc import machine_agent  # the daemon of a node without Azure Arc does not load it
+
+    return machine_agent.status(engine.host, engine.config)
+
+
+def collect_status(engine: Engine, observed: ObservedNode) -> dict[str, Any]:
+    """Returns the status without the events of the log."""
     config = engine.config
     state = node_state.read(engine.host, state_file(config.paths.data_dir))
-    joined = state.phase is node_state.Phase.NODE_JOINED
-    known_well = joined and engine.config_complete
-    plans = [engine.plan(component) for component in self_update.compared_components(engine)] if known_well else None
     return {
         "timestamp": format_utc(),
         "phase": state.phase.value,
         "error": {"name": state.error, "message": state.message, "step": state.step} if state.error else None,
-        "arc": arc.status(engine.host, config),
+        "arc": observed.arc,
         "vpn": vpn.status(engine.host, config),
-        "node": {**node_status(engine, api), "auth": kubelet_auth(config)},
+        "node": {**observed.node, "auth": kubelet_auth(config)},
         "versions": installed_versions(engine),
         "services": {name: service_status(engine, name) for name in SERVICES},
         "certificate": certificate_status(engine),
         "daemon": daemon_status(engine),
-        "drift": None if plans is None else drift_lines(plans),  # a machine that is not a node has no desired state
-        "damaged": None if plans is None else damage_lines(plans),
-        "events": event_log.read_last(log_file(config), 5),
+        "drift": observed.drift,
+        "damaged": observed.damaged,
     }
 
 
@@ -66,16 +109,15 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
     """Returns the state of the daemon, or None when this machine has no daemon."""
     host = engine.host
     known = daemon_state.read(host)
-    unit = host.unit(UNIT_FILE.rpartition("/")[2])
-    if host.stat(DAEMON_STATE) is None and not unit.exists:
+    if host.stat(DAEMON_STATE) is None and host.stat(UNIT_FILE) is None:
         return None
+    agent = "running" if is_held(DAEMON_LOCK) else host.unit(UNIT_NAME).active
     versions = ConfigVersions(host)
     outcome, failed = job_result.read_result(host, JOB_RESULT), update_journal.read_failure(host)
     pending = versions.next
     return {
-        "agent": "running" if is_held(DAEMON_LOCK) else unit.active,
-        "providerState": known.provider_state.value,
-        "message": known.message,
+        "agent": agent,
+        **provider_status(known, agent),
         "since": known.since,
         "lastPoll": known.last_answer,
         "configVersion": versions.current,
@@ -85,6 +127,14 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
         "driftFound": known.drift_count,
         "agentUpdate": self_update.failure_reason(host, engine.config) or None,
     }
+
+
+def provider_status(known: DaemonState, agent: str) -> dict[str, str]:
+    """Returns the provider state and its message. A daemon that does not run has no state: what it stored is old."""
+    if agent in RUNNING_STATES:
+        return {"providerState": known.provider_state.value, "message": known.message}
+    last = f" The last response of the provider was at {known.last_answer}." if known.last_answer else ""
+    return {"providerState": "Unknown", "message": f"The daemon is not running.{last}"}
 
 
 def _pending_update(version: str, result: JobResult | None, failed: FailedUpdate | None) -> dict[str, str]:
@@ -108,10 +158,12 @@ def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
         seen = nodes.find(api or node_api(config), name)
     except (ClusterError, ApiStatusError) as error:
         return {**found, "status": "Unknown", "message": str(error)}
-    if seen is None:
-        return {**found, "status": "NotRegistered"}
+    return {**found, "status": "NotRegistered"} if seen is None else describe_node(name, seen)
+
+
+def describe_node(name: str, seen: ClusterNode) -> dict[str, Any]:
     return {
-        **found,
+        "name": name,
         "status": "Ready" if seen.ready else "NotReady",
         "message": seen.message,
         "podCIDR": seen.pod_cidr,
@@ -186,10 +238,26 @@ def health_problems(found: dict[str, Any]) -> list[str]:
     for name, what in (("arc", "Azure Arc"), ("vpn", "the VPN")):
         if found[name]["status"] not in HEALTHY_STATES:
             wrong.append(f"{what} is {found[name]['status']}")
+    wrong += daemon_problems(found.get("daemon"))
     wrong += found["damaged"] or ()
     wrong += _certificate_problems("the node's certificate", found["certificate"], DAYS_LEFT)
     wrong += _certificate_problems("the VPN certificate", found["vpn"].get("certificate"), TUNNEL_DAYS_LEFT)
     return wrong
+
+
+def daemon_problems(found: dict[str, Any] | None) -> list[str]:
+    """Returns why the daemon does not do its work, with the remedy. A node without a daemon has no such problem."""
+    if found is None:
+        return []
+    if found["agent"] not in RUNNING_STATES:
+        return [
+            f"the daemon is {found['agent']}, so nothing manages this node: run `sudo systemctl start aks-flex-node`"
+        ]
+    state = found["providerState"]
+    if state in FAILED_PROVIDER_STATES:
+        cause = f"{state}: {found['message']}".rstrip(":. ")
+        return [f"the provider does not manage this node: {cause}. Run `aks-flex-node explain {state}`"]
+    return []
 
 
 def _certificate_problems(what: str, end: dict[str, Any] | None, days: int) -> list[str]:

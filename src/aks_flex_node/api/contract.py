@@ -10,4 +10,7 @@ CORDONED_ANNOTATION = (
     "flex.aks.azure.com/cordoned"  # on a Node: cordoned by its agent for an update, which also uncordons it
 )
 LEFT_ANNOTATION = "flex.aks.azure.com/left"  # on a Node: the machine was unbootstrapped
+# On the Node of a machine that no daemon reports for: the configuration of its last join.
+APPLIED_VERSION_ANNOTATION = "flex.aks.azure.com/applied-config-version"
+APPLIED_TIME_ANNOTATION = "flex.aks.azure.com/last-config-applied"
 MANAGED_LABEL = {"kubernetes.azure.com/managed": "false"}  # label of all flex nodes

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
@@ -29,6 +29,8 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
+from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.nodes.reports import parse_report
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.arm_routes import ArmRoutes
     from aks_flex_rp.api.authorization import Authorizer
     from aks_flex_rp.api.metrics import Metrics
-    from aks_flex_rp.delivery.config_url import BuiltInDelivery
+    from aks_flex_rp.delivery.config_url import BuiltInDelivery, FetchedBundle
     from aks_flex_rp.nodes.join_tracker import JoinTracker
     from aks_flex_rp.store.model import AuditEvent
 
@@ -58,7 +60,8 @@ def create_app(arm: ArmRoutes, own: ServiceRoutes, pages: Sequence[Route] = ()) 
         ("/metrics", own.metrics_text),
         ("/audit", own.audit),
     )
-    routes = [Route(path, _answered(endpoint), methods=ALL_METHODS) for path, endpoint in reads]
+    posts = {"/configs/{secret}": own.join_report}
+    routes = [Route(path, _answered(endpoint, posts.get(path)), methods=ALL_METHODS) for path, endpoint in reads]
     operations = _answered(own.operations)
 
     async def others(incoming: Incoming) -> Response:
@@ -83,8 +86,11 @@ class ArmRoute(Route):
         return Match.FULL, {"endpoint": self.endpoint, "path_params": {}}
 
 
-def _answered(endpoint: Callable[[Incoming, str], Awaitable[Response]]) -> Callable[[Incoming], Awaitable[Response]]:
-    """Wraps an endpoint for GET and HEAD that returns errors in ARM's format.
+Endpoint: TypeAlias = "Callable[[Incoming, str], Awaitable[Response]]"
+
+
+def _answered(endpoint: Endpoint, post: Endpoint | None = None) -> Callable[[Incoming], Awaitable[Response]]:
+    """Wraps an endpoint for GET and HEAD, and one for POST if given, that returns errors in ARM's format.
 
     HEAD does not count as a bundle fetch.
     """
@@ -92,9 +98,10 @@ def _answered(endpoint: Callable[[Incoming, str], Awaitable[Response]]) -> Calla
     async def answer(incoming: Incoming) -> Response:
         request_id = http_messages.new_request_id()
         try:
-            if incoming.method != "GET":
-                raise errors.method_not_allowed(incoming.method, "GET")
-            response = await endpoint(incoming, request_id)
+            chosen = post if incoming.method == "POST" else endpoint if incoming.method == "GET" else None
+            if chosen is None:
+                raise errors.method_not_allowed(incoming.method, "GET, POST" if post else "GET")
+            response = await chosen(incoming, request_id)
         except ArmError as error:
             response = http_messages.error_response(error)
         except FlexError as error:
@@ -143,23 +150,46 @@ class ServiceRoutes:
     ready: Callable[[], bool]
 
     async def bundle(self, incoming: Incoming, request_id: str) -> Response:
-        """Returns the bundle of a config URL. All invalid URLs get the same response."""
+        """Returns the bundle of a config URL."""
+        source = http_messages.client_address(incoming)
+        found = await self._find_bundle(incoming, request_id, "bundle")
+        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id)
+        headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
+        return Response(found.bundle, 200, headers, media_type="application/json")
+
+    async def join_report(self, incoming: Incoming, request_id: str) -> Response:
+        """Stores why the bearer of a config URL could not join. Before the join, it may have no other identity."""
+        found = await self._find_bundle(incoming, request_id, "joinReport")
+        report = parse_report(await http_messages.read_json(incoming))
+        if report.join_phase is not JoinPhase.FAILED or not report.join_failure:
+            message = "A report to a config URL has joinState Failed and a joinFailure."
+            raise ArmError(400, "InvalidRequestContent", message, "joinState")
+        source = http_messages.client_address(incoming)
+        await self.join_tracker.on_join_failed(found.cluster, found.node, report.join_failure, source, request_id)
+        return http_messages.json_response(200, {})
+
+    async def _find_bundle(self, incoming: Incoming, request_id: str, operation: str) -> FetchedBundle:
+        """Returns the bundle of the URL in the request. All invalid URLs get the same response."""
         source = http_messages.client_address(incoming)
         found = None
         if self.bundles:
             found = await self.bundles.fetch(incoming.path_params["secret"], time.time())
-        self.metrics.bundles.labels("fetched" if found else "refused").inc()
-        log_fields = {"request": request_id, "operation": "bundle", "status": 200 if found else 404, "source": source}
-        request_log.info("GET /configs/***", extra=log_fields)
+        if operation == "bundle":
+            self.metrics.bundles.labels("fetched" if found else "refused").inc()
+        log_fields = {
+            "request": request_id,
+            "operation": operation,
+            "status": 200 if found else 404,
+            "source": source,
+        }
+        request_log.info("%s /configs/***", incoming.method, extra=log_fields)
         if found is None:
             # Only failed lookups are limited: a whole site of joining machines may share one address.
             if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
                 raise errors.too_many_requests(wait)
             message = "This config URL is not valid or has expired. Create a new one with regenerateToken."
             raise ArmError(404, "ConfigUrlNotFound", message)
-        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id)
-        headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
-        return Response(found.bundle, 200, headers, media_type="application/json")
+        return found
 
     async def operations(self, incoming: Incoming, _: str) -> Response:
         check_version({name.lower(): value for name, value in parse_qsl(incoming.url.query)})

@@ -9,7 +9,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
+from aks_flex_node.api.contract import (
+    APPLIED_TIME_ANNOTATION,
+    APPLIED_VERSION_ANNOTATION,
+    LEFT_ANNOTATION,
+    MANAGED_LABEL,
+)
 from aks_flex_node.timestamps import parse_utc
 from aks_flex_rp.clusters.informer import handle_each
 
@@ -115,16 +120,25 @@ def ready_condition(node: KubeObject) -> dict[str, Any] | None:
 
 
 def readiness(node: KubeObject) -> dict[str, Any]:
-    """Returns the Ready condition with the kubelet's version, or an empty dict if there is none yet."""
+    """Returns the Ready condition with the kubelet's version and the applied configuration, or an empty dict if there
+    is none yet.
+    """
     ready = ready_condition(node)
     if not ready:
         return {}
-    return {**ready, "kubeletVersion": (node["status"].get("nodeInfo") or {}).get("kubeletVersion", "")}
+    annotations = node["metadata"].get("annotations") or {}
+    return {
+        **ready,
+        "kubeletVersion": (node["status"].get("nodeInfo") or {}).get("kubeletVersion", ""),
+        "appliedConfigVersion": annotations.get(APPLIED_VERSION_ANNOTATION, ""),
+        "lastConfigApplied": annotations.get(APPLIED_TIME_ANNOTATION, ""),
+    }
 
 
 def reported_fields(ready: dict[str, Any]) -> tuple[Any, ...]:
     """Returns the fields whose change is reported, without the heartbeat time."""
-    return ready["status"], ready.get("reason"), ready["kubeletVersion"]
+    names = ("status", "reason", "kubeletVersion", "appliedConfigVersion", "lastConfigApplied")
+    return tuple(ready.get(name) for name in names)
 
 
 LOST_AFTER_SECONDS = 3600.0

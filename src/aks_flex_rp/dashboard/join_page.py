@@ -95,7 +95,8 @@ def _reached(node: Node, status: dict[str, Any], events: Iterable[AuditEvent]) -
     if node.join.csr is not None:
         return JoinPhase.BOOTSTRAP_ATTEMPTED
     since = node.created if node.join.since is None else node.join.since
-    fetched = node.join.phase is JoinPhase.CONFIG_FETCHED or "agentVersion" in status
+    reported = node.join.failure is not None and node.join.url_expires is not None  # by the machine; the URL is valid
+    fetched = reported or node.join.phase is JoinPhase.CONFIG_FETCHED or "agentVersion" in status
     audited = any(each.what in FETCHED and each.at >= since for each in events)
     return JoinPhase.CONFIG_FETCHED if fetched or audited else JoinPhase.CREATED
 

@@ -110,6 +110,14 @@ class JoinTracker:
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
         )
 
+    async def on_join_failed(self, cluster: str, node: str, why: str, source: str, request: str) -> None:
+        """Records why the machine that fetched the configuration could not join. Its URL and token stay valid."""
+
+        def fail(join: JoinState) -> JoinState:
+            return join.machine_failed(why)
+
+        await self._change(cluster, node, fail, AuditAction.JOIN_FAILED, why=why, source=source, request=request)
+
     async def on_token_csr(self, cluster: str, node: str, token_id: str, csr: str) -> bool:
         """Records the use of the token. Returns whether it is the node's token; the URL is revoked first."""
 
@@ -197,13 +205,15 @@ class JoinTracker:
             after = page.after
 
     async def _record_readiness(self, cluster: str, key: str, ready: dict[str, Any] | None) -> None:
-        """Records the readiness of an unmanaged node, which only the cluster knows."""
+        """Records the readiness and the applied configuration of an unmanaged node, which only the cluster knows."""
 
         async def write(node: Node | None) -> None:
-            if node is None or node.properties.get("continuousMonitoring"):
-                return
+            monitored = node is not None and bool(node.properties.get("continuousMonitoring"))
+            if node is None or (monitored and "appliedConfigVersion" in node.status):
+                return  # a daemon reports
             now = self.context.now()
-            status = _with_readiness(node.status, ready, now)
+            status = node.status if monitored else _with_readiness(node.status, ready, now)
+            status = _with_applied_config(status, ready, node.version)
             if status == node.status:
                 return
             messages = self.publisher.messages_for(node, node_events.status_events(node.status, status), now)
@@ -286,6 +296,17 @@ def _with_readiness(status: Document, ready: dict[str, Any] | None, now: float) 
     others = [each for each in status.get("conditions", ()) if each["type"] != "Ready"]
     after = {**status, "conditions": [shown, *others]}
     return {**after, "kubeletVersion": version} if version else after
+
+
+def _with_applied_config(status: Document, ready: dict[str, Any] | None, newest: int) -> Document:
+    """Adds the configuration that a bootstrap-only node has applied, which it writes to its Node at each join."""
+    version, at = (str((ready or {}).get(key) or "") for key in ("appliedConfigVersion", "lastConfigApplied"))
+    if not (version.isascii() and version.isdigit()) or len(version) > len(str(newest)) or int(version) > newest:
+        return status
+    with suppress(ValueError):
+        parse_utc(at)
+        return {**status, "appliedConfigVersion": version, "lastConfigApplied": at}
+    return status
 
 
 def _heard_since(ready: dict[str, Any], since: float) -> bool:

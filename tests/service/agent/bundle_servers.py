@@ -29,6 +29,10 @@ class Answer:
 class Answers(Handler):
     server: BundleServer
 
+    def do_POST(self) -> None:  # noqa: N802 - http.server's name
+        self.server.reports.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.do_GET()
+
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self.server.asked.append(self.path)
         answers = self.server.answers.get(self.path, [Answer(404)])
@@ -47,6 +51,7 @@ class BundleServer(Listening):
         self.serving = serving
         self.answers: dict[str, list[Answer]] = {}
         self.asked: list[str] = []
+        self.reports: list[bytes] = []
         self.socket = serving.context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def url(self, path: str, host: str = "localhost", pin: str | None = None) -> str:

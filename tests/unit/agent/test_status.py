@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from aks_flex_node import error_catalog
 from aks_flex_node.agent import status, support_bundle
 from aks_flex_node.agent.cli.status_commands import daemon_lines, drift_summary
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
+from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ClusterError
@@ -234,23 +236,77 @@ def test_support_bundle_contains_no_secrets_and_is_mode_0600(tmp_path: Path) -> 
 
 
 AGENT = "aks-flex-node.service"
-RUNNING = {AGENT: UnitState(AGENT, exists=True, enabled=True, active="active")}
 
 
 def bundle(version: str) -> str:
     return json.dumps({"config": {}, "configVersion": version})
 
 
-def daemon_status_with(tmp_path: Path, files: dict[str, str] | None = None) -> dict[str, Any]:
-    """Returns the daemon's status with these files."""
+def daemon_status_with(tmp_path: Path, files: dict[str, str] | None = None, active: str = "active") -> dict[str, Any]:
+    """Returns the status of the daemon with these files."""
     there = {f"{DATA}/{name}": text for name, text in {"current-config.json": bundle("7"), **(files or {})}.items()}
-    found = status.daemon_status(engine_with(tmp_path, RecordedHost(there, units=RUNNING)))
+    units = {AGENT: UnitState(AGENT, exists=True, enabled=True, active=active)}
+    found = status.daemon_status(engine_with(tmp_path, RecordedHost({**there, UNIT_FILE: "unit"}, units=units)))
     assert found
     return found
 
 
 def test_daemon_status_is_none_without_a_daemon(tmp_path: Path) -> None:
     assert status.daemon_status(engine_with(tmp_path)) is None
+    shipped = {AGENT: UnitState(AGENT, exists=True)}  # the unit of the package, which the node does not use
+    assert status.daemon_status(engine_with(tmp_path, RecordedHost({}, units=shipped))) is None
+
+
+CONNECTED = json.dumps({"standing": "Connected", "asked": "2026-01-02T03:04:05Z"})
+
+
+def test_status_of_a_stopped_daemon_does_not_claim_that_it_is_connected(tmp_path: Path) -> None:
+    assert daemon_status_with(tmp_path, {"following.json": CONNECTED})["providerState"] == "Connected"
+    stopped = daemon_status_with(tmp_path, {"following.json": CONNECTED}, "inactive")
+    assert stopped["providerState"] == "Unknown"
+    assert stopped["message"] == (
+        "The daemon is not running. The last response of the provider was at 2026-01-02T03:04:05Z."
+    )
+
+
+DAEMON: dict[str, Any] = {"agent": "running", "providerState": "Connected", "message": ""}
+STOPPED = "the daemon is {}, so nothing manages this node: run `sudo systemctl start aks-flex-node`"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"agent": "activating"}, []),
+        ({"agent": "inactive"}, [STOPPED.format("inactive")]),
+        ({"agent": "failed", "providerState": "SignInFailed"}, [STOPPED.format("failed")]),
+        ({"providerState": "Standalone"}, []),
+        ({"providerState": "ProviderUnreachable", "message": "no route"}, []),  # a node works without its provider
+        (
+            {"providerState": "SignInFailed", "message": "The secret expired."},
+            [
+                "the provider does not manage this node: SignInFailed: The secret expired. "
+                "Run `aks-flex-node explain SignInFailed`"
+            ],
+        ),
+        (
+            {"providerState": "Forbidden"},
+            ["the provider does not manage this node: Forbidden. Run `aks-flex-node explain Forbidden`"],
+        ),
+    ],
+    ids=str,
+)
+def test_health_fails_when_the_daemon_does_not_manage_the_node(changes: dict[str, Any], expected: list[str]) -> None:
+    found = status.health_problems({**WELL, "daemon": {**DAEMON, **changes}})
+    assert found == expected
+
+
+@pytest.mark.parametrize("state", sorted(status.FAILED_PROVIDER_STATES))
+def test_remedy_of_a_failed_provider_state_can_be_followed(state: str) -> None:
+    (problem,) = status.daemon_problems({**DAEMON, "providerState": state})
+    program, command, name = problem.rpartition("Run `")[2].rstrip("`").split()
+    assert (program, command) == ("aks-flex-node", "explain")
+    assert error_catalog.explain(name, "aks_flex_node")[0]
 
 
 def test_daemon_status_is_starting_before_the_first_poll(tmp_path: Path) -> None:

@@ -132,3 +132,24 @@ def test_joined_state_clears_failure_and_can_return_to_created() -> None:
     joined = FETCHED.failed("No disk.").joined()
     assert joined == JOINED
     assert joined.left() == JoinState(JoinPhase.CREATED, since=5.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (FETCHED, "Failed"),
+        (replace(FETCHED, stored_phase=JoinPhase.CREATED), "Failed"),
+        (replace(FETCHED, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED), "BootstrapAttempted"),
+        (JOINED, "Joined"),
+        (replace(FETCHED, url_expires=None), "ConfigFetched"),
+    ],
+)
+def test_failure_on_the_machine_changes_only_a_join_that_waits(before: JoinState, after: str) -> None:
+    assert before.machine_failed("The disk is full.").phase.value == after
+
+
+def test_fetch_after_a_failure_on_the_machine_begins_another_try() -> None:
+    again = FETCHED.machine_failed("The disk is full.").config_fetched()
+    assert (again.phase, again.failure) == (JoinPhase.CONFIG_FETCHED, None)
+    expired = JoinState(JoinPhase.FAILED, since=5.0, failure="The token expired.")
+    assert expired.config_fetched() is expired

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import paths
 from aks_flex_node.agent.bootstrap import pod_cleanup
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
-from aks_flex_node.agent.components import agent, kubelet
+from aks_flex_node.agent.components import agent, credentials, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.progress import ProgressReporter
@@ -18,6 +18,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,11 +74,16 @@ class NodeJoin:
                     self.announce()
                 engine.apply(component)
         node = self._wait_until_ready(components) if self._can_wait_for_node(components) else None
+        for action in credentials.unused_certificates(engine.host, engine.config) if node else ():
+            engine.host.apply(action)
         engine.sync_to_disk()
         if node is None and engine.host.live:
             self._save_state(before.phase)
         else:
-            self._save_state(Phase.NODE_JOINED, pod_cidr=engine.machine.pod_cidr, address=engine.machine.address)
+            machine = engine.machine
+            self._save_state(
+                Phase.NODE_JOINED, pod_cidr=machine.pod_cidr, address=machine.address, applied=format_utc()
+            )
             engine.events.emit(
                 "joined", f"Node {self._node} is Ready.", node=self._node, changes=len(engine.applied_actions)
             )

@@ -16,6 +16,7 @@ from aks_flex_node.agent.bootstrap import pod_cleanup, prerequisites
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.cluster.nodes import NodeRemoval
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
+from aks_flex_node.agent.components.service import UNIT_NAME
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog
@@ -29,7 +30,16 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.resources import Directory, Spec
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Remove, RemoveTree, Run, WriteFile
+from aks_flex_node.host.actions import (
+    MakeDirectory,
+    PlaceTree,
+    ReloadUnits,
+    Remove,
+    RemoveTree,
+    Run,
+    StopUnit,
+    WriteFile,
+)
 from aks_flex_node.host.dry_run import DryHost
 
 if TYPE_CHECKING:
@@ -54,6 +64,8 @@ AGENT_FILES = (
     paths.DAEMON_STATE,
     paths.DAEMON_LOCK,
     config_store.JOURNAL_FILE,
+    paths.PUBLIC_STATUS,
+    paths.PUBLIC_STATUS_DIR,  # after the file in it
 )
 
 
@@ -159,6 +171,8 @@ class Unbootstrap:
 
     def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
         """Plans the removal of the agent's state. The ledger is last, so that another run can finish this one."""
+        if self.engine.host.unit(UNIT_NAME).running:  # started with the unit of the package, which is not removed
+            yield StopUnit(UNIT_NAME)
         yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")
@@ -252,7 +266,8 @@ def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval 
     """Returns the removal of the Node, or None for a machine without credentials for the cluster."""
     if not context.has_credentials(config) or not config.node.kubelet.server_url:
         return None
-    delete_seconds = PROVIDER_SECONDS if Path(paths.CURRENT_CONFIG).exists() else 0.0
+    from_provider = any(Path(path).exists() for path in (paths.CONFIG_URL_DIGEST, paths.CONFIG_VERSION_FILE))
+    delete_seconds = PROVIDER_SECONDS if from_provider or context.is_managed() else 0.0
     return NodeRemoval(node_api(config), node, seconds, delete_seconds)
 
 

@@ -14,33 +14,40 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context, self_update
 from aks_flex_node.agent.bootstrap import prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
-from aks_flex_node.agent.cluster import discovery
+from aks_flex_node.agent.cluster import discovery, nodes
+from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
-from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, managed_components
 from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
-from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG, state_file
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG, DAEMON_STATE, state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager, artifact_sources
+from aks_flex_node.agent.redaction import redact_output
+from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.text import pluralize
-from aks_flex_node.errors import ClusterError, ConfigError, MachineError
-from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.errors import ClusterError, ConfigError, FlexError, MachineError
+from aks_flex_node.host.actions import ReloadUnits, Remove, WriteFile
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.context import ConfigSelection
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.api.config_urls import ConfigUrl
+
+MAX_REPORTED_LENGTH = 2000
 
 
 def bootstrap_node(
@@ -59,11 +66,12 @@ def bootstrap_node(
         loaded, bundle = context.load_or_fetch_config(selection)
         complete, found = prerequisites.discover_cluster(loaded.config, progress)
         loaded = replace(loaded, config=complete)
-        managed = loaded.config.continuous_monitoring and daemon_mode in {DaemonMode.FOREGROUND, DaemonMode.SERVICE}
+        managed = bool(loaded.config.continuous_monitoring and daemon_mode and daemon_mode.runs_daemon)
         engine = _checked_engine(loaded, progress, managed=managed, fetched=selection.url is not None)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
         rebuild_ledger(engine)
-        run_preflight(engine, progress, skip, components)
+        with reported_failure(engine, selection.url):
+            run_preflight(engine, progress, skip, components)
         initialize(engine, ProgressReporter())  # creates the log directory
         if found:
             discovery.store_facts(engine.host, found)
@@ -71,15 +79,20 @@ def bootstrap_node(
             update_journal.supersede_journal(engine.host)
             config_store.save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
         context.open_log_file(engine)
-        with _explain_refused_token(engine):
+        with reported_failure(engine, selection.url), _explain_refused_token(engine):
             node = _run_join(engine, components or SEQUENCE, loaded, progress)
+        if node and not managed and comes_from_provider(loaded):
+            record_applied_config(engine, node.name, progress)
         engine.host.apply(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
+        if components is None:
+            store_standalone_config(engine, loaded, daemon_mode, progress)
         set_up_daemon(engine, loaded, daemon_mode, progress, managed=managed)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
     progress.message(f"{what} ({took:.1f} s).")
-    if managed and daemon_mode is DaemonMode.SERVICE:
-        progress.message("aks-flex-node.service now manages this node. `aks-flex-node status` shows its status.")
+    if daemon_mode is DaemonMode.SERVICE:
+        what = "manages this node" if managed else "watches this node"
+        progress.message(f"aks-flex-node.service now {what}. `aks-flex-node status` shows its status.")
     return loaded.config
 
 
@@ -114,6 +127,20 @@ def _run_join(
             return NodeJoin(engine, readiness, progress, stages, reread, announce).run(components)
     finally:
         stager.close()
+
+
+@contextmanager
+def reported_failure(engine: Engine, url: ConfigUrl | None) -> Iterator[None]:
+    """Tells the provider why a join with its URL failed, so that the operator sees it there, too."""
+    try:
+        yield
+    except FlexError as error:
+        if url:
+            from aks_flex_node.agent.config.remote import report_join_failure
+
+            message = redact_output(error.message, queries=True)[:MAX_REPORTED_LENGTH]
+            report_join_failure(url, artifact_sources(engine.config), message)
+        raise
 
 
 @contextmanager
@@ -202,23 +229,75 @@ def run_preflight(
         )
 
 
+def record_applied_config(
+    engine: Engine, node: str, progress: ProgressReporter, api: ApiClient | None = None
+) -> None:
+    """Writes the version of the applied configuration to the Node, where the provider reads it: no daemon reports."""
+    version = self_update.config_version(engine.host)
+    at = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).applied
+    if not version:
+        return
+    try:
+        nodes.annotate_applied_config(api or node_api(engine.config), node, version, at)
+    except (ClusterError, ApiStatusError) as error:
+        progress.note(f"the applied configuration version could not be written to the Node: {error}")
+
+
+def store_standalone_config(
+    engine: Engine, loaded: LoadedConfig, daemon_mode: DaemonMode | None, progress: ProgressReporter
+) -> None:
+    """Stores the configuration of this run for the daemon of a node that no provider manages."""
+    if loaded.config.continuous_monitoring:
+        return
+    managed_before, runs_daemon = context.is_managed(), daemon_mode is not None and daemon_mode.runs_daemon
+    if runs_daemon and managed_before:
+        progress.warning(
+            "The configuration does not enable continuous monitoring: the provider no longer manages this node."
+        )
+    if runs_daemon or (daemon_mode is None and has_daemon_service(engine) and not managed_before):
+        version = ConfigVersions(engine.host).current if comes_from_provider(loaded) else ""
+        config_store.save_standalone(engine.host, loaded.text(_temporary_settings(loaded)), version)
+
+
+def comes_from_provider(loaded: LoadedConfig) -> bool:
+    """Returns whether the configuration was fetched from a URL, by this run or before."""
+    return loaded.file is None or loaded.file == Path(CURRENT_CONFIG)
+
+
+def has_daemon_service(engine: Engine) -> bool:
+    return managed_components(engine.ledger, engine.config) is not SEQUENCE
+
+
+def _temporary_settings(loaded: LoadedConfig) -> str:
+    """Returns the prefix of settings that are not stored. With Arc, the service principal belongs to the operator and
+    may be meant for this run only."""
+    return "azure.servicePrincipal." if identity_kind(loaded.config) == "arc" else "-"
+
+
 def set_up_daemon(
     engine: Engine, loaded: LoadedConfig, daemon_mode: DaemonMode | None, progress: ProgressReporter, *, managed: bool
 ) -> None:
     """Stores the daemon's configuration and installs or removes its service."""
     if managed and not supports_management(stored_daemon_config()):
-        # With Arc, the service principal belongs to the operator and may be meant for this run only.
-        config_store.save_local(
-            engine.host, loaded.text("azure.servicePrincipal." if identity_kind(loaded.config) == "arc" else "-")
-        )
-    if (managed or context.is_managed()) and (
-        unexpected := ignored_settings_warning(loaded.config, stored_daemon_config(), daemon_mode)
+        config_store.save_local(engine.host, loaded.text(_temporary_settings(loaded)))
+    if (managed or has_daemon_service(engine)) and (
+        unexpected := ignored_settings_warning(loaded.config, stored_daemon_config())
     ):
         progress.warning(unexpected)
-    if daemon_mode is DaemonMode.SERVICE:
+    if daemon_mode is DaemonMode.NONE and has_daemon_service(engine) and not context.is_managed():
+        remove_service(engine, progress)
+    elif daemon_mode is DaemonMode.SERVICE:
         installed = self_update.install_service(engine)
         if not installed.is_done:
             progress.warning(installed.message)
+
+
+def remove_service(engine: Engine, progress: ProgressReporter) -> None:
+    """Removes the daemon's service and state from a node that was joined with a daemon before."""
+    for component in reversed(AGENT_COMPONENTS):
+        engine.remove(component, progress.warning)
+    engine.host.apply(ReloadUnits())
+    engine.host.apply(Remove(DAEMON_STATE))
 
 
 def stored_daemon_config() -> NodeConfig | None:
@@ -234,15 +313,14 @@ def supports_management(config: NodeConfig | None) -> bool:
     return config is not None and config.continuous_monitoring
 
 
-def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None, daemon_mode: DaemonMode | None) -> str:
+def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None) -> str:
     """Returns a warning if the daemon does not use the settings of this run; empty otherwise."""
-    if daemon_mode is DaemonMode.SERVICE and not config.continuous_monitoring:
-        return "The configuration does not enable continuous monitoring: this node is no longer managed."
     if known and config_store.applied_config_text(config) == config_store.applied_config_text(known):
         return ""
+    restored = "the configuration of the node resource" if supports_management(known) else "that configuration"
     return (
         f"This run used settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The daemon "
-        "does not use them and restores the configuration of the node resource."
+        f"does not use them and restores {restored}."
     )
 
 

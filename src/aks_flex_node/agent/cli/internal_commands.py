@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def run_daemon_command() -> None:
     from aks_flex_node.agent.daemon.controller import run_daemon
+    from aks_flex_node.agent.public_status import StatusPublisher
 
-    run_daemon()
+    run_daemon(StatusPublisher())
 
 
 def azure_token() -> None:

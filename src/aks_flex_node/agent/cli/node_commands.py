@@ -41,16 +41,15 @@ def agent(
     http_to_loopback: HttpToLoopback = False,
     sets: Sets = None,
     skip: Skip = None,
-    bootstrap_only: Annotated[
-        bool, typer.Option("--bootstrap-only", help="Join without starting the daemon.")
-    ] = False,
+    bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join without the daemon.")] = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run the daemon in this process instead of as a service.")
     ] = False,
 ) -> None:
-    """Join the cluster and keep the node managed.
+    """Join the cluster and start the daemon.
 
-    Starts the daemon if the configuration enables continuous monitoring.
+    The daemon repairs drift, renews the VPN certificate and keeps status and metrics. If the configuration enables
+    continuous monitoring, it also applies the configuration of the node's resource.
 
     Example: aks-flex-node agent --config /etc/aks-flex-node/config.json
 
@@ -69,11 +68,11 @@ def agent(
         else context.DaemonMode.SERVICE
     )
     selection = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
-    settings = _join(selection, skip or [], daemon_mode=daemon_mode)
-    if settings.continuous_monitoring and daemon_mode is context.DaemonMode.FOREGROUND:
-        from aks_flex_node.agent.daemon.controller import run_daemon
+    _join(selection, skip or [], daemon_mode=daemon_mode)
+    if daemon_mode is context.DaemonMode.FOREGROUND:
+        from aks_flex_node.agent.cli.internal_commands import run_daemon_command
 
-        run_daemon()
+        run_daemon_command()
 
 
 def bootstrap(
@@ -208,10 +207,16 @@ def _join(
     components: Sequence[Component] | None = None,
     daemon_mode: DaemonMode | None = None,
 ) -> NodeConfig:
+    from aks_flex_node.agent import public_status
     from aks_flex_node.agent.bootstrap.workflow import bootstrap_node
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
 
-    return bootstrap_node(selection, TerminalProgress(), skip=skip, components=components, daemon_mode=daemon_mode)
+    try:
+        return bootstrap_node(
+            selection, TerminalProgress(), skip=skip, components=components, daemon_mode=daemon_mode
+        )
+    finally:
+        public_status.refresh()
 
 
 def register(app: typer.Typer) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from aks_flex_node.agent.cli.options import Config, Json, Sets, Skip
-
-if TYPE_CHECKING:
-    from aks_flex_node.agent.reconcile.engine import Engine
 
 SEVERITY_MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
@@ -77,13 +74,13 @@ def status(
 ) -> None:
     """Show the status of this node.
 
-    Node, versions, services, certificate, Azure Arc, VPN, drift, daemon and recent events.
+    Node, versions, services, certificate, Azure Arc, VPN, drift, daemon and recent events. Without root, shows what
+    the daemon and the commands of root published last, with its age and without events.
     """
-    from aks_flex_node.agent import status as facts
     from aks_flex_node.agent.cli import terminal
 
     while True:
-        found = facts.status(_engine(config))
+        found = _observed(config)
         if json:
             terminal.print_json(found)
         else:
@@ -94,14 +91,16 @@ def status(
         terminal.print_line()
 
 
-def _engine(config: Path | None) -> Engine:
-    from aks_flex_node.agent import context
+def _observed(config: Path | None) -> dict[str, Any]:
+    """Returns the status: observed now as root, else as it was published."""
+    import os
 
-    context.require_root()
-    settings, complete = context.load_config_or_default(context.ConfigSelection(config))
-    engine = context.make_engine(settings)
-    engine.config_complete = complete
-    return engine
+    from aks_flex_node.agent import context, public_status
+    from aks_flex_node.host.real import RealHost
+
+    if os.geteuid() == 0 or config is not None:
+        return public_status.observe(context.ConfigSelection(config))
+    return public_status.read_public(RealHost())
 
 
 def show_status(found: dict[str, Any]) -> None:
@@ -118,6 +117,7 @@ def show_status(found: dict[str, Any]) -> None:
         ("vpn", found["vpn"]["status"]),
         ("drift", drift_summary(found)),
         *daemon_lines(found["daemon"]),
+        *age_lines(found),
     ]
     for name, text in lines:
         terminal.print_line(f"{name:<12} {text}")
@@ -125,8 +125,17 @@ def show_status(found: dict[str, Any]) -> None:
         terminal.print_line(f"{'last error':<12} {found['error']['message']} ({found['error']['name']})")
     for difference in found["drift"] or ():
         terminal.print_line(f"{'':<12} {difference}")
-    for event in found["events"]:
+    for event in found.get("events") or ():
         terminal.print_line(f"{'event':<12} {event['time']}  {event['message']}")
+
+
+def age_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns the line that tells a reader without root how old the status is."""
+    from aks_flex_node.agent.public_status import describe_age
+
+    if "ageSeconds" not in found or not found["timestamp"]:
+        return []
+    return [("observed", f"{describe_age(found['ageSeconds'])} ago; `sudo aks-flex-node status` shows more")]
 
 
 def _no_certificate_text(node: dict[str, Any]) -> str:
@@ -139,7 +148,9 @@ def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
         return []
     lines = [("agent", found["agent"])]
     version = found["configVersion"] or "of the join"
-    summary = f"{found['providerState']}, configuration {version}"
+    summary = (
+        f"{found['providerState']}, configuration {version}" if found["providerState"] != "Standalone" else "none"
+    )
     lines.append(("provider", f"{summary}: {found['message']}" if found["message"] else summary))
     if pending := found["pending"]:
         reason = f"configuration {pending['configVersion']}, {pending['reason']}: {pending['message']}"
@@ -162,12 +173,14 @@ def drift_summary(found: dict[str, Any]) -> str:
 def health(config: Config = None, json: Json = False) -> None:
     """Report whether this node is healthy.
 
-    Exits with 0 when it is healthy, and with 1 when it is not.
+    Exits with 0 when it is healthy, and with 1 when it is not, also when the daemon does not run or cannot sign in.
     """
+    from aks_flex_node.agent import public_status
     from aks_flex_node.agent import status as facts
     from aks_flex_node.agent.cli import terminal
 
-    wrong = facts.health_problems(facts.status(_engine(config)))
+    found = _observed(config)
+    wrong = [*facts.health_problems(found), *public_status.age_problems(found)]
     if json:
         terminal.print_json({"healthy": not wrong, "problems": wrong})
     else:
@@ -182,10 +195,11 @@ def support_bundle(
     ] = None,
 ) -> None:
     """Write status and logs to an archive, without secrets."""
+    from aks_flex_node.agent import context, public_status
     from aks_flex_node.agent import support_bundle as agent_support_bundle
     from aks_flex_node.agent.cli import terminal
 
-    engine = _engine(config)
+    engine = public_status.node_engine(context.ConfigSelection(config))
     name = f"aks-flex-node-{engine.machine.hostname}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.tar.gz"
     path = output or Path(name)
     agent_support_bundle.write_bundle(engine, path)

@@ -9,7 +9,12 @@ from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import STRATEGIC_MERGE_PATCH, ApiStatusError
 from aks_flex_node.agent.text import pluralize
-from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION
+from aks_flex_node.api.contract import (
+    APPLIED_TIME_ANNOTATION,
+    APPLIED_VERSION_ANNOTATION,
+    CORDONED_ANNOTATION,
+    LEFT_ANNOTATION,
+)
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.timestamps import format_utc
 
@@ -122,6 +127,12 @@ def uncordon_after_rejoin(api: ApiClient, name: str) -> None:
         "metadata": {"annotations": {LEFT_ANNOTATION: None, CORDONED_ANNOTATION: None}},
         "spec": {"unschedulable": None},
     }
+    api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
+
+
+def annotate_applied_config(api: ApiClient, name: str, version: str, at: str) -> None:
+    annotations = {APPLIED_VERSION_ANNOTATION: version, APPLIED_TIME_ANNOTATION: at}
+    changes = {"metadata": {"annotations": annotations}}
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
 
 

@@ -87,7 +87,7 @@ def select_components(only: Sequence[str] = (), start: str = "") -> tuple[Compon
 def ordered_agent_components(config: NodeConfig) -> tuple[Component, ...]:
     """Returns the agent's components in a safe order: when the configuration sets no agent version, the unit is
     changed before the installed versions are removed, so that an interruption leaves a unit that starts."""
-    return AGENT_COMPONENTS if config.continuous_monitoring and config.agent.version else AGENT_COMPONENTS[::-1]
+    return AGENT_COMPONENTS if service.release.configured_version(config) else AGENT_COMPONENTS[::-1]
 
 
 def managed_components(ledger: Ledger, config: NodeConfig) -> tuple[Component, ...]:

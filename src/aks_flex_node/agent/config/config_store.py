@@ -40,6 +40,18 @@ def save_local(host: Host, text: str) -> None:
     _write_atomically(host, {CURRENT_CONFIG: text, CONFIG_VERSION_FILE: None})
 
 
+def save_standalone(host: Host, text: str, version: str) -> None:
+    """Stores the configuration that a standalone node keeps. `version` is empty if it does not come from a provider;
+    the URL of an earlier configuration is then forgotten."""
+    document = {**json.loads(text), **({"configVersion": version} if version else {})}
+    files: dict[str, str | None] = {
+        CURRENT_CONFIG: json.dumps(document, indent=1) + "\n",
+        CONFIG_VERSION_FILE: f"{version}\n" if version else None,
+        NEXT_CONFIG: None,
+    }
+    _write_atomically(host, files if version else {**files, CONFIG_URL_DIGEST: None})
+
+
 def commit_update(host: Host, bundle: ConfigBundle, config: NodeConfig, pending: bytes) -> None:
     """Stores an applied pending configuration as the current one, and removes its pending file."""
     _write_atomically(host, {**_current(bundle), APPLIED_CONFIG: applied_config_text(config)}, _digest(pending))

@@ -206,7 +206,7 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
     ] = 180.0
     version: Annotated[
         Version | None,
-        Meta(description="Version of the agent. Default: the installed version."),
+        Meta(description="Version of the agent of a managed node. Default: the installed version."),
     ] = None
     url: Annotated[str, Meta(description="Download URL. Placeholders: version, version, architecture.")] = (
         "https://github.com/Azure/AKSFlexNode/releases/download/v%s/aks-flex-node-%s-linux-%s.tar.gz"
@@ -348,9 +348,9 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
         dict[str, tuple[str, ...]],
         Meta(description="Mirrors of image registries: `mcr.microsoft.com: [https://mirror.example]`."),
     ] = field(default_factory=dict)
-    drift_policy: Annotated[Literal["log", "repair"], Meta(description="What the daemon does about drift.")] = (
-        "repair"
-    )
+    drift_policy: Annotated[
+        Literal["log", "repair"], Meta(description="What the daemon does about drift: repair it, or only log it.")
+    ] = "repair"
     update_policy: Annotated[UpdatePolicy, Meta(description="How the daemon applies changes.")] = field(
         default_factory=UpdatePolicy
     )
@@ -358,5 +358,5 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
         default_factory=Provider
     )
     continuous_monitoring: Annotated[
-        bool, Meta(description="Run the daemon, which applies the configuration of the node's resource in Azure.")
+        bool, Meta(description="The daemon also applies the configuration of the node's resource in Azure.")
     ] = False

@@ -25,7 +25,7 @@ from aks_flex_node.agent.http.connections import (
     tls_context,
 )
 from aks_flex_node.api import config_urls
-from aks_flex_node.errors import CommandUsageError, ConfigError
+from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def untrusted_error(url: ConfigUrl, cause: str) -> ConfigError:
 
 MAX_BUNDLE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
+REPORT_SECONDS = 10.0  # limit for a report, which must not delay the error message
 BODY_SECONDS = 60.0  # limit for the complete body
 EXPIRED_STATUSES = {401, 403, 404, 410}
 
@@ -99,6 +100,32 @@ def _attempt(url: ConfigUrl, sources: DownloadOptions) -> bytes:
         if verification := find_certificate_error(error):
             raise untrusted_error(url, f"its certificate is not valid ({verification.verify_message})") from None
         raise explain_failure(error, url.origin, proxy, sources.stall_seconds) from None
+
+
+def report_join_failure(url: ConfigUrl, sources: DownloadOptions, message: str) -> bool:
+    """Tells the service behind a configuration URL why this machine could not join; returns whether it accepted that.
+
+    A URL of Azure Blob Storage, a used URL and an earlier version of the service do not accept it.
+    """
+    from urllib3 import Timeout
+    from urllib3.exceptions import HTTPError
+
+    logging.getLogger("urllib3").setLevel(logging.INFO)  # debug logs contain the path, which is secret
+    proxy = sources.proxy_for(url.origin)
+    body = json.dumps({"joinState": "Failed", "joinFailure": message}).encode()
+    headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "aks-flex-node"}
+    try:
+        pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
+        try:
+            limit = Timeout(REPORT_SECONDS)
+            answer = pool.request(
+                "POST", url.address, body=body, headers=headers, timeout=limit, redirect=False, retries=False
+            )
+            return answer.status == 200
+        finally:
+            pool.clear()
+    except (HTTPError, OSError, FlexError):
+        return False
 
 
 def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> bytes:

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
@@ -22,7 +22,7 @@ from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
-from aks_flex_node.agent.paths import DAEMON_LOCK, JOB_RESULT
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
 from aks_flex_node.errors import BusyError
 
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.daemon.session import ControllerEvent
 
 
+StatusPublication: TypeAlias = "Callable[[Session, JobKind | None], None]"
 HEALTH_SECONDS = 30.0  # between health checks
 SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
 DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
 MAX_WAIT_SECONDS = 15.0
 
 
-def run_daemon() -> None:
-    """Runs the daemon in this process until it receives SIGTERM or SIGINT."""
+def run_daemon(publish: StatusPublication) -> None:
+    """Runs the daemon in this process until it receives SIGTERM or SIGINT. `publish` is called after each turn."""
     context.require_root()
     context.require_node()
     if is_held(DAEMON_LOCK):
@@ -49,23 +50,26 @@ def run_daemon() -> None:
             "To run it in the foreground, stop the service first: `systemctl stop aks-flex-node`.",
         )
     with exclusive(DAEMON_LOCK):
-        run_controller(lambda on_event: open_session(open_managed_node(), on_event), SystemdNotifier())
+        run_controller(lambda on_event: open_session(open_managed_node(), on_event), SystemdNotifier(), publish)
 
 
 def run_controller(
-    open_session: Callable[[Callable[[ControllerEvent], None]], Session], notifier: SystemdNotifier
+    open_session: Callable[[Callable[[ControllerEvent], None]], Session],
+    notifier: SystemdNotifier,
+    publish: StatusPublication | None = None,
 ) -> None:
     """Runs a controller until SIGTERM or SIGINT, including signals received while the first session opens."""
     events: queue.SimpleQueue[ControllerEvent] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: events.put(StopRequest()))
-    Controller(open_session, notifier, events=events).run()
+    Controller(open_session, notifier, publish, events=events).run()
 
 
 @dataclass
 class Controller:
     open_session: Callable[[Callable[[ControllerEvent], None]], Session]  # after each change of configuration
     notifier: SystemdNotifier
+    publish: StatusPublication | None = None  # for `status` without root
     is_busy: Callable[[], bool] = is_held  # another command is changing the machine
     clock: Callable[[], float] = time.monotonic
     events: queue.SimpleQueue[ControllerEvent] = field(
@@ -92,7 +96,9 @@ class Controller:
         if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
             self._record_result(known)  # keeps the backoff after a restart of the daemon
         self.notifier.ready()
-        node.log_event("daemon-started", f"Polling the configuration from {node.provider.endpoint.origin}.")
+        standalone = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
+        message = f"Polling the configuration from {node.provider.endpoint.origin}." if node.provider else standalone
+        node.log_event("daemon-started", message)
 
     def shut_down(self) -> None:
         self.notifier.stopping()
@@ -113,9 +119,12 @@ class Controller:
             return False
         if event:
             self._handle(event)
-        if self.session.poller.is_stuck:
+        if self.session.is_stuck:
             message = "The poller is stuck. Restarting the session."
             self.session.node.log_event("poller-hangs", message, "error")
+            self._reopen()
+        elif not (self.runner.running or self.is_busy()) and self.session.is_outdated:
+            self.session.node.log_event("configuration-changed", "Another command changed the configuration.")
             self._reopen()
         self._check_health()
         if not self.runner.running:
@@ -178,7 +187,7 @@ class Controller:
         session.health = session.node.check_health()
         if session.health.failed_services:
             session.drift_due = min(session.drift_due, now)  # a stopped service is drift
-        lost = session.health.recovery_reason and not self.runner.running
+        lost = session.recovery_reason and not self.runner.running
         session.credential_loss_count = session.credential_loss_count + 1 if lost else 0
         if session.credential_loss_count == 1:
             session.health_due = now + HEALTH_SECONDS / 12  # confirm soon
@@ -212,8 +221,10 @@ class Controller:
         session, running = self.session, self.runner.running
         report = session.report(self.history, running)
         session.save_metrics(report)
-        session.reporter.update(report)
+        session.send(report)
         session.save()
+        if self.publish:
+            self.publish(session, running)
         self.notifier.alive(f"{session.state.provider_state}{f', {running} running' if running else ''}")
 
 

@@ -84,7 +84,7 @@ def scheduler_input(
         deleted=deleted,
         unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
-        next_version=versions.next,
+        next_version=versions.next if node.provider else "",
         unfinished=has_unfinished_update(node),
         window_open=_is_window_open(policy.maintenance_window, node.now()),
         credentials_lost=credentials_lost,

@@ -1,10 +1,11 @@
-"""A session of the daemon under one configuration: node, poller, status reporter, drift monitor and state.
+"""A session of the daemon under one configuration: node, provider connection, drift monitor and state.
 
 The whole session is replaced when the configuration may have changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +17,10 @@ from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
+from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
     from aks_flex_node.agent.managed_node import ManagedNode
+    from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 
 @dataclass(frozen=True)
@@ -48,16 +53,33 @@ class StopRequest:
 ControllerEvent: TypeAlias = "PollEvent | FilesChanged | JobResult | StopRequest"
 
 
+@dataclass(frozen=True)
+class ProviderConnection:
+    """The threads that communicate with the provider: configuration in, status out."""
+
+    receiver: ConfigReceiver
+    poller: Poller
+    reporter: StatusReporter
+
+    def start(self) -> None:
+        self.poller.start()
+        self.reporter.start()
+
+    def close(self) -> None:
+        self.receiver.close()
+        self.poller.stop()
+        self.reporter.stop()
+
+
 @dataclass
 class Session:
     node: ManagedNode
     drift: DriftMonitor
-    receiver: ConfigReceiver
-    poller: Poller
-    reporter: StatusReporter
+    connection: ProviderConnection | None  # None for a standalone node
     store: StateStore
     state: DaemonState
     on_event: Callable[[ControllerEvent], None]
+    config_digest: bytes = b""  # of the configuration for which the session was opened
     health: NodeHealth = field(default_factory=NodeHealth)
     health_due: float = 0.0
     drift_due: float = 0.0
@@ -68,16 +90,32 @@ class Session:
     _agent_confirmed: bool = False
 
     def start(self) -> None:
-        self.poller.start()
-        self.reporter.start()
+        if self.connection:
+            self.connection.start()
         self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
 
     def close(self) -> None:
-        self.receiver.close()
-        self.poller.stop()
-        self.reporter.stop()
+        if self.connection:
+            self.connection.close()
         self.drift.close()
         self.node.close()
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.connection is not None and self.connection.poller.is_stuck
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether another command has replaced the configuration for which this session was opened."""
+        return digest_config(self.node) != self.config_digest
+
+    @property
+    def recovery_reason(self) -> str:
+        """Why the node's credentials must be recovered; empty if they need not.
+
+        A standalone node has only the token of its configuration, so a certificate that still works is kept.
+        """
+        return self.health.recovery_reason if self.connection else self.health.lost_reason
 
     def record_poll(self, event: PollEvent, now: float) -> None:
         result, problem = event.result, event.credentials_problem
@@ -85,11 +123,15 @@ class Session:
         if problem is not None:
             self.state = replace(self.state, credentials_problem=problem)
         if result.is_ok:
-            self.state = replace(self.state, last_answer=format_utc(), newest_version=self.receiver.newest_version)
+            self.state = replace(self.state, last_answer=format_utc(), newest_version=self._newest_version)
         self._record_deletion(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
+
+    @property
+    def _newest_version(self) -> str:
+        return self.connection.receiver.newest_version if self.connection else ""
 
     def _record_deletion(self, result: PollResult, now: float) -> None:
         """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted."""
@@ -111,6 +153,10 @@ class Session:
     def report(self, history: JobHistory, running: JobKind | None) -> dict[str, Any]:
         return conditions.build_report(report_input(self.node, self.drift, self.state, self.health, history, running))
 
+    def send(self, report: dict[str, Any]) -> None:
+        if self.connection:
+            self.connection.reporter.update(report)
+
     def save(self) -> None:
         self.store.save(replace(self.state, conflicts=self.drift.conflicts))
 
@@ -126,21 +172,44 @@ def open_session(
 ) -> Session:
     """Opens a session for the configuration in effect, with the stored state of the previous session."""
     store = StateStore(node.host, lambda error: node.log_event(error.name, error.message, "warning"))
-    state, settings = store.load(), node.config.provider
+    state = store.load()
+    connection = _connect(node, node.provider, on_event) if node.provider else None
+    is_standalone = state.provider_state is ProviderState.STANDALONE
+    if is_standalone is not (connection is None):  # the node became standalone, or became managed
+        state = state.with_provider_state(ProviderState.STARTING if connection else ProviderState.STANDALONE, "")
+    state = replace(state, last_applied=max(state.last_applied, _joined_at(node)))
+    monitor = make_monitor(node, state.conflicts.for_configuration(node.versions.current))
+    return Session(node, monitor, connection, store, state, on_event, digest_config(node))
+
+
+def _joined_at(node: ManagedNode) -> str:
+    """Returns when the last join applied the configuration; earlier versions stored only when the node joined."""
+    known = node_state.read(node.host, state_file(node.config.paths.data_dir))
+    return known.applied or (known.since if known.phase is Phase.NODE_JOINED else "")
+
+
+def digest_config(node: ManagedNode) -> bytes:
+    """Returns a digest of the stored configuration; it changes also when only a secret changes."""
+    return hashlib.sha256(node.host.read(CURRENT_CONFIG) or b"").digest()
+
+
+def _connect(
+    node: ManagedNode, provider: ProviderClient, on_event: Callable[[ControllerEvent], None]
+) -> ProviderConnection:
+    settings = node.config.provider
     receiver = ConfigReceiver(
         node.host,
-        node.provider,
+        provider,
         lambda result, problem: on_event(PollEvent(result, problem)),
         node.probe_provider,
         node.versions.newest,
     )
     poller = Poller(
-        node.provider,
+        provider,
         PollBackoff(settings.poll_seconds),
         lambda: 0 if receiver.has_pending_credentials else settings.wait_seconds,
         lambda: receiver.newest_version,
         receiver.handle,
         lambda result: on_event(PollEvent(result, None)),
     )
-    monitor = make_monitor(node, state.conflicts.for_configuration(node.versions.current))
-    return Session(node, monitor, receiver, poller, StatusReporter(node.provider), store, state, on_event)
+    return ProviderConnection(receiver, poller, StatusReporter(provider))

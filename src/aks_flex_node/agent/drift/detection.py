@@ -175,6 +175,7 @@ class Drift:
     description: str  # a sentence about the subject
     diff: str = ""  # of text files: desired against observed content
     foreign: bool = False  # not created by the agent, so not removed by a repair
+    damage: bool = False  # of a program: damaged files, or a link to another version
 
 
 def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple[Drift, ...]:
@@ -188,6 +189,7 @@ def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple
         Drift(
             "systemd" if isinstance(action, ReloadUnits) else plan.component,
             *_describe_action(plan, action, snapshot),
+            damage=isinstance(action, (PlaceTree, MakeLink)),
         )
         for plan, action in distinct_actions(plans)
         if _is_own_drift(plan, action, engine.ignored_paths)

@@ -51,7 +51,7 @@ def run_recovery(progress: ProgressReporter) -> JobResult:
 @dataclass(frozen=True)
 class CredentialRecovery:
     engine: Engine
-    provider: ProviderClient
+    provider: ProviderClient | None  # None for a standalone node
     readiness: NodeReadiness
     check_health: Callable[[], NodeHealth]
 
@@ -94,21 +94,25 @@ class CredentialRecovery:
         return kubelet_credential_file(self.engine.config)
 
     def _renew_join_credentials(self) -> None:
-        """Renews the credentials for a join: a bootstrap token, or a token of the Azure identity."""
+        """Renews the credentials for a join: a bootstrap token, or a token of the Azure identity.
+
+        A standalone node uses the bootstrap token of its configuration again.
+        """
         auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
-        if auth == "bootstrapToken":
-            return self._fetch_bootstrap_token()
+        if auth == "bootstrapToken" and self.provider:
+            return self._fetch_bootstrap_token(self.provider)
         self.engine.host.apply(Remove(f"{folder}/{TOKEN_CACHE_FILE}"))  # the cached token may be the rejected one
         for component in (credentials.COMPONENT, kubelet.COMPONENT):
             self.engine.apply(component)
-        announce_node(self.provider)
+        if self.provider:
+            announce_node(self.provider)
         return None
 
-    def _fetch_bootstrap_token(self) -> None:
+    def _fetch_bootstrap_token(self, provider: ProviderClient) -> None:
         """Gets a new bootstrap token from the provider and installs it, for the kubelet to request a certificate."""
         host = self.engine.host
         known = (host.read(CURRENT_CONFIG) or b"").decode()
-        url = config_urls.parse(str(self.provider.post_action("regenerateToken").get("configUrl") or ""))
+        url = config_urls.parse(str(provider.post_action("regenerateToken").get("configUrl") or ""))
         delivered = stored_config.parse_config(fetch_config(url, proxy_options(self.engine.config)).text)
         token = (delivered.get("azure") or {}).get("bootstrapToken")
         if not isinstance(token, dict):

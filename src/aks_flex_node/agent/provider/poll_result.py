@@ -20,6 +20,7 @@ MAX_MESSAGE_LENGTH = 500  # limit for texts from the remote side
 class ProviderState(Enum):
     """State of the connection between this node and the provider, shown by `status`."""
 
+    STANDALONE = "Standalone"  # the configuration does not enable continuous monitoring, so nothing is polled
     STARTING = "Starting"
     CONNECTED = "Connected"
     UNREACHABLE = "ProviderUnreachable"

@@ -45,6 +45,7 @@ class NodeState:
     labels: str = ""  # keys last set on the Node, separated by spaces
     since: str = ""
     config: str = ""  # path of the applied file
+    applied: str = ""  # time of the last complete join, which applied the configuration
 
     def with_phase(self, phase: Phase, **changes: Any) -> NodeState:
         return replace(self, phase=phase, since=format_utc(), **{"step": "", "error": "", "message": "", **changes})

@@ -10,17 +10,19 @@ import socketserver
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
-from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.agent.bootstrap import workflow
+from aks_flex_node.agent.config.remote import fetch_config, report_join_failure
 from aks_flex_node.api import config_urls
-from aks_flex_node.errors import ConfigError
+from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_rp.crypto.self_signed import PrivateCa, create_ca, sign_server_certificate
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.http_servers import Handler, listening
+from tests.unit.agent.builders import empty_host, engine_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -233,3 +235,45 @@ def test_config_url_over_loopback_may_use_plain_http(end: str) -> None:
     with listening(Plain) as url:
         got = fetch_config(config_urls.parse(f"{url}{PATH}{end}", plain=True), DownloadOptions(attempts=1), QUICK)
     assert json.loads(got.text) == BUNDLE
+
+
+def reported(url: str, **options: Any) -> bool:
+    sources = DownloadOptions(attempts=1, stall_seconds=5.0, **options)
+    return report_join_failure(config_urls.parse(url), sources, "Preflight found 1 problem.")
+
+
+@pytest.mark.parametrize(
+    ("status", "accepted"), [(200, True), (403, False), (404, False), (405, False), (500, False)]
+)
+def test_failed_join_is_reported_to_the_config_url_once(server: BundleServer, status: int, accepted: bool) -> None:
+    server.answers[PATH] = [Answer(status)]
+    assert reported(server.url(PATH)) is accepted
+    assert [json.loads(each) for each in server.reports] == [
+        {"joinState": "Failed", "joinFailure": "Preflight found 1 problem."}
+    ]
+
+
+def test_failed_join_is_not_reported_to_an_untrusted_server(server: BundleServer) -> None:
+    assert not reported(server.url(PATH, pin="0" * 64))
+    assert server.reports == []
+
+
+def test_report_to_an_unreachable_server_does_not_fail() -> None:
+    assert not reported("https://localhost:1/configs/canary-of-a-url")
+
+
+def test_failed_preflight_of_a_join_by_url_is_reported_without_secrets(server: BundleServer) -> None:
+    server.answers[PATH] = [Answer(200)]
+    token = "abcdef.0123456789abcdef"
+    with (
+        pytest.raises(MachineError),
+        workflow.reported_failure(engine_on(empty_host()), config_urls.parse(server.url(PATH))),
+    ):
+        raise MachineError("preflight-failed", f"Preflight found 1 problem:\nconfig: token {token} is old.")
+    [report] = server.reports
+    assert json.loads(report)["joinFailure"] == "Preflight found 1 problem:\nconfig: token *** is old."
+
+
+def test_failed_preflight_of_a_join_by_file_is_not_reported() -> None:
+    with pytest.raises(MachineError), workflow.reported_failure(engine_on(empty_host()), None):
+        raise MachineError("preflight-failed", "Preflight found 1 problem.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -240,3 +241,85 @@ def test_join_tracker_returns_custom_api_server_urls_of_nodes(watch: Watch, admi
     assert "https://10.77.0.4" in servers()
     admin.delete(watch.name)
     assert "https://10.77.0.4" not in servers()
+
+
+def report_failure(admin: Api, url: str, document: dict[str, Any]) -> int:
+    path = url.partition("#")[0].removeprefix(admin.connection.url)
+    headers = {"Content-Type": "application/json"}
+    return admin.connection.ask("POST", path, headers, json.dumps(document).encode()).status
+
+
+PREFLIGHT = {"joinState": "Failed", "joinFailure": "Preflight found 1 problem:\ndisk: 2 GiB free."}
+
+
+def test_failed_preflight_is_reported_with_the_config_url(watch: Watch, admin: Api) -> None:
+    admin.fetch(watch.url)
+    assert report_failure(admin, watch.url, PREFLIGHT) == 200
+
+    assert (watch.status["joinState"], watch.status["joinFailure"]) == ("Failed", PREFLIGHT["joinFailure"])
+    [event] = [each for each in admin.audit(watch.name).json["value"] if each["what"] == "join.failed"]
+    assert (event["who"], event["detail"]["why"]) == ("bearer of the URL", PREFLIGHT["joinFailure"])
+
+
+def test_join_continues_after_a_failed_preflight_was_fixed(watch: Watch, admin: Api) -> None:
+    admin.fetch(watch.url)
+    report_failure(admin, watch.url, PREFLIGHT)
+
+    assert admin.fetch(watch.url).status == 200  # the same URL is still valid
+    assert watch.status["joinState"] == "ConfigFetched"
+    assert "joinFailure" not in watch.status
+    watch.attempts()
+    assert watch.status["joinState"] == "BootstrapAttempted"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{}, {"joinState": "Failed"}, {"joinState": "Joined", "joinFailure": "x"}, {"conditions": []}, {"unknown": 1}],
+    ids=str,
+)
+def test_report_to_a_config_url_can_only_be_a_failed_join(watch: Watch, admin: Api, document: dict[str, Any]) -> None:
+    assert report_failure(admin, watch.url, document) == 400
+    assert watch.status["joinState"] == "Created"
+
+
+def test_used_config_url_accepts_no_report(watch: Watch, admin: Api) -> None:
+    watch.attempts()
+    assert report_failure(admin, watch.url, PREFLIGHT) == 404
+    assert watch.status["joinState"] == "BootstrapAttempted"
+
+
+AT = "2026-01-02T03:04:05Z"
+
+
+@pytest.mark.parametrize(
+    ("version", "at", "shown"),
+    [
+        ("1700000000", AT, True),
+        ("99999999999", AT, False),  # newer than the resource
+        ("1700000000", "soon", False),
+        ("<script>", AT, False),
+        ("", "", False),
+    ],
+)
+def test_bootstrap_only_node_reports_its_applied_config(
+    watch: Watch, admin: Api, version: str, at: str, shown: bool
+) -> None:
+    watch.attempts()
+    watch.sees("on_node_observed", {**READY, "appliedConfigVersion": version, "lastConfigApplied": at})
+
+    expected = {"appliedConfigVersion": version, "lastConfigApplied": at} if shown else {}
+    listed = next(each for each in admin.list().json["value"] if each["name"] == watch.name)
+    for status in (watch.status, listed["properties"]["status"]):
+        assert {
+            key: status[key] for key in ("appliedConfigVersion", "lastConfigApplied") if key in status
+        } == expected
+
+
+def test_report_of_a_daemon_precedes_the_applied_config_on_the_node(service: Running, name: str) -> None:
+    watch = Watch(service, name, principal())
+    seen = {**READY, "appliedConfigVersion": "1700000000", "lastConfigApplied": AT}
+    watch.sees("on_node_observed", seen)
+    assert watch.status["appliedConfigVersion"] == "1700000000"  # joined with --bootstrap-only: no daemon reports
+    service.admin.report(name, {"appliedConfigVersion": "1700000001"})
+    watch.sees("on_node_observed", seen)
+    assert watch.status["appliedConfigVersion"] == "1700000001"

@@ -1,24 +1,35 @@
-"""Tests of a config URL for a different node than this machine is."""
+"""Tests of the checks before a join, and of the configuration and service of the daemon after it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.bootstrap.workflow import refuse_other_node, refuse_temporary_vpn
+from aks_flex_node.agent.components import service
+from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.context import DaemonMode
+from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ConfigError, MachineError
-from aks_flex_node.host.actions import MakeDirectory
-from tests.unit.agent.builders import DATA, config_of, empty_host, engine_on
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
+    from tests.hosts.recorded import RecordedHost
 
 OTHER = CLUSTER_ID.replace("cluster-1", "cluster-2")
 
@@ -69,3 +80,90 @@ def test_vpn_enabled_only_by_flag_is_refused() -> None:
     refuse_temporary_vpn(said)
     with pytest.raises(ConfigError, match="is enabled only by flag"):
         refuse_temporary_vpn(load_text('{"config": {}}', "https://rp.example", {}, {"azure.vpn.enabled": "true"}))
+
+
+LOCAL = {"config": {"node": {"maxPods": 33}, "azure": {"bootstrapToken": {"token": "abcdef.0123456789abcdef"}}}}
+
+
+def stored_after(
+    mode: DaemonMode | None, loaded: LoadedConfig, host: RecordedHost | None = None
+) -> dict[str, Any] | None:
+    """What the daemon's configuration is after a run."""
+    host = host or empty_host()
+    host.apply(MakeDirectory(DATA))
+    workflow.store_standalone_config(engine_on(host, loaded.config), loaded, mode, ProgressReporter())
+    content = host.read(CURRENT_CONFIG)
+    return None if content is None else dict(json.loads(content))
+
+
+@pytest.mark.parametrize("mode", [DaemonMode.SERVICE, DaemonMode.FOREGROUND, DaemonMode.NONE, None])
+def test_agent_stores_the_config_that_the_standalone_daemon_keeps(mode: DaemonMode | None) -> None:
+    loaded = load_text(json.dumps(LOCAL), "file", {}, {"node.labels.shelf": "2"})
+    found = stored_after(mode, loaded)
+    if mode in {DaemonMode.SERVICE, DaemonMode.FOREGROUND}:
+        assert found == {"config": {**LOCAL["config"], "node": {"maxPods": 33, "labels": {"shelf": "2"}}}}
+    else:
+        assert found is None
+
+
+def test_bootstrap_updates_the_config_of_a_standalone_daemon() -> None:
+    host, loaded = empty_host(), load_text(json.dumps(LOCAL), "file", {}, {})
+    engine_on(host, loaded.config).apply(service.COMPONENT)  # an earlier `agent`
+    assert stored_after(None, loaded, host)
+
+
+def test_standalone_config_keeps_the_version_that_came_by_url() -> None:
+    host = empty_host()
+    config_store.save_standalone(host, json.dumps(LOCAL), "7")
+    loaded = load_text((host.read(CURRENT_CONFIG) or b"").decode(), "https://rp.example", {}, {})
+    assert (stored_after(DaemonMode.SERVICE, loaded, host) or {})["configVersion"] == "7"
+
+
+def test_config_from_a_file_forgets_the_version_and_url_of_an_earlier_one() -> None:
+    host = empty_host()
+    host.apply(MakeDirectory(DATA))
+    for path in (CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, NEXT_CONFIG):
+        host.apply(WriteFile(path, b"7\n"))
+    loaded = replace(load_text(json.dumps(LOCAL), "file", {}, {}), file=Path("/etc/aks-flex-node/config.json"))
+    assert "configVersion" not in (stored_after(DaemonMode.SERVICE, loaded, host) or {})
+    assert [path for path in (CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, NEXT_CONFIG) if host.stat(path)] == []
+
+
+@pytest.mark.parametrize(("mode", "stays"), [(DaemonMode.NONE, False), (None, True)])
+def test_bootstrap_only_removes_the_service_of_a_standalone_node(mode: DaemonMode | None, stays: bool) -> None:
+    host, loaded = empty_host(), load_text(json.dumps(LOCAL), "file", {}, {})
+    engine = engine_on(host, loaded.config)
+    engine.apply(service.COMPONENT)
+    workflow.set_up_daemon(engine, loaded, mode, ProgressReporter(), managed=False)
+    assert (host.stat(UNIT_FILE) is not None) is stays
+    assert workflow.has_daemon_service(engine) is stays
+
+
+def test_agent_adds_the_service_to_a_node_joined_by_an_earlier_version() -> None:
+    host, loaded = empty_host(), load_text(json.dumps(LOCAL), "file", {}, {})
+    engine = engine_on(host, loaded.config)
+    workflow.set_up_daemon(engine, loaded, DaemonMode.SERVICE, ProgressReporter(), managed=False)
+    assert host.unit(service.UNIT_NAME).active == "active"
+    assert workflow.has_daemon_service(engine)
+
+
+NODE = "/api/v1/nodes/edge-1"
+
+
+@pytest.mark.parametrize("version", ["7", ""])
+def test_bootstrap_only_node_writes_its_applied_config_to_the_node(version: str) -> None:
+    host = empty_host()
+    host.apply(MakeDirectory(DATA))
+    if version:
+        host.apply(WriteFile(CONFIG_VERSION_FILE, f"{version}\n".encode()))
+    joined = NodeState().with_phase(Phase.NODE_JOINED, applied="2026-01-02T03:04:05Z")
+    node_state.write(host, f"{DATA}/state.json", joined)
+    api = Answers({("PATCH", NODE): [{}]})
+    workflow.record_applied_config(engine_on(host), "edge-1", ProgressReporter(), cast("ApiClient", api))
+    assert api.asked == ([("PATCH", NODE)] if version else [])
+
+
+@pytest.mark.parametrize("file", [None, Path(CURRENT_CONFIG), Path("/etc/aks-flex-node/config.json")])
+def test_only_a_fetched_config_has_a_version_of_the_provider(file: Path | None) -> None:
+    loaded = replace(load_text(json.dumps(LOCAL), "https://rp.example", {}, {}), file=file)
+    assert workflow.comes_from_provider(loaded) is (file != Path("/etc/aks-flex-node/config.json"))

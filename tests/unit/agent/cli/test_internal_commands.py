@@ -14,7 +14,7 @@ from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.cli import internal_commands, main
 from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.loader import load, load_text
-from aks_flex_node.agent.context import ConfigSelection, DaemonMode
+from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.errors import ConfigError
 from tests.unit.agent.builders import JOIN
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, load_settings, settings
@@ -154,7 +154,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AKS_FLEX_NODE_CONFIG", str(tmp_path / "file"))
     for name, pods in (("current", 11), ("file", 22)):
         (tmp_path / name).touch(mode=0o600)
-        (tmp_path / name).write_text(json.dumps({"node": {"maxPods": pods}}))
+        (tmp_path / name).write_text(json.dumps({"node": {"maxPods": pods}, "continuousMonitoring": True}))
     return tmp_path
 
 
@@ -162,6 +162,10 @@ def test_node_is_managed_only_with_daemon_unit_and_stored_config(machine: Path) 
     assert not context.is_managed()
     (machine / "unit").touch()
     assert context.is_managed()
+    (machine / "current").write_text(json.dumps({"node": {"maxPods": 11}}))
+    assert not context.is_managed()  # the daemon of a standalone node
+    (machine / "current").write_text("{")
+    assert context.is_managed()  # a damaged configuration is reported, not replaced
     (machine / "current").unlink()
     assert not context.is_managed()
 
@@ -210,14 +214,11 @@ def followed(**values: object) -> NodeConfig:
 
 
 def test_local_settings_on_a_managed_node_give_a_warning() -> None:
-    told = workflow.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed(), None)
-    assert "does not use them" in told
-    assert workflow.ignored_settings_warning(followed(), followed(), DaemonMode.SERVICE) == ""
-
-
-def test_disabling_continuous_management_gives_a_warning() -> None:
-    told = workflow.ignored_settings_warning(load_settings(JOIN).config, followed(), DaemonMode.SERVICE)
-    assert "no longer managed" in told
+    told = workflow.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed())
+    assert "restores the configuration of the node resource" in told
+    assert workflow.ignored_settings_warning(followed(), followed()) == ""
+    standalone = load_settings(JOIN).config
+    assert "restores that configuration" in workflow.ignored_settings_warning(followed(), standalone)
 
 
 def test_management_is_supported_only_when_the_config_enables_it() -> None:

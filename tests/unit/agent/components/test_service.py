@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aks_flex_node.agent.components import service
-from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ordered_agent_components
+from aks_flex_node.agent.components.catalog import ordered_agent_components
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK, ProgramTree
@@ -33,9 +33,12 @@ def unit(values: dict[str, object] | None = None, **machine: object) -> list[str
     return text_of(service.COMPONENT.desired(config, replace(MACHINE, **machine)), UNIT_FILE).splitlines()  # type: ignore[arg-type]
 
 
-def test_unmanaged_machine_has_no_agent_resources() -> None:
-    for component in AGENT_COMPONENTS:
-        assert component.desired(config_of({"agent.version": "0.2.0"}), MACHINE).resources == ()
+def test_standalone_node_has_the_service_of_the_installed_agent() -> None:
+    config = config_of({"agent.version": "0.2.0"})  # only the provider of a managed node sets the agent's version
+    assert release.COMPONENT.desired(config, MACHINE).resources == ()
+    spec = service.COMPONENT.desired(config, MACHINE)
+    assert f"ExecStart={MACHINE.program} daemon" in text_of(spec, UNIT_FILE).splitlines()
+    assert service_of(spec).name == service.UNIT_NAME
 
 
 def test_agent_unit_runs_the_installed_program() -> None:
@@ -112,10 +115,16 @@ def test_agent_service_is_enabled_before_reload_and_started_last() -> None:
     assert engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT) == ()
 
 
-def test_agent_service_is_removed_when_management_is_disabled() -> None:
+def test_agent_service_stays_when_management_is_disabled() -> None:
     host = empty_host()
     engine_on(host, config_of(FOLLOWS)).apply(service.COMPONENT)
-    done = engine_on(host).apply(service.COMPONENT)
+    assert engine_on(host).apply(service.COMPONENT) == ()
+
+
+def test_agent_service_is_removed_with_the_node() -> None:
+    host = empty_host()
+    engine_on(host).apply(service.COMPONENT)
+    done = engine_on(host).remove(service.COMPONENT, pytest.fail)
     assert StopUnit("aks-flex-node.service") in done
     assert Remove(UNIT_FILE) in done
     assert host.stat(UNIT_FILE) is None

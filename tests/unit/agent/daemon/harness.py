@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
+    from aks_flex_node.agent.daemon.poller import Poller
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
     from aks_flex_node.agent.job_records.job_result import JobKind
 
@@ -36,6 +37,7 @@ GONE = PollResult(ProviderState.DELETED, "ResourceNotFound: gone (status 404)")
 NEWS = PollResult(ProviderState.CONNECTED, changed=True, version="2")
 PORTAL = PollResult(ProviderState.UNEXPECTED_RESPONSE, "The answer was a login page.")
 LOST = replace(WELL, has_certificate=False)
+WORN = replace(WELL, certificate_seconds=WELL.certificate_lifetime * 0.05)  # valid, but not renewed in time
 PATH = "/etc/cni/net.d/10-flex.conflist"
 CHANGED = Drift("cni", PATH, f"{PATH} has different content", "-wanted\n+found")
 
@@ -84,7 +86,8 @@ class Life:
 
         engine.events = EventLog(watch=self.said.append)
         wall_clock = lambda: 1e9 + self.now + self.jump  # noqa: E731
-        node = Node(engine, cast("ApiClient", Quiet()), "edge-1", self.provider.real, wall_clock)
+        provider = self.provider.real if engine.config.continuous_monitoring else None
+        node = Node(engine, cast("ApiClient", Quiet()), "edge-1", provider, wall_clock)
         return open_session(node, on_event, Monitor)
 
     def hears(self, verdict: PollResult, after: float = 0.0) -> None:
@@ -128,6 +131,16 @@ def begun(life: Life) -> Life:
     life.controller.start()
     life.waits(0)
     return life
+
+
+def poller_of(session: Session) -> Poller:
+    assert session.connection
+    return session.connection.poller
+
+
+def newest_version_of(session: Session) -> str:
+    assert session.connection
+    return session.connection.receiver.newest_version
 
 
 def interval(life: Life) -> float:

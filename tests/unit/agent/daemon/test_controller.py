@@ -22,7 +22,7 @@ from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, StartUnit, StopUnit, WriteFile
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import OLD, FakeHost, bundle, eventually, put, settings
-from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, NEWS, PORTAL, Life, begun, interval
+from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, NEWS, PORTAL, Life, begun, interval, poller_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,13 +160,13 @@ def test_full_disk_does_not_stop_the_daemon_and_is_logged_once() -> None:
 
 
 def test_stuck_poller_is_replaced(life: Life) -> None:
-    poller = life.session.poller
+    poller = poller_of(life.session)
     eventually(lambda: poller.is_stuck or life.provider.polls)
     life.waits(WATCHDOG_SECONDS * 10)
-    assert life.session.poller is poller  # not overdue by its own clock
+    assert poller_of(life.session) is poller  # not overdue by its own clock
     poller.clock = lambda: 1e12
     life.waits(1)
-    assert life.session.poller is not poller
+    assert poller_of(life.session) is not poller
     assert life.events("poller-hangs")
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from aks_flex_node.agent.daemon.scheduler import JobHistory
 from aks_flex_node.agent.daemon.session import PollEvent, open_session
-from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import (
     OLD,
     FakeHost,
@@ -22,7 +25,7 @@ from tests.unit.agent.daemon.fakes import (
     put,
     settings,
 )
-from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, PATH, PORTAL
+from tests.unit.agent.daemon.harness import CHANGED, GONE, GOOD, PATH, PORTAL, newest_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +92,7 @@ def test_only_a_good_poll_is_recorded_as_the_last_contact(machine: Machine) -> N
     assert (session.state.last_answer, session.state.newest_version) == ("", "")
     poll(session, GOOD)
     assert session.state.last_answer
-    assert session.state.newest_version == session.receiver.newest_version == "1"
+    assert session.state.newest_version == newest_version_of(session) == "1"
 
 
 def test_a_problem_with_new_credentials_stays_until_it_is_withdrawn(machine: Machine) -> None:
@@ -148,7 +151,7 @@ def test_another_configuration_is_reason_to_repair_everything_again(machine: Mac
 def test_a_configuration_that_waits_is_the_newest_version_after_a_restart(machine: Machine) -> None:
     put(machine.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     session = machine.session()
-    assert session.receiver.newest_version == "2"
+    assert newest_version_of(session) == "2"
 
 
 def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
@@ -156,3 +159,31 @@ def test_a_closed_session_has_closed_its_provider(machine: Machine) -> None:
     assert not machine.provider.closed.is_set()
     session.close()
     assert machine.provider.closed.is_set()
+
+
+@pytest.mark.parametrize(
+    ("stored", "update", "shown"),
+    [
+        ({"phase": "NodeJoined", "applied": "2026-01-02T00:00:00Z"}, "", "2026-01-02T00:00:00Z"),
+        (
+            {"phase": "NodeJoined", "since": "2026-01-01T00:00:00Z"},
+            "",
+            "2026-01-01T00:00:00Z",
+        ),  # of an earlier version
+        ({"phase": "NodeJoined", "applied": "2026-01-02T00:00:00Z"}, "2026-01-03T00:00:00Z", "2026-01-03T00:00:00Z"),
+        ({"phase": "NodeJoined", "applied": "2026-01-04T00:00:00Z"}, "2026-01-03T00:00:00Z", "2026-01-04T00:00:00Z"),
+        ({"phase": "NodeFailed", "since": "2026-01-01T00:00:00Z"}, "", ""),
+    ],
+    ids=str,
+)
+def test_managed_node_reports_its_applied_config_from_the_join_on(
+    stored: dict[str, str], update: str, shown: str
+) -> None:
+    host = FakeHost()
+    put(host, f"{DATA}/state.json", json.dumps(stored).encode())
+    put(host, DAEMON_STATE, json.dumps({"applied": update}).encode())
+    node = StillNode(engine_of(host), cast("ApiClient", Quiet()), "edge-1", FakeProvider().real)
+    session = open_session(node, lambda _: None, StillMonitor)
+    report = session.report(JobHistory.empty(), None)
+    session.close()
+    assert (report["appliedConfigVersion"], report.get("lastConfigApplied", "")) == ("1", shown)

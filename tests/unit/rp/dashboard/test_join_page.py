@@ -36,6 +36,7 @@ def test_ready_node_has_all_join_steps_done() -> None:
         ({"state": "Created"}, {}, "ConfigFetched"),
         ({"state": "ConfigFetched"}, {}, "BootstrapAttempted"),
         ({"state": "Failed"}, {"agentVersion": "1.0.0"}, "BootstrapAttempted"),
+        ({"state": "Failed", "failure": "preflight", "urlExpires": 99.0}, {}, "BootstrapAttempted"),
         ({"state": "Failed", "csr": "x"}, {}, "Joined"),
     ],
 )

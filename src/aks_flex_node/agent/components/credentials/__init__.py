@@ -6,6 +6,7 @@ The kubelet joins with a bootstrap token, or with a token of the node's Azure id
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,14 @@ from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, RuntimePath, Spec
+from aks_flex_node.host.actions import Remove
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.host.host import Host
 
+CLIENT_CERTIFICATE = re.compile(r"kubelet-client(-.+)?\.(pem|crt|key)(\.tmp)?")  # the names that the kubelet uses
 CLOUD_SETTINGS = {"tenantId", "cloud", "resourceManager", "authorityHost", "caCertData"}
 IDENTITY_SECTIONS = {"servicePrincipal", "managedIdentity", "workloadIdentity"}
 SECRET_FILE_SETTINGS = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "clientCertificate"))
@@ -86,6 +90,17 @@ def identity_text(config: NodeConfig) -> bytes:
     proxies = {"http": proxy.http, "https": proxy.https, "noProxy": list(proxy.no_proxy)}
     document = {"azure": azure, "proxy": {name: value for name, value in proxies.items() if value}}
     return (json.dumps({"config": document}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def unused_certificates(host: Host, config: NodeConfig) -> tuple[Remove, ...]:
+    """Returns the removal of the client certificates and keys of a kubelet that signs in with its Azure identity.
+
+    They stay valid for up to a year. To be applied when the node works without them, because a rollback needs them.
+    """
+    if kubelet_auth(config) != "exec":
+        return ()
+    folder = f"{config.paths.kubernetes.kubelet_dir}/pki"
+    return tuple(Remove(f"{folder}/{name}") for name in host.list_dir(folder) if CLIENT_CERTIFICATE.fullmatch(name))
 
 
 COMPONENT = Component("credentials", "cluster CA and bootstrap credentials", desired)

@@ -8,7 +8,9 @@ from aks_flex_node import __version__
 from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.components.templates import render_template
-from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.machine import UNIT_FILE, Machine
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.reconcile import planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import File, Spec, make_service
@@ -17,8 +19,6 @@ from aks_flex_node.host.actions import EnableUnit, ReloadUnits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.host.actions import Action
 
@@ -30,17 +30,32 @@ RESTART_AT_FIXED_INTERVAL = "RestartSec=5"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    if not config.continuous_monitoring:
-        return Spec()
-    unit = File(UNIT_FILE, render_template(__name__, UNIT_NAME, **unit_values(config, machine)))
-    version = plain_version(config.agent.version or __version__)
+    unit = File(UNIT_FILE, render_unit(config, machine))
+    version = release.configured_version(config) or plain_version(__version__)
     return Spec((unit, make_service(UNIT_NAME, (unit,), f"agent {version}")))
 
 
+def render_unit(config: NodeConfig, machine: Machine) -> bytes:
+    return render_template(__name__, UNIT_NAME, **unit_values(config, machine))
+
+
+def packaged_unit(program: str) -> str:
+    """Returns the unit that a package installs, so that systemd knows the service before the machine is a node.
+
+    It does not start without a configuration. A join writes the unit of the node to /etc/systemd/system, which takes
+    precedence.
+    """
+    text = render_unit(NodeConfig(), Machine(program=program, can_raise_limits=False)).decode()
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("# ")]
+    head = lines.index("StartLimitIntervalSec=0\n")
+    return "".join([*lines[:head], f"ConditionPathExists={CURRENT_CONFIG}\n", *lines[head:]])
+
+
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
-    program = release.launcher_path(config) if config.agent.version else machine.program
+    configured = release.configured_version(config)
+    program = release.launcher_path(config) if configured else machine.program
     # The + prefix runs it without the sandbox, because it switches a link that the daemon must not write.
-    choose = f"ExecStartPre=-+{program} choose\n" if config.agent.version else ""
+    choose = f"ExecStartPre=-+{program} choose\n" if configured else ""
     supports_steps = machine.systemd_version >= RESTART_STEPS_SYSTEMD_VERSION
     values = {
         "home": machine.program,

@@ -50,10 +50,16 @@ def failed_file(config: NodeConfig) -> str:
     return f"{config.paths.data_dir}/agent-failed"
 
 
+def configured_version(config: NodeConfig) -> str:
+    """Returns the version that the configuration sets; empty for the installed program. Only a provider sets it,
+    because a version must reach the provider to pass its trial."""
+    return plain_version(config.agent.version or "") if config.continuous_monitoring else ""
+
+
 def desired(config: NodeConfig, machine: Machine) -> Spec:
-    if not (config.continuous_monitoring and config.agent.version):
+    version = configured_version(config)
+    if not version:
         return Spec()
-    version = plain_version(config.agent.version)
     url = fill_url(config.agent.url, version, version, machine.arch)
     return Spec(
         (

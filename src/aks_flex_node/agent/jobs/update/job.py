@@ -190,7 +190,8 @@ class UpdateJob:
         )
 
     def _finish(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
-        """Uncordons the node and removes the journal."""
+        """Removes certificates that the node no longer needs, uncordons the node and removes the journal."""
+        self.operations.remove_unused_certificates(current.config)
         try:
             self.operations.uncordon(current.config)
         except ClusterError as error:

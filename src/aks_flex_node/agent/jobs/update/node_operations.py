@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
-from aks_flex_node.agent.components import agent, kubelet
+from aks_flex_node.agent.components import agent, credentials, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.job_records.update_journal import NodeBaseline
 from aks_flex_node.agent.jobs.update.health_check import HealthCheck, running_pods
@@ -142,6 +142,10 @@ class NodeOperations:
         if changed:
             self.progress.note(f"node labels updated: {', '.join(changed)}")
         self.save_state(config, labels=" ".join(sorted(desired)))
+
+    def remove_unused_certificates(self, config: NodeConfig) -> None:
+        for action in credentials.unused_certificates(self.host, config):
+            self.host.apply(action)
 
     def server_version(self, config: NodeConfig) -> str:
         with explain_refusal():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -16,7 +16,7 @@ from aks_flex_node.agent.job_records.job_result import JobKind, JobStatus
 from aks_flex_node.agent.job_records.update_journal import UpdateStage
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.api import config_urls
-from aks_flex_node.errors import ArtifactError, ClusterError
+from aks_flex_node.errors import ArtifactError, ClusterError, MachineError
 from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, WriteFile
 from tests.unit.agent.builders import DATA, Ready
 from tests.unit.agent.jobs.update.fakes import names, pod, version_on
@@ -376,3 +376,58 @@ def test_refused_update_on_a_cordoned_node_is_retried_until_uncordoned() -> None
     scene.cluster.away = None
     assert scene.run().reason == "DowngradeRefused"
     assert not scene.cluster.cordoned
+
+
+EXEC: dict[str, object] = {
+    "node.kubelet.auth": "exec",
+    "azure.servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "s"},
+}
+PKI = "/var/lib/kubelet/pki"
+CURRENT_CERTIFICATE, DATED = f"{PKI}/kubelet-client-current.pem", f"{PKI}/kubelet-client-2026-01-02-03-04-05.pem"
+
+
+def joined_with_certificate() -> Scene:
+    scene = Scene()
+    scene.host.apply(WriteFile(DATED, b"certificate and key", 0o600))
+    scene.host.apply(MakeLink(CURRENT_CERTIFICATE, DATED))
+    scene.host.apply(WriteFile(f"{PKI}/kubelet.key", b"of the server", 0o600))
+    return scene
+
+
+def test_update_to_exec_removes_client_certificates_after_the_health_check() -> None:
+    scene = joined_with_certificate().wants(EXEC)
+    assert scene.run().result is JobStatus.DONE
+    assert scene.host.list_dir(PKI) == ("kubelet.key",)
+    removals = [number for number, one in enumerate(scene.host.done) if isinstance(one, Remove) and PKI in one.path]
+    commit = next(n for n, one in enumerate(scene.host.done) if getattr(one, "path", "") == CURRENT_CONFIG)
+    assert min(removals) > commit  # until then, a rollback needs them
+
+
+def test_failed_update_to_exec_keeps_the_client_certificates() -> None:
+    scene = joined_with_certificate().wants(EXEC)
+    scene.cluster.unhealthy = lambda: b"exec" in (scene.host.read("/var/lib/kubelet/kubeconfig") or b"")
+    assert scene.run().result is JobStatus.ROLLED_BACK
+    assert scene.host.stat(CURRENT_CERTIFICATE)
+    assert scene.host.stat(DATED)
+
+
+def test_interrupted_update_to_exec_removes_client_certificates_later() -> None:
+    scene = joined_with_certificate().wants(EXEC)
+    remove = scene.host.apply
+
+    def crash(action: Any) -> None:
+        if isinstance(action, Remove) and action.path == DATED:
+            raise MachineError("disk-full", "It crashed here.")
+        remove(action)
+
+    scene.host.apply = crash  # type: ignore[method-assign]
+    assert scene.run().retryable
+    scene.host.apply = remove  # type: ignore[method-assign]
+    assert scene.run().result is JobStatus.DONE
+    assert scene.host.stat(DATED) is None
+
+
+def test_update_without_exec_keeps_the_client_certificates() -> None:
+    scene = joined_with_certificate().wants({"node.maxPods": 51})
+    assert scene.run().result is JobStatus.DONE
+    assert scene.host.stat(DATED)
