@@ -169,12 +169,23 @@ class Service:
             endpoints=agent_endpoints(settings),
         )
         follow, notices = ClusterSync(context).sync, self._notifying.publisher
-        self.join_tracker = JoinTracker(context, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
+        self.join_tracker = JoinTracker(
+            context,
+            follow,
+            lambda outcome: metrics.joins.labels(outcome).inc(),
+            notices,
+            poll_cache.last_seen,
+        )
+        claims = self.join_tracker.claims
         tokens = TokenVerifier(settings.auth, self.admin_key)
         authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), poll_cache, context)
-        reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, notices)
+        reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, notices)
         arm = ArmRoutes(
-            authorizer, NodeCommands(context, notices), NodeQueries(context, poll_cache.last_seen), reporting, metrics
+            authorizer,
+            NodeCommands(context, notices, poll_cache.last_seen),
+            NodeQueries(context, poll_cache.last_seen),
+            reporting,
+            metrics,
         )
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
         own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running)

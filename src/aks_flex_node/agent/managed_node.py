@@ -14,7 +14,7 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import node_health
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.config import loader
-from aks_flex_node.agent.machine import running_program
+from aks_flex_node.agent.machine import identify_machine, running_program
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
@@ -66,7 +66,7 @@ class ManagedNode:
         """Polls the provider once with the endpoint and the credentials of another configuration."""
         config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
         tokens = ProviderTokens(self.provider.tokens.program, lambda: text)
-        other = ProviderClient(provider_endpoint(config, self.name), config, tokens)
+        other = ProviderClient(provider_endpoint(config, self.name), config, tokens, machine=self.provider.machine)
         try:
             return other.poll("", 0)
         finally:
@@ -85,7 +85,9 @@ def open_managed_node() -> ManagedNode:
     name = context.node_name(engine)
     program = running_program() or engine.machine.program
     tokens = ProviderTokens(program, lambda: Path(CURRENT_CONFIG).read_text(), _next_config_text)
-    provider = ProviderClient(provider_endpoint(config, name), config, tokens)
+    endpoint = provider_endpoint(config, name)
+    machine = identify_machine(engine.host, endpoint.origin)
+    provider = ProviderClient(endpoint, config, tokens, machine=machine)
     return ManagedNode(engine, node_api(engine.config), name, provider)
 
 

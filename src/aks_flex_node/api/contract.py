@@ -10,4 +10,6 @@ CORDONED_ANNOTATION = (
     "flex.aks.azure.com/cordoned"  # on a Node: cordoned by its agent for an update, which also uncordons it
 )
 LEFT_ANNOTATION = "flex.aks.azure.com/left"  # on a Node: the machine was unbootstrapped
+# on a Node that was moved: hash of the machine ID of the machine on which it lives
+MACHINE_ANNOTATION = "flex.aks.azure.com/machine"
 MANAGED_LABEL = {"kubernetes.azure.com/managed": "false"}  # label of all flex nodes

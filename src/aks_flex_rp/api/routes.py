@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.api import http_messages
@@ -157,7 +158,8 @@ class ServiceRoutes:
                 raise errors.too_many_requests(wait)
             message = "This config URL is not valid or has expired. Create a new one with regenerateToken."
             raise ArmError(404, "ConfigUrlNotFound", message)
-        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id)
+        machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
+        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id, machine)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
         return Response(found.bundle, 200, headers, media_type="application/json")
 

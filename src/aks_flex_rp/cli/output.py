@@ -105,6 +105,7 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "id": resource["id"],
         "ready": _ready_with_cause(status),
         "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
+        "machine": format_machine(status["machine"]) if status.get("machine") else "",
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
@@ -119,6 +120,13 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
     return format_pairs(rows)
+
+
+def format_machine(machine: Document) -> str:
+    """Formats the machine of a node: host name, address and OS."""
+    name = machine.get("hostName") or machine.get("id", "")
+    more = ", ".join(filter(None, (machine.get("address"), machine.get("os"))))
+    return f"{name} ({more})" if more else name
 
 
 def _join_method(auth: Document) -> str:

@@ -19,6 +19,7 @@ from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
@@ -29,7 +30,9 @@ from aks_flex_rp.store.model import AuditAction, Conflict, Node
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.resource.models import Arc
     from aks_flex_rp.resource.validation import DesiredNode
@@ -110,6 +113,7 @@ class WriteOptions:
     url: bool  # whether to create a config URL
     what: AuditAction | None = None  # audit action; create or update if None
     newest: int = 0  # the highest version of a deleted node with this name
+    replacing: bool = False  # the config URL may be used to move the node to another machine
 
 
 @dataclass(frozen=True)
@@ -117,12 +121,18 @@ class WriteResult:
     node: Node
     created: bool
     url: ConfigUrl | None
+    machine: KnownMachine | None = None  # the only machine that may use the URL
 
 
 @dataclass(frozen=True)
 class NodeCommands:
     context: NodeContext
     publisher: EventPublisher = field(default_factory=EventPublisher)
+    last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
+
+    @property
+    def claims(self) -> MachineClaims:
+        return MachineClaims(self.context, self.last_seen, self.publisher)
 
     async def put(
         self,
@@ -154,15 +164,29 @@ class NodeCommands:
             raise errors.cluster_not_found(cluster.id)
         return written
 
-    async def regenerate(self, cluster: ClusterInfo, name: str, request: RequestContext) -> WriteResult:
-        """Writes a new version with a new token and URL. The earlier ones become invalid."""
+    async def regenerate(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        request: RequestContext,
+        *,
+        replacing: bool = False,
+        machine: MachineIdentity | None = None,
+    ) -> WriteResult:
+        """Writes a new version with a new token and URL. The earlier ones become invalid.
+
+        The URL of a node that lives on a machine works only there, unless the machine is to be replaced. `machine` is
+        the machine of the caller if the node itself asks.
+        """
 
         async def write(node: Node | None) -> WriteResult:
             if node is None:
                 raise errors.node_not_found(cluster.id, name)
+            if machine and request.caller.is_node(node.identity):
+                node = await self.claims.on_report(node, machine, request)
             properties = Properties.model_validate(node.properties)
             desired = validation.DesiredNode(properties, config_generator.allows_downgrade(node.config))
-            options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN)
+            options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN, replacing=replacing)
             return await self._write(cluster, node.name, desired, node, request, options=options)
 
         return await self._update(cluster, name, write)
@@ -263,14 +287,17 @@ class NodeCommands:
             token = await context.clusters.mint(cluster.id.key, key, expires)
         join = before.join if before else JoinState()
         if url:
-            join = join.begin_attempt(now, url_expires=expires, token=token.id if token else None)
+            join = join.begin_attempt(
+                now, url_expires=expires, token=token.id if token else None, replacing=options.replacing
+            )
         else:
             join = join.end_attempt(now)
         node = self._node(cluster, name, desired, before, version, join, request)
         node = join_rules.record_former_taints(node, before)
         node = join_rules.keep_access(node, before)
         document = cluster.id.node(name)
-        detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
+        detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url}
+        detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
         changes = property_changes(before.properties if before else {}, node.properties)
         event = request.event(
             now,
@@ -291,7 +318,8 @@ class NodeCommands:
             await context.clusters.revoke(cluster.id.key, old)
         if before and before.join.access and not node.join.access:
             await self._withdraw(cluster, before, request)
-        return WriteResult(node, before is None, delivered)
+        bound = await self.claims.living_owner(before) if url and before and not options.replacing else None
+        return WriteResult(node, before is None, delivered, bound)
 
     async def _last_version(self, cluster: ClusterInfo, name: str) -> int:
         """Returns the last version of a deleted node with this name, or 0."""

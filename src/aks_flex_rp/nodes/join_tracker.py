@@ -13,6 +13,7 @@ from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.machine_claims import MachineClaims, UrlBearer
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
@@ -20,6 +21,7 @@ from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Confl
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
     from aks_flex_rp.join_state import AccessMethod, ClusterAccess
@@ -41,6 +43,11 @@ class JoinTracker:
     on_cluster_changed: Callable[[str, ClusterFacts], Awaitable[None]]
     count: Callable[[str], None]  # for metrics
     publisher: EventPublisher = field(default_factory=EventPublisher)
+    last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
+
+    @property
+    def claims(self) -> MachineClaims:
+        return MachineClaims(self.context, self.last_seen, self.publisher)
 
     async def is_current_token(self, cluster: str, node: str, token_id: str) -> bool:
         found = await self.context.store.node(cluster, node)
@@ -104,7 +111,12 @@ class JoinTracker:
     async def on_node_removed(self, cluster: str, node: str) -> None:
         await self.context.store.record(self._event(AuditAction.NODE_REMOVED, self._resource(cluster, node), {}))
 
-    async def on_config_fetched(self, cluster: str, node: str, source: str, request: str) -> None:
+    async def on_config_fetched(
+        self, cluster: str, node: str, source: str, request: str, machine: MachineIdentity | None = None
+    ) -> None:
+        """Records the fetch. Raises ArmError if the node lives on another machine."""
+        if machine:
+            await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request))
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
@@ -157,7 +169,7 @@ class JoinTracker:
             await self._change(cluster, node, fail, AuditAction.JOIN_FAILED, tokenId=token_id, why=why)
 
     async def on_node_observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
-        joins = False
+        joins, machine = False, ready.get("machine") if ready else None
 
         def observe(join: JoinState) -> JoinState:
             nonlocal joins
@@ -179,6 +191,8 @@ class JoinTracker:
                 cluster, node
             )  # the node has its configuration, whichever way it joined
         await self._record_readiness(cluster, node, ready)
+        if machine:
+            await self.claims.on_observed(cluster, node, machine, _WatchOrigin())
 
     async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:
         async for node in self._each_node(cluster):
@@ -271,6 +285,13 @@ class JoinTracker:
     def _resource(cluster: str, node: str) -> str:
         known = parse_cluster_id(cluster)
         return known.node(node) if known and node else cluster
+
+
+class _WatchOrigin:
+    """The watch of the cluster as the origin of a change, for the audit log."""
+
+    def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
+        return AuditEvent(at, WATCH_ACTOR, what, resource, detail=detail)
 
 
 def _unchanged(join: JoinState) -> JoinState:

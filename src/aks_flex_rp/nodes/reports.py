@@ -15,6 +15,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import problem_from_pydantic
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.machine_claims import CONFLICT_CONDITION
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
@@ -23,11 +24,14 @@ from aks_flex_rp.store.model import AuditAction, Conflict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.access_grants import AccessGrants
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.nodes.machine_claims import MachineClaims
     from aks_flex_rp.store.model import Node
 
 MOST_CONDITIONS = 64
+SERVICE_CONDITIONS = frozenset({CONFLICT_CONDITION})  # set by the service, also for monitored nodes
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
 
 
@@ -86,7 +90,8 @@ def merge_report(
     if report.conditions is not None:
         before = {each["type"]: each for each in earlier.get("conditions", ())}
         latest = {each.type: _condition(each, before.get(each.type), now) for each in report.conditions}
-        known = {} if monitored else {kind: each for kind, each in before.items() if kind == "Ready"}
+        own = SERVICE_CONDITIONS if monitored else {*SERVICE_CONDITIONS, "Ready"}
+        known = {kind: each for kind, each in before.items() if kind in own}
         reported["conditions"] = [*{**known, **latest}.values()]
     return {**earlier, **reported}
 
@@ -104,10 +109,16 @@ class StatusReports:
     context: NodeContext
     access_grants: AccessGrants
     record_seen: Callable[[str, str, float], None]  # records that a node was seen; written in batches
+    claims: MachineClaims
     publisher: EventPublisher = field(default_factory=EventPublisher)
 
     async def report(
-        self, cluster: ClusterInfo, name: str, document: dict[str, Any], request: RequestContext
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        document: dict[str, Any],
+        request: RequestContext,
+        machine: MachineIdentity | None = None,
     ) -> dict[str, str]:
         """Stores a status report.
 
@@ -117,6 +128,8 @@ class StatusReports:
         node = await self.context.store.node(cluster.id.key, name.lower())
         if node is None:
             raise errors.node_not_found(cluster.id, name)
+        if machine and request.caller.is_node(node.identity):
+            node = await self.claims.on_report(node, machine, request)
         joining = report.join_phase is JoinPhase.CONFIG_FETCHED
         node = await self.access_grants.ensure_access(cluster, node, request, joining=joining)
         node = await self._store_report(cluster, node, report, now)

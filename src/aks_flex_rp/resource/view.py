@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.store.model import Node
 
 URL_EXPIRED = "The config URL expired before it was used. Create a new one with regenerateToken."
@@ -57,6 +58,8 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
         status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
     join = node.join
+    if known := join.machines.shown:
+        status["machine"] = machine_document(known)
     status["joinState"] = join.phase.value
     if join.failure:
         status["joinFailure"] = join.failure
@@ -64,6 +67,14 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
         # computed here, because no process records the expiry
         status |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
     return status
+
+
+def machine_document(machine: KnownMachine) -> dict[str, str]:
+    """Returns a machine as the API shows it."""
+    one = machine.identity
+    named = {"id": one.id, "hostName": one.host_name, "address": one.address, "os": one.os}
+    since = {"since": format_utc(machine.since)} if machine.since else {}
+    return {key: value for key, value in named.items() if value} | since
 
 
 def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
+from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -196,13 +197,17 @@ def provider_announcement(engine: Engine, loaded: LoadedConfig) -> Callable[[], 
         # Use the identity of this join; one stored by an earlier join may differ.
         node = context.node_name(engine)
         tokens = ProviderTokens(engine.machine.program, loaded.text)
-        _announce_with_retry(ProviderClient(provider_endpoint(config, node), config, tokens))
+        endpoint = provider_endpoint(config, node)
+        machine = identify_machine(engine.host, endpoint.origin)
+        _announce_with_retry(ProviderClient(endpoint, config, tokens, machine=machine))
 
     return announce
 
 
 def _announce_with_retry(provider: ProviderClient) -> None:
     """Announces the node, with retries, because the provider may be unavailable or roles not effective yet."""
+    from aks_flex_node.agent.config.remote import node_on_another_machine
+    from aks_flex_node.agent.provider.poll_result import MACHINE_STATES
     from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
 
     end, pause = time.monotonic() + ANNOUNCE_SECONDS, 1.0
@@ -211,6 +216,8 @@ def _announce_with_retry(provider: ProviderClient) -> None:
             return announce_node(provider)
         except ProviderRequestError as error:
             result = error.result
+            if result.state in MACHINE_STATES.values():
+                raise node_on_another_machine(result.message) from None
             if time.monotonic() + pause > end or not result.is_transient:
                 raise FlexError(
                     "identity-registration-failed",

@@ -20,6 +20,7 @@ from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -221,12 +222,15 @@ def came_with_us(record: LedgerRecord) -> bool:
 PROVIDER_SECONDS = 5.0  # the resource provider deletes a Node about a second after it is marked as left
 
 
-def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float) -> None:
+def unbootstrap_node(
+    config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float, keep_node: bool = False
+) -> None:
+    """Removes the node. With `keep_node`, the Node is not touched, because it lives on another machine now."""
     start = time.monotonic()
     with exclusive():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
         engine = context.make_engine(config)
-        removal = _node_removal(engine.config, context.node_name(engine), seconds)
+        removal = None if keep_node else _node_removal(engine, seconds)
         cleanups = prerequisites.azure_cleanups(engine, progress.note)
         job = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
         remains = job.run()
@@ -245,12 +249,14 @@ def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_art
     progress.message(f"This machine is no longer a node. Nothing of it is left ({time.monotonic() - start:.1f} s).")
 
 
-def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval | None:
+def _node_removal(engine: Engine, seconds: float) -> NodeRemoval | None:
     """Returns the removal of the Node, or None for a machine without credentials for the cluster."""
+    config, node = engine.config, context.node_name(engine)
     if not context.has_credentials(config) or not config.node.kubelet.server_url:
         return None
     delete_seconds = PROVIDER_SECONDS if Path(paths.CURRENT_CONFIG).exists() else 0.0
-    return NodeRemoval(node_api(config), node, seconds, delete_seconds)
+    machine = identify_machine(engine.host, None)
+    return NodeRemoval(node_api(config), node, seconds, delete_seconds, machine.id if machine else "")
 
 
 def plan_unbootstrap(config: NodeConfig) -> list[str]:
@@ -260,7 +266,7 @@ def plan_unbootstrap(config: NodeConfig) -> list[str]:
     engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
     Unbootstrap(engine, None, ProgressReporter()).run()
     name, own = context.node_name(real), {*engine.ledger.paths, state_file(config.paths.data_dir)}
-    removes_node = _node_removal(real.config, name, 0) is not None
+    removes_node = _node_removal(real, 0) is not None
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
     return [
         *([f"cordon and drain node {name}, and mark it as left"] if removes_node else []),

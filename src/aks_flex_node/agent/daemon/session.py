@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.managed_node import ManagedNode
 
 
+CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
+REPLACED_STATES = frozenset({ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE})
+LEAVING_STATES = REPLACED_STATES | {ProviderState.DELETED}
+
+
 @dataclass(frozen=True)
 class PollEvent:
     result: PollResult
@@ -64,7 +69,8 @@ class Session:
     drift_earliest: float = 0.0  # rate limit of drift checks
     credential_loss_count: int = 0  # consecutive health checks with lost credentials
     deleted: bool = False  # confirmed by two polls, one interval apart
-    _deleted_since: float | None = None  # time of the first poll that reported the deletion
+    replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
+    _leaving_since: float | None = None  # time of the first poll that reported the deletion or replacement
     _agent_confirmed: bool = False
 
     def start(self) -> None:
@@ -86,19 +92,25 @@ class Session:
             self.state = replace(self.state, credentials_problem=problem)
         if result.is_ok:
             self.state = replace(self.state, last_answer=format_utc(), newest_version=self.receiver.newest_version)
-        self._record_deletion(result, now)
+        self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
 
-    def _record_deletion(self, result: PollResult, now: float) -> None:
-        """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted."""
-        if result.state is not ProviderState.DELETED:
-            self._deleted_since, self.deleted = None, False
-        elif self._deleted_since is None:
-            self._deleted_since = now
-        elif now - self._deleted_since >= self.node.config.provider.poll_seconds:
-            self.deleted = True
+    def _record_leaving(self, result: PollResult, now: float) -> None:
+        """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
+
+        A conflict that nobody decided takes longer: a machine whose ID changed is accepted after some minutes.
+        """
+        if result.state not in LEAVING_STATES:
+            self._leaving_since, self.deleted, self.replaced = None, False, False
+            return
+        self._leaving_since = now if self._leaving_since is None else self._leaving_since
+        waited = now - self._leaving_since
+        decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
+        if waited >= (self.node.config.provider.poll_seconds if decided else CONFLICT_SECONDS):
+            self.deleted = result.state is ProviderState.DELETED
+            self.replaced = not self.deleted
 
     def record_drift(self, fresh: tuple[Drift, ...]) -> None:
         self.state = replace(

@@ -173,7 +173,7 @@ def test_node_missing_from_cluster_is_no_longer_joined(watch: Watch) -> None:
 
     watch.sees("on_node_observed", None)
 
-    assert watch.status["joinState"] == "Created"
+    assert watch.status["joinState"] == "Left"
     [ready] = watch.status["conditions"]
     assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotInCluster")
 
