@@ -268,8 +268,8 @@ def print_machine_note(name: str, made: Document, *, replace: bool) -> None:
     """Warns that the node lives on a machine, and that the URL works only there or moves the node."""
     if machine := made.get("machine"):
         output.print_note(
-            f"Node {name} lives on the machine {output.format_machine(machine)}. The URL works only there. To move the "
-            "node to another machine, use --replace. To add a machine, create another node."
+            f"Node {name} lives on the machine {output.format_machine(machine)}. The URL works only there. "
+            "To move the node to another machine, use --replace. To add a machine, create another node."
         )
     elif replace:
         output.print_note(

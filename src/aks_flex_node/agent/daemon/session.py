@@ -70,7 +70,7 @@ class Session:
     credential_loss_count: int = 0  # consecutive health checks with lost credentials
     deleted: bool = False  # confirmed by two polls, one interval apart
     replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
-    _leaving_since: float | None = None  # time of the first poll that reported the deletion or replacement
+    _leaving: tuple[ProviderState, float] | None = None  # deletion or replacement, and its first poll
     _agent_confirmed: bool = False
 
     def start(self) -> None:
@@ -102,11 +102,12 @@ class Session:
 
         A conflict that nobody decided takes longer: a machine whose ID changed is accepted after some minutes.
         """
-        if result.state not in LEAVING_STATES:
-            self._leaving_since, self.deleted, self.replaced = None, False, False
+        if self._leaving is None or self._leaving[0] is not result.state:
+            self._leaving = (result.state, now) if result.state in LEAVING_STATES else None
+            self.deleted = self.replaced = False
+        if self._leaving is None:
             return
-        self._leaving_since = now if self._leaving_since is None else self._leaving_since
-        waited = now - self._leaving_since
+        waited = now - self._leaving[1]
         decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
         if waited >= (self.node.config.provider.poll_seconds if decided else CONFLICT_SECONDS):
             self.deleted = result.state is ProviderState.DELETED
