@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint with the same key and effect
 
 
+NEW_URL_REMEDY = (
+    "Create a new join command with `aks-flex-rp node join-command` or the regenerateToken action, and run it on the "
+    "machine."
+)
+URL_EXPIRED = f"The config URL expired before it was used. {NEW_URL_REMEDY}"
+
+
 class JoinPhase(StoredEnum):
     CREATED = "Created"
     CONFIG_FETCHED = "ConfigFetched"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.arm.ids import parse_cluster_id
-from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.machine_claims import MachineClaims, UrlBearer
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 500  # nodes per read from the store
 WATCH_ACTOR = "cluster watch"  # caller of automatic changes in the audit log
-RETRY_HINT = "Create a new URL with regenerateToken, and start the agent with it."
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +158,7 @@ class JoinTracker:
         """Records that the token failed, which also ends the URL. A joined node stays joined."""
 
         def fail(join: JoinState) -> JoinState:
-            after = join.token_failed(token_id, f"{why} {RETRY_HINT}")
+            after = join.token_failed(token_id, f"{why} {NEW_URL_REMEDY}")
             if after != join and not join.is_joined:
                 self.count("failed")
             return after

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import NODE_TYPE
-from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.store.model import Node
 
-URL_EXPIRED = "The config URL expired before it was used. Create a new one with regenerateToken."
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
 SILENT_AFTER = 3 * 40  # seconds: three polls at the longest default interval
 
@@ -58,6 +57,8 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
         status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
     join = node.join
+    if join.phase is JoinPhase.LEFT:
+        status["conditions"] = [_left(each) for each in status["conditions"]]
     if known := join.machines.shown:
         status["machine"] = machine_document(known)
     status["joinState"] = join.phase.value
@@ -75,6 +76,14 @@ def machine_document(machine: KnownMachine) -> dict[str, str]:
     named = {"id": one.id, "hostName": one.host_name, "address": one.address, "os": one.os}
     since = {"since": format_utc(machine.since)} if machine.since else {}
     return {key: value for key, value in named.items() if value} | since
+
+
+def _left(condition: dict[str, Any]) -> dict[str, Any]:
+    """Returns the Ready condition of a node whose Node was removed, which its last report cannot know."""
+    if condition["type"] != "Ready" or condition["status"] != "True":
+        return condition
+    message = "The node has left the cluster: its Node was removed."
+    return {**condition, "status": "Unknown", "reason": "NodeNotInCluster", "message": message}
 
 
 def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:

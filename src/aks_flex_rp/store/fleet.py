@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from aks_flex_rp.join_state import URL_EXPIRED
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 from aks_flex_rp.text_enum import TextEnum
 
@@ -31,17 +32,21 @@ class FleetState(TextEnum):
     UNKNOWN = "Unknown"
     FAILED = "Failed"
     JOINING = "Joining"
+    CREATED = "Created"  # no machine has fetched the configuration
+    LEFT = "Left"  # the Node was removed from the cluster
 
 
 STATE_EXPRESSION = (
-    "CASE WHEN ready = 'True' AND silent = 0 THEN 'Ready'"
+    "CASE WHEN join_state = 'Left' THEN 'Left'"
+    " WHEN ready = 'True' AND silent = 0 THEN 'Ready'"
     " WHEN join_state = 'Joined' AND silent = 1 THEN 'NotReporting'"
     " WHEN join_state = 'Joined' AND ready = 'False' THEN 'NotReady'"
     " WHEN join_state = 'Joined' THEN 'Unknown'"
     " WHEN join_state = 'Failed' OR (url_expires > 0 AND url_expires < CAST($1 AS DOUBLE PRECISION)) THEN 'Failed'"
+    " WHEN join_state = 'Created' THEN 'Created'"
     " ELSE 'Joining' END"
 )
-NOT_JOINED = frozenset({FleetState.FAILED, FleetState.JOINING})
+NOT_JOINED = frozenset({FleetState.FAILED, FleetState.JOINING, FleetState.CREATED, FleetState.LEFT})
 FleetSort = Literal["name", "state", "version", "seen", "created"]
 ORDERS: dict[FleetSort, str] = {
     "name": "key",
@@ -245,6 +250,8 @@ def entry_of(row: Row) -> FleetEntry:
         *rest,
     ) = row
     cause = failure if state in NOT_JOINED else ready_cause
+    if state == FleetState.FAILED and not failure:
+        cause = URL_EXPIRED  # computed, because no process records the expiry
     about = (desired_version, kubelet, version, applied, bool(monitored), *rest)
     return FleetEntry(cluster_number, key, name, FleetState(state), cause, tuple(trouble.split()), *about)
 

@@ -69,7 +69,11 @@ async def test_fleet_keeps_reported_status_when_node_is_rewritten(store: Store) 
         ("Joined", "Unknown", {}, "Unknown"),
         ("BootstrapAttempted", "True", {}, "Ready"),  # the agent is faster to say so than the cluster
         ("BootstrapAttempted", "False", {}, "Joining"),
-        ("Created", "", {"urlExpires": NOW + 1}, "Joining"),
+        ("Created", "", {"urlExpires": NOW + 1}, "Created"),
+        ("Created", "", {}, "Created"),
+        ("ConfigFetched", "", {"urlExpires": NOW + 1}, "Joining"),
+        ("Left", "", {}, "Left"),
+        ("Left", "True", {}, "Left"),  # its last report
         ("Created", "", {"urlExpires": NOW - 1}, "Failed"),
         ("Failed", "", {"failure": "The disk is full."}, "Failed"),
     ],
@@ -132,7 +136,7 @@ async def test_fleet_counts_group_nodes_with_equal_attributes(store: Store) -> N
     await store.put_node(member("edge-9", "Created"), None)
     place = (await store.cluster_numbers())["/c"]
     found = sorted(await store.fleet_counts(NOW), key=lambda each: each.nodes)
-    joining = FleetCount(place, FleetState.JOINING, "", behind=False, trouble=False, nodes=1)
+    joining = FleetCount(place, FleetState.CREATED, "", behind=False, trouble=False, nodes=1)
     assert found == [joining, FleetCount(place, FleetState.READY, "1.34.4", behind=False, trouble=False, nodes=3)]
 
 
