@@ -88,6 +88,7 @@ class JoinState:
     former_taints: tuple[TaintKey, ...] = ()  # taints of earlier configurations, oldest first
     access: ClusterAccess | None = None
     machines: MachineOwnership = field(default_factory=MachineOwnership)
+    delivered: int | None = None  # configVersion that the machine last fetched; None if unknown
     unknown: Mapping[str, Any] = field(default_factory=dict)  # keys of another release
 
     @classmethod
@@ -104,6 +105,7 @@ class JoinState:
             tuple((key, effect) for key, effect in document.get("formerTaints", ())),
             ClusterAccess.from_document(access) if access is not None else None,
             MachineOwnership.from_document(document.get("machines") or {}),
+            document.get("delivered"),
             {key: value for key, value in document.items() if key not in _KEYS},
         )
 
@@ -120,6 +122,7 @@ class JoinState:
             "formerTaints": [list(each) for each in self.former_taints] or None,
             "access": self.access.to_document() if self.access else None,
             "machines": self.machines.to_document(),
+            "delivered": self.delivered,
             **self.unknown,
         }
         return {key: value for key, value in document.items() if value is not None or key in self.unknown}
@@ -143,7 +146,7 @@ class JoinState:
         """
         phase = JoinPhase.JOINED if self.is_joined else JoinPhase.CREATED
         machines = self.machines.begin_attempt(replacing=replacing)
-        return JoinState(phase, now, token, url_expires, machines=machines)
+        return JoinState(phase, now, token, url_expires, machines=machines, delivered=self.delivered)
 
     def end_attempt(self, now: float) -> JoinState:
         """Ends the attempt: drops the config URL, its token and the granted access."""
@@ -152,6 +155,10 @@ class JoinState:
             return replace(self, token=None, url_expires=None, access=None, machines=machines)
         phase = JoinPhase.LEFT if self.phase is JoinPhase.LEFT else JoinPhase.CREATED
         return JoinState(phase, now, machines=self.machines.end_attempt())
+
+    def with_delivered(self, version: int) -> JoinState:
+        """Records the configuration that the machine has."""
+        return replace(self, delivered=version)
 
     def with_former_taints(self, taints: Sequence[TaintKey]) -> JoinState:
         return replace(self, former_taints=tuple(taints))
@@ -224,12 +231,13 @@ class JoinState:
     def left(self) -> JoinState:
         if not self.is_joined:
             return self
-        return replace(self, stored_phase=JoinPhase.LEFT, machines=self.machines.left())
+        return replace(self, stored_phase=JoinPhase.LEFT, machines=self.machines.left(), delivered=None)
 
     def _attempted(self, csr: str) -> JoinState:
         return replace(self, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED, csr=csr, failure=None, url_expires=None)
 
 
 _KEYS = frozenset({"state", "since", "token", "urlExpires", "csr", "issued", "failure", "formerTaints", "access"}) | {
-    "machines"
+    "machines",
+    "delivered",
 }

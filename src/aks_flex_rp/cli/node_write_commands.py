@@ -247,11 +247,9 @@ def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_com
     if json:
         return
     if properties["status"].get("joinState") == "Joined":
-        if not properties.get("continuousMonitoring"):
-            output.print_note(
-                f"{name} is not managed. To apply the change, create a new join command with `aks-flex-rp node "
-                "join-command` and run it on the machine."
-            )
+        conditions = properties["status"].get("conditions", ())
+        for pending in (each for each in conditions if each["type"] == "ConfigurationPending"):
+            output.print_note(pending["message"])
     else:
         output.print_note(f"To join: aks-flex-rp node join-command --cluster {cluster.name} --name {name}")
 

@@ -56,7 +56,8 @@ def print_error(error: FlexError) -> None:
     typer.echo(f"  {error.name}: run `aks-flex-rp explain {error.name}` for causes and remedies", err=True)
 
 
-NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN")
+NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN", "CAUSE")
+MAX_CAUSE = 100  # characters of a cause in a table; `node show` prints all of it
 EVENT_COLUMNS = ("TIME", "CALLER", "EVENT", "OUTCOME", "NODE", "SOURCE", "DETAIL")
 
 
@@ -76,6 +77,7 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
         status.get("joinState", "-"),
         status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
         format_age(properties.get("lastSeen"), now),
+        " ".join(str(status.get("cause", "")).split())[:MAX_CAUSE],
     )
 
 
@@ -105,6 +107,7 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "id": resource["id"],
         "ready": _ready_with_cause(status),
         "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
+        **_problems(status),
         "machine": format_machine(status["machine"]) if status.get("machine") else "",
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
@@ -120,6 +123,13 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
     return format_pairs(rows)
+
+
+def _problems(status: Document) -> dict[str, str]:
+    """Returns the conditions besides Ready that explain the state of the node, by type."""
+    found = (each for each in status.get("conditions", ()) if each["type"] != "Ready")
+    bad = [each for each in found if each["status"] == ("False" if each["type"] == "ConfigApplied" else "True")]
+    return {each["type"]: ": ".join(filter(None, (each.get("reason"), each.get("message")))) for each in bad}
 
 
 def format_machine(machine: Document) -> str:

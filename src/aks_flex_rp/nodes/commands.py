@@ -295,6 +295,7 @@ class NodeCommands:
         node = self._node(cluster, name, desired, before, version, join, request)
         node = join_rules.record_former_taints(node, before)
         node = join_rules.keep_access(node, before)
+        node = join_rules.record_delivered(node, before)
         document = cluster.id.node(name)
         detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url}
         detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
@@ -369,6 +370,8 @@ class NodeCommands:
             secrets=sealed,
             system=_system(before, request, now),
             join=join,
+            status=before.status if before else {},  # only shown: reports are written separately
+            last_seen=before.last_seen if before else 0.0,
             identity=node_identity(properties, cluster.id, cluster.facts.tenant_id, key),
             created=before.created if before else now,
             revision=before.revision if before else 0,

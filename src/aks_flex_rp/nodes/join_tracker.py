@@ -245,6 +245,10 @@ class JoinTracker:
             if node is None:
                 return None
             join = transition(node.join)
+            if what is AuditAction.CONFIG_URL_FETCHED or (
+                join.is_joined and not node.join.is_joined and join.delivered is None
+            ):
+                join = join.with_delivered(node.version)
             event = self._event(what, self._resource(cluster, node.name), dict(detail))
             if join == node.join:
                 if always:

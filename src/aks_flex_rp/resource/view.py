@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import NODE_TYPE
 from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
+from aks_flex_rp.node_cause import node_cause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +60,8 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     join = node.join
     if join.phase is JoinPhase.LEFT:
         status["conditions"] = [_left(each) for each in status["conditions"]]
+    if pending := _pending(node):
+        status["conditions"] = [*status["conditions"], pending]
     if known := join.machines.shown:
         status["machine"] = machine_document(known)
     status["joinState"] = join.phase.value
@@ -67,7 +70,26 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     elif join.phase in WAITING_FOR_MACHINE and join.url_expires is not None and join.url_expires < now:
         # computed here, because no process records the expiry
         status |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
+    if cause := node_cause(status):
+        status["cause"] = cause
     return status
+
+
+def _pending(node: Node) -> dict[str, Any] | None:
+    """Returns the condition of a joined node whose machine does not fetch the changed configuration by itself."""
+    join, version = node.join, str(node.version)
+    if node.properties.get("continuousMonitoring") or not join.is_joined or join.delivered in {None, node.version}:
+        return None
+    if node.status.get("appliedConfigVersion") == version:
+        return None
+    return {
+        "type": "ConfigurationPending",
+        "status": "True",
+        "reason": "NotMonitored",
+        "message": f"Configuration {version} is not applied, because {node.name} is not managed. To apply it, create "
+        f"a join command with `aks-flex-rp node join-command --name {node.name}` and run it on the machine.",
+        "lastTransitionTime": format_utc(node.version),
+    }
 
 
 def machine_document(machine: KnownMachine) -> dict[str, str]:

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from aks_flex_rp.join_state import URL_EXPIRED
+from aks_flex_rp.node_cause import condition_cause, is_problem
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 from aks_flex_rp.text_enum import TextEnum
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document, Node
     from aks_flex_rp.store.rows import Row, Values
 
-ROW_VERSION = 1  # of the derived columns; increase it when they change, and all rows are rebuilt
+ROW_VERSION = 2  # of the derived columns; increase it when they change, and all rows are rebuilt
 LONGEST = 500  # characters of a cause
 
 
@@ -111,9 +112,8 @@ def status_columns(status: Document) -> Values:
     """Returns the columns ready, cause, trouble, kubelet, applied."""
     conditions = {str(each["type"]): each for each in status.get("conditions", ())}
     ready = conditions.get("Ready", {})
-    unwell = [kind for kind, each in conditions.items() if _wants_attention(kind, str(each["status"]))]
-    explaining = [ready] if ready.get("status") != "True" else [conditions[kind] for kind in unwell]
-    cause = next((str(each.get("message") or each.get("reason") or "") for each in explaining), "")
+    unwell = [kind for kind, each in conditions.items() if is_problem(kind, str(each["status"]))]
+    cause = condition_cause(conditions)
     applied = str(status.get("appliedConfigVersion", ""))
     return (
         str(ready.get("status", "")),
@@ -122,11 +122,6 @@ def status_columns(status: Document) -> Values:
         str(status.get("kubeletVersion", "")).removeprefix("v"),
         int(applied) if applied.isascii() and applied.isdigit() and len(applied) < 19 else 0,
     )
-
-
-def _wants_attention(kind: str, status: str) -> bool:
-    """Returns whether a condition reports a problem: all except Ready and ConfigApplied, if they are true."""
-    return kind not in {"Ready", "ConfigApplied"} and status == "True"
 
 
 def node_columns(node: Node) -> Values:

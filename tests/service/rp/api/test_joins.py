@@ -114,6 +114,25 @@ def test_departed_node_is_shown_as_left_and_can_join_again(watch: Watch, admin: 
     assert watch.status["joinState"] == "ConfigFetched"
 
 
+def test_update_of_unmonitored_node_says_what_to_run_on_the_machine(watch: Watch, admin: Api) -> None:
+    def pending(properties: dict[str, Any]) -> list[dict[str, str]]:
+        return [each for each in properties["status"]["conditions"] if each["type"] == "ConfigurationPending"]
+
+    assert pending(admin.put(watch.name, token(), url=True).properties) == []
+    watch.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2100-01-01T00:00:00Z"})
+    assert watch.status["joinState"] == "Joined"
+    assert pending(admin.put(watch.name, token()).properties) == [], "nothing changed"
+
+    written = admin.put(watch.name, token(labels={"tier": "gold"})).properties
+
+    [condition] = pending(written)
+    assert (condition["status"], condition["reason"]) == ("True", "NotMonitored")
+    assert f"aks-flex-rp node join-command --name {watch.name}" in condition["message"]
+    assert written["status"]["cause"] == condition["message"]
+    admin.fetch(admin.regenerate(watch.name).json["configUrl"])
+    assert pending(admin.get(watch.name).properties) == []
+
+
 def test_expired_token_has_one_remedy(watch: Watch) -> None:
     watch.sees("on_token_failed", watch.token, "The bootstrap token expired before it was used.")
 

@@ -44,7 +44,7 @@ async def names(store: Store, **wanted: Any) -> list[str]:
 async def test_fleet_contains_node_from_creation_to_deletion(store: Store) -> None:
     await store.put_node(member("edge-1", "Created"), None)
     (found,) = await asked(store)
-    assert (found.name, found.state, found.desired_version, found.kubelet) == ("Edge-1", "Joining", "1.34.4", "")
+    assert (found.name, found.state, found.desired_version, found.kubelet) == ("Edge-1", "Created", "1.34.4", "")
     await store.report("/c", "edge-1", told(), 4990.0)
     (found,) = await asked(store)
     assert (found.state, found.kubelet, found.applied, found.last_seen) == ("Ready", "1.34.4", 1, 4990.0)
