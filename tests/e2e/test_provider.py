@@ -224,7 +224,7 @@ def test_cluster_can_be_added_by_azure_id_alone(lab: Lab) -> None:
     other = f"{RESOURCE_GROUP_ID}/providers/Microsoft.ContainerService/managedClusters/by-arm"
     known.register(type(cluster)(**{**cluster.__dict__, "id": other}))
 
-    said = lab.provider.run_cli_on_state("cluster", "add", other)
+    said = lab.provider.run_cli_on_state("cluster", "add", other, "--force")
 
     assert "Kubernetes 1.34.4" in said.out
     provider = Provider(lab, other)

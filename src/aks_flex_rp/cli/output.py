@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
 from aks_flex_rp.resource.view import format_taint
 
@@ -32,9 +33,20 @@ def print_note(text: str) -> None:
 
 
 def confirm(question: str) -> None:
-    """Asks for confirmation on a terminal. Does not ask in scripts."""
-    if sys.stdin.isatty():
-        typer.confirm(question, abort=True, err=True)
+    """Asks for confirmation on a terminal. Raises CommandUsageError where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise CommandUsageError(
+            "confirmation-required",
+            f"This command requires confirmation: {question}",
+            "Run it in a terminal, or add `--yes` in scripts. Nothing was changed.",
+        )
+    typer.confirm(question, abort=True, err=True)
+
+
+def print_warning(text: str) -> None:
+    """Prints a warning on standard error."""
+    yellow, plain = ("\x1b[33m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+    typer.echo(f"{yellow}warning{plain}: {text}", err=True)
 
 
 def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:

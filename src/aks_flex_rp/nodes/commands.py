@@ -257,6 +257,7 @@ class NodeCommands:
             current_versions=_versions(node) if node else None,
             stored_secret_client=_client(node),
             allow_downgrade=preconditions.allow_downgrade,
+            tenant_known=bool(config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))),
         )
         desired = validation.validate_body(body, name, context)
         if isinstance(desired, list):
@@ -372,7 +373,9 @@ class NodeCommands:
             join=join,
             status=before.status if before else {},  # only shown: reports are written separately
             last_seen=before.last_seen if before else 0.0,
-            identity=node_identity(properties, cluster.id, cluster.facts.tenant_id, key),
+            identity=node_identity(
+                properties, cluster.id, config_generator.cluster_tenant(cluster.facts, agent_endpoints), key
+            ),
             created=before.created if before else now,
             revision=before.revision if before else 0,
         )
