@@ -91,6 +91,8 @@ def delete(
     output.print_result(f"{name} deleted" if deleted else f"node {name} not found", deleted or {}, json)
     if deleted and not json:
         output.print_note("If the node is not managed, run `aks-flex-node unbootstrap` on its machine.")
+        for each in deleted.get("azureResources", ()):
+            output.print_note(f"Removed by the agent. If it remains, run: {each['command']}")
 
 
 @app.command("regenerate-token")

@@ -17,6 +17,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
+from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.machine_claims import MachineClaims
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.resource.models import Arc
     from aks_flex_rp.resource.validation import DesiredNode
 
 
@@ -50,7 +50,7 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
     found = {
         "servicePrincipal": principal.client_id if principal else None,
         "managedIdentity": (managed.client_id or managed.principal_id) if managed else None,
-        "arc": (arc.principal_id if arc else None) or _arc_machine(arc, cluster, node),
+        "arc": (arc.principal_id if arc else None) or arc_machine_id(properties, cluster, node),
     }.get(auth.method)
     if not found:
         return ""
@@ -60,16 +60,11 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
     return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()
 
 
-def _arc_machine(arc: Arc | None, cluster: ClusterId, node: str) -> str:
-    """Returns the resource ID of the Arc machine, which every token of its identity contains."""
-    group, name = (arc.resource_group, arc.machine_name) if arc else (None, None)
-    return (
-        f"/subscriptions/{cluster.subscription}/resourceGroups/{group or cluster.group}"
-        f"/providers/Microsoft.HybridCompute/machines/{name or node}"
-    )
-
-
 T = TypeVar("T")
+AZURE_NOTE = (
+    "The agent removes these resources when it leaves. The service removes what the agent may not, if its identity "
+    "may. The audit log (azure.cleanup) names what remains, with the commands that remove it."
+)
 DELETE_NOTE = "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately."
 
 
@@ -215,7 +210,12 @@ class NodeCommands:
         node = await self._update(cluster, name, delete)
         if node is None:
             return None
-        return {"status": "Deleted", "cleanup": await self._clean_up(cluster, node, request), "note": DELETE_NOTE}
+        access = node.join.access
+        resources = node_resources(node.properties, cluster.id, node.key, access.identity if access else "")
+        left = [{"id": each, "command": removal_command(each)} for each in resources.ids]
+        azure = {"azureResources": left, "azureNote": AZURE_NOTE} if left else {}
+        cleanup = await self._clean_up(cluster, node, request)
+        return {"status": "Deleted", "cleanup": cleanup, "note": DELETE_NOTE, **azure}
 
     async def _clean_up(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> dict[str, bool]:
         """Removes the access and token of a deleted node from the cluster."""

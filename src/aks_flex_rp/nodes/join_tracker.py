@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
     from aks_flex_rp.join_state import AccessMethod, ClusterAccess
+    from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
     from aks_flex_rp.nodes.context import NodeContext
     from aks_flex_rp.store.model import Document, Node
 
@@ -43,6 +44,7 @@ class JoinTracker:
     count: Callable[[str], None]  # for metrics
     publisher: EventPublisher = field(default_factory=EventPublisher)
     last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
+    cleanup: AzureCleanup | None = None
 
     @property
     def claims(self) -> MachineClaims:
@@ -109,6 +111,8 @@ class JoinTracker:
 
     async def on_node_removed(self, cluster: str, node: str) -> None:
         await self.context.store.record(self._event(AuditAction.NODE_REMOVED, self._resource(cluster, node), {}))
+        if self.cleanup:
+            await self.cleanup.after_removal(cluster, node)
 
     async def on_config_fetched(
         self, cluster: str, node: str, source: str, request: str, machine: MachineIdentity | None = None

@@ -81,6 +81,7 @@ class AuditAction(StoredEnum):
     MACHINE_REFUSED = "machine.refused"
     MACHINE_CHANGED = "machine.changed"
     MACHINE_CONFLICT = "machine.conflict"
+    AZURE_CLEANUP = "azure.cleanup"
     ACCESS_GRANTED = "access.granted"
     ACCESS_WITHDRAWN = "access.withdrawn"
     CLUSTER_ADDED = "cluster.added"

@@ -5,6 +5,7 @@ agent's state, and verifies that nothing is left.
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from aks_flex_node.host.actions import MakeDirectory, PlaceTree, ReloadUnits, Re
 from aks_flex_node.host.dry_run import DryHost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aks_flex_node.agent.bootstrap.prerequisites import AzureCleanup
     from aks_flex_node.agent.config.models import NodeConfig
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.ledger import LedgerRecord
     from aks_flex_node.host.actions import Action
 
+REMOVED_ID = re.compile(r"^az .* --ids (/subscriptions/\S+)")  # in a command for an Azure administrator
 AGENT_FILES = (
     paths.APPLIED_CONFIG,
     paths.CLUSTER_FACTS,
@@ -65,6 +67,7 @@ class Unbootstrap:
     progress: ProgressReporter
     keep_artifacts: bool = False
     azure_cleanups: Sequence[AzureCleanup] = ()  # for resources created in Azure for this machine
+    report_remaining: Callable[[list[str]], list[str]] | None = None  # to the provider, which may remove them
     problems: list[str] = field(default_factory=list)
     manual_commands: list[str] = field(default_factory=list)
     _was_node: bool = False  # resources owned by the agent were found
@@ -103,6 +106,15 @@ class Unbootstrap:
                 except FlexError as error:
                     self.progress.note(error.message)
                     self.problems.append(error.message)
+        if self.report_remaining:
+            self._report_remaining(self.report_remaining)
+
+    def _report_remaining(self, report: Callable[[list[str]], list[str]]) -> None:
+        """Reports the resources that are left in Azure to the provider, and forgets those that it removes."""
+        ids = [found[1] for line in self.manual_commands if (found := REMOVED_ID.search(line))]
+        for each in report(ids):
+            self.progress.note(f"the resource provider removed {each}")
+            self.manual_commands = [line for line in self.manual_commands if each not in line]
 
     def _run_step(self, name: str, title: str, actions: Iterable[Action]) -> None:
         with self._step(name, title) as done:
@@ -232,7 +244,15 @@ def unbootstrap_node(
         engine = context.make_engine(config)
         removal = None if keep_node else _node_removal(engine, seconds)
         cleanups = prerequisites.azure_cleanups(engine, progress.note)
-        job = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
+        report = None if keep_node else prerequisites.remaining_report(engine, progress.note)
+        job = Unbootstrap(
+            engine,
+            removal,
+            progress,
+            keep_artifacts=keep_artifacts,
+            azure_cleanups=cleanups,
+            report_remaining=report,
+        )
         remains = job.run()
     for line in job.left_on_purpose():
         progress.message(f"kept: {line}")
