@@ -33,7 +33,7 @@ def print_note(text: str) -> None:
 
 
 def confirm(question: str) -> None:
-    """Asks for confirmation on a terminal. Raises CommandUsageError where nobody can be asked."""
+    """Asks for confirmation on a terminal. Raises CommandUsageError if there is no terminal."""
     if not sys.stdin.isatty():
         raise CommandUsageError(
             "confirmation-required",
