@@ -111,12 +111,12 @@ class MachineOwnership:
 
     def claim(self, machine: MachineIdentity, *, owner_alive: bool) -> Claim:
         """Returns what a machine that reports as the node is to it."""
-        if self.owner is None:
-            return Claim.REPLACED if machine.id in self.replaced else Claim.FREE
-        if self.owner.id == machine.id:
+        if self.owner and self.owner.id == machine.id:
             return Claim.OWNER
         if self.candidate and self.candidate.id == machine.id:
             return Claim.FREE
+        if self.owner is None:
+            return Claim.REPLACED if machine.id in self.replaced and not self.replacing else Claim.FREE
         if machine.id in self.replaced:
             return Claim.REPLACED
         return Claim.CONFLICT if owner_alive and not self.replacing else Claim.FREE

@@ -71,9 +71,14 @@ class MachineClaims:
     publisher: EventPublisher = field(default_factory=EventPublisher)
 
     async def living_owner(self, node: Node) -> KnownMachine | None:
-        """Returns the machine on which a joined node lives, if it is alive, or None."""
-        owner = node.join.machines.owner if node.join.is_joined else None
-        return owner if owner and await self._is_alive(node, owner) else None
+        """Returns the machine on which a node lives or which is about to join, if it is alive, or None."""
+        owner = node.join.machines.owner
+        if owner is None:
+            return None
+        if not node.join.is_joined:
+            recent = self.context.now() - owner.since < ALIVE_SECONDS
+            return owner if recent and node.join.phase in JOINING else None
+        return owner if await self._is_alive(node, owner) else None
 
     async def _is_alive(self, node: Node, owner: KnownMachine) -> bool:
         """Returns whether the owner was heard from recently, or its Node is Ready."""

@@ -29,6 +29,8 @@ MOVED = OWNED.promoted(TWO, NOW + 1)
         (MOVED, TWO, True, Claim.OWNER),
         (MOVED.begin_attempt(replacing=True).fetched(ONE, NOW), ONE, True, Claim.FREE),
         (MOVED.left(), ONE, False, Claim.REPLACED),
+        (MOVED.left().begin_attempt(replacing=False).fetched(ONE, NOW), ONE, False, Claim.FREE),
+        (MOVED.left().begin_attempt(replacing=True), ONE, False, Claim.FREE),
     ],
 )
 def test_claim_depends_on_owner(

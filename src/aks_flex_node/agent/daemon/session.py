@@ -100,7 +100,7 @@ class Session:
     def _record_leaving(self, result: PollResult, now: float) -> None:
         """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
 
-        A conflict without a decision of an operator takes longer: a machine whose ID changed is accepted after minutes.
+        An undecided conflict takes longer: a machine whose ID changed is accepted after some minutes.
         """
         if self._leaving is None or self._leaving[0] is not result.state:
             self._leaving = (result.state, now) if result.state in LEAVING_STATES else None
