@@ -254,7 +254,7 @@ def names_text(catalogs: dict[str, dict[str, ErrorEntry]]) -> str:
     parts.append(
         "## Provider states\n\n"
         "`aks-flex-node status` shows the state of the daemon's connection to the provider. "
-        "Only `Deleted` changes the node.\n"
+        "Only `Deleted`, `Replaced` and `OnAnotherMachine` change the node.\n"
     )
     parts += [status_section(StatusName(name, "state", **fields)) for name, fields in document["states"].items()]
     parts.append("## Job results\n\n`aks-flex-node status` shows the result of the last job.\n")

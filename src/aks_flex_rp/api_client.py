@@ -55,6 +55,7 @@ HINTS = {
     "InvalidResourceName": "Correct the name. Nothing was changed.",
     "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
+    "NodeOnAnotherMachine": "Nothing was changed.",
     "PreconditionFailed": "Run `aks-flex-rp node show` to see the current state.",
     "AuthorizationFailed": "Ask an owner of the cluster for a role, or use another identity.",
     "AuthenticationFailed": "Check the token.",
@@ -127,8 +128,10 @@ class ServiceClient:
         """Deletes a node and returns it, or returns None when it does not exist."""
         return self._request("DELETE", cluster.node(quote(name))) or None
 
-    def regenerate_token(self, cluster: ClusterId, name: str) -> Document:
-        return self._request("POST", f"{cluster.node(quote(name))}/regenerateToken")
+    def regenerate_token(self, cluster: ClusterId, name: str, *, replace: bool = False) -> Document:
+        """Creates a new config URL. With `replace`, another machine than the current one may use it."""
+        body = {"replaceMachine": True} if replace else None
+        return self._request("POST", f"{cluster.node(quote(name))}/regenerateToken", body=body)
 
     def credentials(self, cluster: ClusterId, name: str) -> Document:
         return self._request("POST", f"{cluster.node(quote(name))}/listCredentials")

@@ -11,6 +11,7 @@ import logging
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from aks_flex_node.api.contract import MACHINE_ANNOTATION
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.clusters import access as accesses
@@ -18,7 +19,7 @@ from aks_flex_rp.clusters import bootstrap_tokens, connections
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.clusters.informer import run_periodically
-from aks_flex_rp.clusters.node_controller import name_conflict
+from aks_flex_rp.clusters.node_controller import NODES, NodeMachine, name_conflict, node_machine
 from aks_flex_rp.nodes.cluster_sync import ENDPOINTS
 from aks_flex_rp.nodes.context import ClusterInfo
 from aks_flex_rp.resource.config_generator import AgentEndpoints
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 SYNC_SECONDS = 2.0
+MACHINE_SECONDS = 5.0
 GRANT_SECONDS = 10.0  # shorter than the time after which the controller corrects a difference
 
 log = logging.getLogger(__name__)
@@ -165,6 +167,23 @@ class ClusterRegistry:
             log.warning("The cluster access of %s could not be removed and will be removed later: %s", node, error)
             return False
         return True
+
+    async def node_machine(self, key: str, node: str) -> NodeMachine | None:
+        try:
+            client = self._controller(key).client
+            found = await asyncio.wait_for(client.find(f"{NODES}/{node}"), MACHINE_SECONDS)
+        except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
+            log.warning("The Node %s could not be read: %s", node, error)
+            return None
+        return node_machine(found) if found else None
+
+    async def mark_machine(self, key: str, node: str, machine_id: str) -> None:
+        mark = {"metadata": {"annotations": {MACHINE_ANNOTATION: machine_id}}}
+        try:
+            client = self._controller(key).client
+            await asyncio.wait_for(client.merge(f"{NODES}/{node}", mark), MACHINE_SECONDS)
+        except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
+            log.warning("The Node %s could not be annotated with its machine: %s", node, error)
 
     def _controller(self, key: str) -> ClusterController:
         found = self._watches.get(key)

@@ -1,6 +1,6 @@
 """Join state of a node, stored with it: its phase, the credentials of the current attempt, and its granted access.
 
-Created -> ConfigFetched -> BootstrapAttempted -> Joined
+Created -> ConfigFetched -> BootstrapAttempted -> Joined -> Left
                  `---------------------+-> Failed, with the cause
 
 Every transition returns the next state, or the same state if it does not apply. Replicas of two releases share the
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_rp.machine_ownership import MachineOwnership
 from aks_flex_rp.text_enum import StoredEnum
 
 if TYPE_CHECKING:
@@ -20,12 +21,20 @@ if TYPE_CHECKING:
     TaintKey = tuple[str, str]  # key and effect: a Node has at most one taint with the same key and effect
 
 
+NEW_URL_REMEDY = (
+    "Create a new join command with `aks-flex-rp node join-command` or the regenerateToken action, and run it on the "
+    "machine."
+)
+URL_EXPIRED = f"The config URL expired before it was used. {NEW_URL_REMEDY}"
+
+
 class JoinPhase(StoredEnum):
     CREATED = "Created"
     CONFIG_FETCHED = "ConfigFetched"
     BOOTSTRAP_ATTEMPTED = "BootstrapAttempted"
     JOINED = "Joined"
     FAILED = "Failed"
+    LEFT = "Left"  # the node was joined, and its Node was removed from the cluster
 
 
 class AccessMethod(StoredEnum):
@@ -78,6 +87,8 @@ class JoinState:
     failure: str | None = None
     former_taints: tuple[TaintKey, ...] = ()  # taints of earlier configurations, oldest first
     access: ClusterAccess | None = None
+    machines: MachineOwnership = field(default_factory=MachineOwnership)
+    delivered: int | None = None  # configVersion that the machine last fetched; None if unknown
     unknown: Mapping[str, Any] = field(default_factory=dict)  # keys of another release
 
     @classmethod
@@ -93,6 +104,8 @@ class JoinState:
             document.get("failure"),
             tuple((key, effect) for key, effect in document.get("formerTaints", ())),
             ClusterAccess.from_document(access) if access is not None else None,
+            MachineOwnership.from_document(document.get("machines") or {}),
+            document.get("delivered"),
             {key: value for key, value in document.items() if key not in _KEYS},
         )
 
@@ -108,6 +121,8 @@ class JoinState:
             "failure": self.failure,
             "formerTaints": [list(each) for each in self.former_taints] or None,
             "access": self.access.to_document() if self.access else None,
+            "machines": self.machines.to_document(),
+            "delivered": self.delivered,
             **self.unknown,
         }
         return {key: value for key, value in document.items() if value is not None or key in self.unknown}
@@ -122,19 +137,28 @@ class JoinState:
 
     # Transitions by commands on the resource
 
-    def begin_attempt(self, now: float, *, url_expires: float, token: str | None = None) -> JoinState:
+    def begin_attempt(
+        self, now: float, *, url_expires: float, token: str | None = None, replacing: bool = False
+    ) -> JoinState:
         """Starts an attempt with a new config URL, and with a token unless the node joins with its identity.
 
-        A joined node stays joined.
+        A joined node stays joined. With `replacing`, another machine may become the node.
         """
         phase = JoinPhase.JOINED if self.is_joined else JoinPhase.CREATED
-        return JoinState(phase, now, token, url_expires)
+        machines = self.machines.begin_attempt(replacing=replacing)
+        return JoinState(phase, now, token, url_expires, machines=machines, delivered=self.delivered)
 
     def end_attempt(self, now: float) -> JoinState:
         """Ends the attempt: drops the config URL, its token and the granted access."""
         if self.is_joined:
-            return replace(self, token=None, url_expires=None, access=None)
-        return JoinState(JoinPhase.CREATED, now)
+            machines = self.machines.end_attempt()
+            return replace(self, token=None, url_expires=None, access=None, machines=machines)
+        phase = JoinPhase.LEFT if self.phase is JoinPhase.LEFT else JoinPhase.CREATED
+        return JoinState(phase, now, machines=self.machines.end_attempt())
+
+    def with_delivered(self, version: int) -> JoinState:
+        """Records the configuration that the machine has."""
+        return replace(self, delivered=version)
 
     def with_former_taints(self, taints: Sequence[TaintKey]) -> JoinState:
         return replace(self, former_taints=tuple(taints))
@@ -150,9 +174,12 @@ class JoinState:
     def config_fetched(self) -> JoinState:
         """Records a fetch. After a failure on the machine, the URL is still valid, and a fetch begins another try."""
         again = self.phase is JoinPhase.FAILED and self.url_expires is not None
-        if again or self.phase is JoinPhase.CREATED:
+        if again or self.phase in {JoinPhase.CREATED, JoinPhase.LEFT}:
             return replace(self, stored_phase=JoinPhase.CONFIG_FETCHED, failure=None)
         return self
+
+    def with_machines(self, machines: MachineOwnership) -> JoinState:
+        return self if machines == self.machines else replace(self, machines=machines)
 
     def joining(self, access: ClusterAccess) -> JoinState:
         """Records that the node has authenticated with its identity and was granted this access."""
@@ -210,10 +237,15 @@ class JoinState:
         return replace(self, stored_phase=JoinPhase.JOINED, failure=None, url_expires=None)
 
     def left(self) -> JoinState:
-        return replace(self, stored_phase=JoinPhase.CREATED) if self.is_joined else self
+        if not self.is_joined:
+            return self
+        return replace(self, stored_phase=JoinPhase.LEFT, machines=self.machines.left(), delivered=None)
 
     def _attempted(self, csr: str) -> JoinState:
         return replace(self, stored_phase=JoinPhase.BOOTSTRAP_ATTEMPTED, csr=csr, failure=None, url_expires=None)
 
 
-_KEYS = frozenset({"state", "since", "token", "urlExpires", "csr", "issued", "failure", "formerTaints", "access"})
+_KEYS = frozenset({"state", "since", "token", "urlExpires", "csr", "issued", "failure", "formerTaints", "access"}) | {
+    "machines",
+    "delivered",
+}

@@ -39,6 +39,7 @@ from aks_flex_rp.crypto.tls_certificates import ServerTls
 from aks_flex_rp.dashboard.app import open_dashboard
 from aks_flex_rp.delivery.config_url import BuiltInDelivery
 from aks_flex_rp.nodes.access_grants import AccessGrants
+from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from aks_flex_rp.nodes.cluster_sync import ClusterSync
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.crypto.self_signed import PrivateCa as OwnAuthority
     from aks_flex_rp.crypto.tls_certificates import CertificateChain, CertificateSource
     from aks_flex_rp.delivery.config_url import BundleDelivery
+    from aks_flex_rp.nodes.azure_cleanup import ArmRemover
     from aks_flex_rp.nodes.context import RunningClusterOperations
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.model import Cluster
@@ -169,12 +171,24 @@ class Service:
             endpoints=agent_endpoints(settings),
         )
         follow, notices = ClusterSync(context).sync, self._notifying.publisher
-        self.join_tracker = JoinTracker(context, follow, lambda outcome: metrics.joins.labels(outcome).inc(), notices)
+        self.join_tracker = JoinTracker(
+            context,
+            follow,
+            lambda outcome: metrics.joins.labels(outcome).inc(),
+            notices,
+            poll_cache.last_seen,
+            cleanup := AzureCleanup(context, self._arm_remover()),
+        )
+        claims = self.join_tracker.claims
         tokens = TokenVerifier(settings.auth, self.admin_key)
         authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), poll_cache, context)
-        reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, notices)
+        reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
         arm = ArmRoutes(
-            authorizer, NodeCommands(context, notices), NodeQueries(context, poll_cache.last_seen), reporting, metrics
+            authorizer,
+            NodeCommands(context, notices, poll_cache.last_seen),
+            NodeQueries(context, poll_cache.last_seen),
+            reporting,
+            metrics,
         )
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
         own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running)
@@ -234,6 +248,11 @@ class Service:
         from aks_flex_rp.delivery.azure_blob import open_blob_delivery  # noqa: PLC0415 - only this method needs the Azure SDK
 
         return open_blob_delivery(self.settings)
+
+    def _arm_remover(self) -> Callable[[], ArmRemover] | None:
+        """Returns the access to Azure with which the service removes resources of deleted nodes, if it has any."""
+        has_identity = self.settings.azure.client_id or self.settings.auth.azure_role_assignments
+        return (lambda: open_arm(self.settings)) if has_identity else None
 
     def _roles(self) -> Roles:
         auth = self.settings.auth

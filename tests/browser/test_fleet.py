@@ -44,7 +44,7 @@ def test_fleet_page_shows_state_and_cause_of_each_node(open_page: Opened, provid
         "press-1": ("Ready",),
         "lathe-stopped": ("Not ready", "containerd is not running"),
         "mill-silent": ("Not reporting",),
-        "oven-new": ("Joining",),
+        "oven-new": ("Created",),
         "oven-failed": ("Join failed", "The API server did not answer"),
         "saw-drifted": ("Ready", "Drifted"),
         "saw-upgrading": ("outdated", "→ v1.34.4"),
@@ -82,7 +82,7 @@ def test_fleet_page_updates_live_and_keeps_focus(open_page: Opened, provider: Pr
     expect(page.get_by_role("heading", name="No matching nodes")).to_be_visible()
     provider.fleet.never_joined("newcomer")
     row = page.get_by_role("row").filter(has_text="newcomer")
-    expect(row).to_contain_text("Joining")
+    expect(row).to_contain_text("Created")
     page.get_by_role("link", name="newcomer").focus()
     provider.fleet.ready("newcomer")
     expect(row).to_contain_text("Ready")

@@ -217,4 +217,4 @@ def register_cluster(lab: Lab, folder: Path, kubeconfig: str) -> None:
     file.write_text(kubeconfig)
     file.chmod(0o600)
     where = (f"--kubeconfig={file}", f"--server={network.API_URL}", f"--location={LOCATION}", f"--tenant={TENANT_ID}")
-    lab.provider.run_cli_on_state("cluster", "add", CLUSTER_ID, *where)
+    lab.provider.run_cli_on_state("cluster", "add", CLUSTER_ID, *where, "--force")

@@ -226,7 +226,7 @@ def test_cluster_can_be_added_by_azure_id_alone(lab: Lab) -> None:
     other = f"{RESOURCE_GROUP_ID}/providers/Microsoft.ContainerService/managedClusters/by-arm"
     known.register(type(cluster)(**{**cluster.__dict__, "id": other}))
 
-    said = lab.provider.run_cli_on_state("cluster", "add", other)
+    said = lab.provider.run_cli_on_state("cluster", "add", other, "--force")
 
     assert "Kubernetes 1.36.3" in said.out
     provider = Provider(lab, other)

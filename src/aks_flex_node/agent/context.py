@@ -16,7 +16,7 @@ from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import select_config_url
 from aks_flex_node.agent.config.resolved import kubelet_credential_file, log_file
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
-from aks_flex_node.agent.machine import UNIT_FILE, read_machine
+from aks_flex_node.agent.machine import UNIT_FILE, identify_machine, read_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
@@ -113,7 +113,9 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     from aks_flex_node.agent.config.remote import fetch_config
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
-    bundle = fetch_config(selection.url, artifact_sources(loader.load_fetch_settings(os.environ, flags)))
+    sources = artifact_sources(loader.load_fetch_settings(os.environ, flags))
+    machine = identify_machine(RealHost(), selection.url.origin)
+    bundle = fetch_config(selection.url, sources, machine=machine)
     loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
     if other := files.find_config(None, os.environ, files.CONFIG_DIRECTORY):
         loaded.warnings.append(

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id
+
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.host import Host
 
 ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 CAP_SYS_RESOURCE = 24
+MACHINE_ID_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id")  # in the order of the kubelet
 RESOLVED = "/run/systemd/resolve/resolv.conf"
 PROGRAM = "aks-flex-node"
 PROGRAM_PATHS = (f"/usr/bin/{PROGRAM}", f"/usr/local/bin/{PROGRAM}")
@@ -80,6 +83,17 @@ def read_machine(host: Host, config: NodeConfig, pod_cidr: str = "") -> Machine:
         fstab=host.read("/etc/fstab") or b"",
         program=own_program(host, config.paths.install_dir, running_program()),
     )
+
+
+def identify_machine(host: Host, url: str | None) -> MachineIdentity | None:
+    """Returns the identity of this machine towards the server of a URL, or None if it has no machine ID."""
+    found = (hash_machine_id(_text(host, path)) for path in MACHINE_ID_FILES)
+    known = next(filter(None, found), "")
+    if not known:
+        return None
+    release = os_release(_text(host, "/etc/os-release"))
+    name = _text(host, "/proc/sys/kernel/hostname").strip() or _text(host, "/etc/hostname").strip()
+    return MachineIdentity(known, name, address_towards(host, url), release.get("PRETTY_NAME", ""))
 
 
 def running_program() -> str:

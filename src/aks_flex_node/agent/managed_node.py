@@ -14,7 +14,7 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import node_health
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.config import loader
-from aks_flex_node.agent.machine import running_program
+from aks_flex_node.agent.machine import identify_machine, running_program
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
@@ -66,7 +66,8 @@ class ManagedNode:
         """Polls the provider once with the endpoint and the credentials of another configuration."""
         config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
         tokens = ProviderTokens(self.program, lambda: text)
-        other = ProviderClient(provider_endpoint(config, self.name), config, tokens)
+        machine = self.provider.machine if self.provider else None
+        other = ProviderClient(provider_endpoint(config, self.name), config, tokens, machine=machine)
         try:
             return other.poll("", 0)
         finally:
@@ -91,7 +92,9 @@ def open_managed_node() -> ManagedNode:
 def _open_provider(engine: Engine, name: str) -> ProviderClient:
     program = running_program() or engine.machine.program
     tokens = ProviderTokens(program, lambda: Path(CURRENT_CONFIG).read_text(), _next_config_text)
-    return ProviderClient(provider_endpoint(engine.config, name), engine.config, tokens)
+    endpoint = provider_endpoint(engine.config, name)
+    machine = identify_machine(engine.host, endpoint.origin)
+    return ProviderClient(endpoint, engine.config, tokens, machine=machine)
 
 
 def _next_config_text() -> str:

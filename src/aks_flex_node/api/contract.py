@@ -13,4 +13,6 @@ LEFT_ANNOTATION = "flex.aks.azure.com/left"  # on a Node: the machine was unboot
 # On the Node of a machine that no daemon reports for: the configuration of its last join.
 APPLIED_VERSION_ANNOTATION = "flex.aks.azure.com/applied-config-version"
 APPLIED_TIME_ANNOTATION = "flex.aks.azure.com/last-config-applied"
+# on a Node that was moved: hash of the machine ID of the machine on which it lives
+MACHINE_ANNOTATION = "flex.aks.azure.com/machine"
 MANAGED_LABEL = {"kubernetes.azure.com/managed": "false"}  # label of all flex nodes

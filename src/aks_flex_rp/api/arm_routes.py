@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from aks_flex_node.api.contract import API_VERSION
+from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity, parse_machine_header
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorization import parse_target
@@ -17,6 +18,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches
+from aks_flex_rp.resource.view import machine_document
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -50,6 +52,11 @@ class AuthorizedRequest:
         return Preconditions(
             headers.get("if-match", ""), headers.get("if-none-match", ""), self.flag("allowDowngrade")
         )
+
+    @property
+    def machine(self) -> MachineIdentity | None:
+        """The machine that sent the request, if an agent did."""
+        return parse_machine_header(self.http_request.headers.get(MACHINE_HEADER, ""))
 
     def flag(self, name: str) -> bool:
         text = self.query.get(name.lower(), "false").lower()
@@ -125,6 +132,8 @@ class ArmRoutes:
     async def _get(self, request: AuthorizedRequest) -> Response:
         found, shown = await self.queries.get(request.cluster, request.target.node)
         if request.request.caller.is_node(found.identity):
+            if machine := request.machine:
+                await self.reports.claims.on_report(found, machine, request.request)
             self.authorizer.poll_cache.record_seen(found.cluster, found.key, time.time())
             await self.reports.access_grants.try_ensure_access(request.cluster, found, request.request)
         if if_none_match_matches(request.http_request.headers.get("if-none-match", ""), found.etag):
@@ -159,15 +168,23 @@ class ArmRoutes:
         return http_messages.json_response(204) if gone is None else http_messages.json_response(200, gone)
 
     async def _regenerate(self, request: AuthorizedRequest) -> Response:
-        await http_messages.read_optional_json(request.http_request)
-        written = await self.commands.regenerate(request.cluster, request.target.node, request.request)
+        body = await http_messages.read_optional_json(request.http_request) or {}
+        replacing = body.get("replaceMachine", False)
+        if not isinstance(replacing, bool):
+            raise errors.invalid_request([errors.Problem("replaceMachine", "The value must be true or false.")])
+        written = await self.commands.regenerate(
+            request.cluster, request.target.node, request.request, replacing=replacing, machine=request.machine
+        )
         await self.reports.access_grants.try_ensure_access(request.cluster, written.node, request.request)
         url = written.url.document() if written.url else {}
-        return http_messages.json_response(200, {"configVersion": str(written.node.version), **url})
+        bound = {"machine": machine_document(written.machine)} if written.machine else {}
+        return http_messages.json_response(200, {"configVersion": str(written.node.version), **url, **bound})
 
     async def _report(self, request: AuthorizedRequest) -> Response:
         document = await http_messages.read_json(request.http_request)
-        result = await self.reports.report(request.cluster, request.target.node, document, request.request)
+        result = await self.reports.report(
+            request.cluster, request.target.node, document, request.request, request.machine
+        )
         return http_messages.json_response(200, result)
 
     async def _credentials(self, request: AuthorizedRequest) -> Response:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from aks_flex_rp.store.changes import StoreChange
+    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.protocol import Store
 
 NodeKey = tuple[str, str]  # key of the cluster, key of the node
@@ -43,6 +44,7 @@ class PollState(NamedTuple):
     etag: str  # empty if the node does not exist
     identity: str  # the identity that may act as the node, also after its deletion
     granted_identity: str | None = None  # see `accesses.owed`
+    machine: str = ""  # ID of the machine on which the node lives; empty if unknown
 
 
 class PollCache:
@@ -104,7 +106,7 @@ class PollCache:
     async def _look_up(self, node_key: NodeKey) -> PollState:
         node = await self._store.node(*node_key)
         return (
-            PollState(node.etag, node.identity, granted_identity(node))
+            PollState(node.etag, node.identity, granted_identity(node), _machine_of(node))
             if node
             else PollState("", (await self._store.last_known_node(*node_key)).identity)
         )
@@ -117,12 +119,13 @@ class PollCache:
         self._states[node_key] = poll_state
 
     async def wait_for_change(self, node_key: NodeKey, etag: str, seconds: float) -> bool:
-        """Waits until the etag of the node differs.
+        """Waits until the etag of the node or its machine differs.
 
-        Returns False if it is the same after that time, or at shutdown.
+        Returns False if they are the same after that time, or at shutdown.
         """
         end = time.monotonic() + seconds
-        while (await self.state(node_key)).etag == etag:
+        first = await self.state(node_key)
+        while (state := await self.state(node_key)).etag == etag and state.machine == first.machine:
             left = end - time.monotonic()
             if left <= 0 or self.closing.is_set():
                 return False
@@ -195,6 +198,11 @@ class PollCache:
         self._reading.clear()
         for node_key in list(self._waiting):
             self._wake(node_key)
+
+
+def _machine_of(node: Node) -> str:
+    owner = node.join.machines.owner
+    return owner.id if owner else ""
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aks_flex_node.api.contract import API_VERSION
+from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
@@ -39,6 +40,7 @@ _PATH = re.compile(
     re.IGNORECASE,
 )
 _WAIT = re.compile(rb"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})", re.IGNORECASE)
+_MACHINE = MACHINE_HEADER.lower().encode()
 _VERSION = f"api-version={API_VERSION}".encode()
 
 
@@ -49,6 +51,7 @@ class PollRequest(NamedTuple):
     authorization: bytes
     seconds: float
     echoed: bytes = b""  # the client's request ID, if it wants it returned
+    machine: bytes = b""  # the machine of the agent, as it names itself
 
 
 class PathCache:
@@ -133,6 +136,8 @@ class PollHandler:
             return False
         if own and poll_state.granted_identity is not None and poll_state.granted_identity != caller.id:
             return False  # the node's identity must be granted access to the cluster first
+        if own and poll.machine and poll_state.machine and not _is_machine(poll.machine, poll_state.machine):
+            return False  # the node lives on another machine
         if own:
             authorizer.poll_cache.record_seen(*node_key, time.time())
         self.paths.remember(poll.path, node_key)
@@ -145,7 +150,7 @@ class PollHandler:
 
 def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
     """Parses a request. Returns None if it is not a poll that this middleware can answer."""
-    etag = authorization = prefer = client = echo = b""
+    etag = authorization = prefer = client = echo = machine = b""
     for name, value in scope["headers"]:
         if name == b"if-none-match":
             etag = value
@@ -153,6 +158,8 @@ def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
             authorization = value
         elif name == b"prefer":
             prefer = value
+        elif name == _MACHINE:
+            machine = value
         elif name == b"x-ms-client-request-id":
             client = value
         elif name == b"x-ms-return-client-request-id":
@@ -161,7 +168,13 @@ def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
     if node_key is None:
         return None
     echoed = client if echo.lower() == b"true" and len(client) <= LONGEST_ID else b""
-    return PollRequest(scope["path"], node_key, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed)
+    return PollRequest(
+        scope["path"], node_key, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed, machine
+    )
+
+
+def _is_machine(header: bytes, known: str) -> bool:
+    return header.startswith(b"id=%s" % known.encode())
 
 
 def _seconds(prefer: bytes) -> float:

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.api import http_messages
@@ -153,7 +154,8 @@ class ServiceRoutes:
         """Returns the bundle of a config URL."""
         source = http_messages.client_address(incoming)
         found = await self._find_bundle(incoming, request_id, "bundle")
-        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id)
+        machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
+        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id, machine)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
         return Response(found.bundle, 200, headers, media_type="application/json")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.errors import ConfigError
+from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.cli import command_context, output
 from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.connections import ClusterConnection
     from aks_flex_rp.clusters.prerequisites import Finding
     from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.model import Cluster
 
 app = typer.Typer(help="Manage the clusters of the service.", no_args_is_help=True)
 Id = Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="ARM ID or unique name of the cluster.")]
@@ -30,7 +31,7 @@ OnlyOne = Annotated[
     str,
     typer.Argument(metavar="[CLUSTER-ID]", help="ARM ID or name of the cluster. Optional with one cluster."),
 ]
-HIDDEN = {"ca_cert_data", "given", "ways"}  # shown only with --json
+HIDDEN = {"ca_cert_data", "given", "ways", "holder"}  # shown only with --json
 
 
 @app.command()
@@ -48,6 +49,9 @@ def add(
     follow_version: Annotated[
         bool, typer.Option(help="Update nodes without a set version when the cluster is upgraded.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Take the cluster over from another provider or another ID.")
+    ] = False,
     config: ConfigOption = None,
     state: StateOption = None,
 ) -> None:
@@ -64,14 +68,20 @@ def add(
         connections.load_kubeconfig(kubeconfig) if kubeconfig else connections.ArmConnection(str(name))
     )
     overrides = FactOverrides(server_url=server, dns_service_ip=dns, location=location, tenant_id=tenant)
-    asyncio.run(_add(settings, name, connection, {"given": asdict(overrides), "followVersion": follow_version}))
+    extra_facts = {"given": asdict(overrides), "followVersion": follow_version}
+    asyncio.run(_add(settings, name, connection, extra_facts, force=force))
 
 
 async def _add(
-    settings: ServiceSettings, name: ClusterId, connection: ClusterConnection, extra_facts: dict[str, Any]
+    settings: ServiceSettings,
+    name: ClusterId,
+    connection: ClusterConnection,
+    extra_facts: dict[str, Any],
+    *,
+    force: bool,
 ) -> None:
     from aks_flex_rp.cluster_registry import connection_seal_context
-    from aks_flex_rp.clusters import connections, prerequisites
+    from aks_flex_rp.clusters import connections, holder, prerequisites
     from aks_flex_rp.clusters.facts import FactOverrides, read_facts
     from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING
     from aks_flex_rp.service import open_sealer
@@ -83,18 +93,30 @@ async def _add(
         command_context.open_local_store(settings, make=True) as store,
     ):
         facts = await read_facts(client, FactOverrides(**extra_facts["given"]))
-        await prerequisites.ensure_objects(client)
         before = await store.cluster(name.key)
+        own = str((before.facts if before else {}).get(holder.HOLDER_FACT) or holder.new_holder_id())
+        others = [(each.id, each.facts) for each in await store.clusters() if each.key != name.key]
+        try:
+            holder.refuse_held_cluster(await holder.read_holder(client), own, facts.server_url, others)
+        except ConfigError as error:
+            if not force:
+                raise
+            output.print_warning(f"{error.message} It is taken over.")
+        await prerequisites.ensure_objects(client)
+        await holder.write_holder(client, holder.ClusterHolder(own, str(name)))
         sealed = sealer.seal(connections.to_bytes(connection), connection_seal_context(name.key))
         version = before.version + 1 if before else 1
         # The configuration of existing nodes may be outdated. The service checks and updates it.
-        document = {**facts.to_document(), **extra_facts, SYNC_PENDING: before is not None}
+        document = {**facts.to_document(), **extra_facts, holder.HOLDER_FACT: own}
+        document |= {SYNC_PENDING: before is not None}
         added = Cluster(name.key, str(name), document, sealed, version)
         await store.put_cluster(added, before.version if before else None)
         what = AuditAction.CLUSTER_RENEWED if before else AuditAction.CLUSTER_ADDED
         await store.record(
             AuditEvent(_now(), "aks-flex-rp cluster", what, str(name), detail={"version": facts.version})
         )
+    if warning := holder.loopback_warning(facts.server_url):
+        output.print_warning(warning)
     output.print_result(f"{name.name}: Kubernetes {facts.version} at {facts.server_url}, DNS {facts.dns_service_ip}")
 
 
@@ -145,7 +167,7 @@ def check(id: OnlyOne = "", config: ConfigOption = None, state: StateOption = No
 def remove(id: Id, config: ConfigOption = None, state: StateOption = None) -> None:
     """Remove a cluster without nodes from the service.
 
-    Objects that the service created in the cluster are not removed.
+    Role bindings and policies that the service created in the cluster are not removed.
     """
     settings = command_context.load_settings(config, state)
     output.print_result(f"Removed {asyncio.run(_remove(settings, id))}.")
@@ -156,6 +178,7 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
 
     async with command_context.open_local_store(settings) as store:
         cluster = command_context.choose_cluster(await store.clusters(), text)
+        connection = cluster_connection(settings, cluster)
         try:
             await store.delete_cluster(cluster.key)
         except Conflict:
@@ -165,7 +188,38 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
                 "Delete them first: run `aks-flex-rp node list` and `aks-flex-rp node delete`.",
             ) from None
         await store.record(AuditEvent(_now(), "aks-flex-rp cluster", AuditAction.CLUSTER_REMOVED, cluster.id))
-        return cluster.id
+    await _remove_mark(settings, connection, str(cluster.facts.get("holder", "")))
+    return cluster.id
+
+
+async def _remove_mark(settings: ServiceSettings, connection: ClusterConnection | None, own: str) -> None:
+    """Removes the provider's mark from a removed cluster, so that another provider can add it."""
+    from aks_flex_rp.clusters import holder
+    from aks_flex_rp.clusters.client import ApiRefused
+
+    if connection is None or not own:
+        return
+    try:
+        async with _client(settings, connection) as client:
+            await holder.remove_holder(client, own)
+    except (FlexError, ApiRefused) as error:
+        output.print_warning(
+            f"The mark of this provider in the cluster was not removed: {error}. Remove it with "
+            "`kubectl -n kube-system delete secret aks-flex-rp`, or add the cluster elsewhere with --force."
+        )
+
+
+def cluster_connection(settings: ServiceSettings, cluster: Cluster) -> ClusterConnection | None:
+    """Returns the connection to a cluster, or None if it cannot be decrypted."""
+    from aks_flex_rp.cluster_registry import connection_seal_context
+    from aks_flex_rp.clusters import connections
+    from aks_flex_rp.service import open_sealer
+
+    try:
+        opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
+        return connections.from_bytes(opened)
+    except (FlexError, ValueError):
+        return None
 
 
 def _now() -> float:
@@ -201,11 +255,15 @@ async def _client(settings: ServiceSettings, connection: ClusterConnection) -> A
 
 async def _check(settings: ServiceSettings, text: str) -> list[Finding]:
     from aks_flex_rp.cluster_registry import connection_seal_context
-    from aks_flex_rp.clusters import connections, prerequisites
+    from aks_flex_rp.clusters import connections, holder, prerequisites
     from aks_flex_rp.service import open_sealer
 
     async with command_context.open_local_store(settings) as store:
         cluster = command_context.choose_cluster(await store.clusters(), text)
     opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
     async with _client(settings, connections.from_bytes(opened)) as client:
-        return await prerequisites.check_cluster(client)
+        findings = await prerequisites.check_cluster(client)
+        findings.append(await holder.check_holder(client, str(cluster.facts.get(holder.HOLDER_FACT, ""))))
+    if warning := holder.loopback_warning(str(cluster.facts.get("server_url", ""))):
+        findings.append(prerequisites.Finding("warning", "API server URL", warning))
+    return findings

@@ -12,6 +12,9 @@ from aks_flex_rp.cli.command_context import ClusterName, JsonOption, NameOption,
 
 app = typer.Typer(help="Manage the flex nodes of a cluster.", no_args_is_help=True)
 Ready = Literal["True", "False", "Unknown"]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Move the node: allow another machine than the current one to join.")
+]
 
 app.command("create", help="Create a node. No machine is changed.")(node_write_commands.write_node)
 app.command("update", help="Update settings of a node, or all with --file.")(node_write_commands.write_node)
@@ -88,6 +91,8 @@ def delete(
     output.print_result(f"{name} deleted" if deleted else f"node {name} not found", deleted or {}, json)
     if deleted and not json:
         output.print_note("If the node is not managed, run `aks-flex-node unbootstrap` on its machine.")
+        for each in deleted.get("azureResources", ()):
+            output.print_note(f"Removed by the agent. If it remains, run: {each['command']}")
 
 
 @app.command("regenerate-token")
@@ -96,14 +101,16 @@ def regenerate_token(
     service: ServiceOptions,
     name: NameOption,
     cluster: ClusterName = "",
+    replace: ReplaceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Create a new token and configuration URL for a node.
 
     Revokes the previous ones. The printed URL is a secret.
     """
-    created = service.client().regenerate_token(service.cluster(cluster), name)
+    created = service.client().regenerate_token(service.cluster(cluster), name, replace=replace)
     output.print_result(created["configUrl"], created, json)
+    node_write_commands.print_machine_note(name, created, replace=replace)
     output.print_note(f"Valid until {created['configUrlExpires']}, for one use. The previous URL is revoked.")
 
 
@@ -113,13 +120,16 @@ def join_command(
     service: ServiceOptions,
     name: NameOption,
     cluster: ClusterName = "",
+    replace: ReplaceOption = False,
     json: JsonOption = False,
 ) -> None:
     """Print the join command of a node, with a new URL.
 
     The command is a secret until it is used. A previous join command is revoked.
     """
-    node_write_commands.print_join_command(service.client().regenerate_token(service.cluster(cluster), name), json)
+    created = service.client().regenerate_token(service.cluster(cluster), name, replace=replace)
+    node_write_commands.print_join_command(created, json)
+    node_write_commands.print_machine_note(name, created, replace=replace)
 
 
 @app.command()

@@ -249,11 +249,9 @@ def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_com
     if json:
         return
     if properties["status"].get("joinState") == "Joined":
-        if not properties.get("continuousMonitoring"):
-            output.print_note(
-                f"{name} is not managed. To apply the change, create a new join command with `aks-flex-rp node "
-                "join-command` and run it on the machine."
-            )
+        conditions = properties["status"].get("conditions", ())
+        for pending in (each for each in conditions if each["type"] == "ConfigurationPending"):
+            output.print_note(pending["message"])
     else:
         output.print_note(f"To join: aks-flex-rp node join-command --cluster {cluster.name} --name {name}")
 
@@ -261,10 +259,23 @@ def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_com
 def print_join_command(made: Document, json: bool) -> None:
     """Prints the join command of a new configuration URL."""
     line = f"aks-flex-node agent --config-url '{made['configUrl']}'"
-    output.print_result(
-        line, {"command": line, "configUrl": made["configUrl"], "expires": made["configUrlExpires"]}, json
-    )
+    document = {"command": line, "configUrl": made["configUrl"], "expires": made["configUrlExpires"]}
+    output.print_result(line, document | ({"machine": made["machine"]} if "machine" in made else {}), json)
     output.print_note(f"Run it as root on the machine. Valid until {made['configUrlExpires']}, for one use.")
+
+
+def print_machine_note(name: str, made: Document, *, replace: bool) -> None:
+    """Warns that the node lives on a machine, and that the URL works only there or moves the node."""
+    if machine := made.get("machine"):
+        output.print_note(
+            f"Node {name} lives on the machine {output.format_machine(machine)}. The URL works only there. "
+            "To move the node to another machine, use --replace. To add a machine, create another node."
+        )
+    elif replace:
+        output.print_note(
+            f"The machine that uses the URL becomes node {name}. If the node is managed, the agent on its earlier "
+            "machine then removes the node from that machine. Otherwise run `aks-flex-node unbootstrap` there."
+        )
 
 
 def _secret(file: str | None, token_file: str | None) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
 from aks_flex_rp.resource.view import format_taint
 
@@ -32,9 +33,20 @@ def print_note(text: str) -> None:
 
 
 def confirm(question: str) -> None:
-    """Asks for confirmation on a terminal. Does not ask in scripts."""
-    if sys.stdin.isatty():
-        typer.confirm(question, abort=True, err=True)
+    """Asks for confirmation on a terminal. Raises CommandUsageError if there is no terminal."""
+    if not sys.stdin.isatty():
+        raise CommandUsageError(
+            "confirmation-required",
+            f"This command requires confirmation: {question}",
+            "Run it in a terminal, or add `--yes` in scripts. Nothing was changed.",
+        )
+    typer.confirm(question, abort=True, err=True)
+
+
+def print_warning(text: str) -> None:
+    """Prints a warning on standard error."""
+    yellow, plain = ("\x1b[33m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
+    typer.echo(f"{yellow}warning{plain}: {text}", err=True)
 
 
 def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
@@ -56,7 +68,8 @@ def print_error(error: FlexError) -> None:
     typer.echo(f"  {error.name}: run `aks-flex-rp explain {error.name}` for causes and remedies", err=True)
 
 
-NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN")
+NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN", "CAUSE")
+MAX_CAUSE = 100  # characters of a cause in a table; `node show` prints all of it
 EVENT_COLUMNS = ("TIME", "CALLER", "EVENT", "OUTCOME", "NODE", "SOURCE", "DETAIL")
 
 
@@ -76,6 +89,7 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
         status.get("joinState", "-"),
         status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
         format_age(properties.get("lastSeen"), now),
+        " ".join(str(status.get("cause", "")).split())[:MAX_CAUSE],
     )
 
 
@@ -105,6 +119,8 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "id": resource["id"],
         "ready": _ready_with_cause(status),
         "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
+        **_problems(status),
+        "machine": format_machine(status["machine"]) if status.get("machine") else "",
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
@@ -126,6 +142,20 @@ def version_warnings(status: Document) -> list[str]:
     """Returns the messages about versions that are not in the table of tested versions."""
     found = [each for each in status.get("conditions", ()) if each["type"] == "VersionsTested"]
     return [each["message"] for each in found if each["status"] == "False"]
+
+
+def _problems(status: Document) -> dict[str, str]:
+    """Returns the conditions besides Ready that explain the state of the node, by type."""
+    found = (each for each in status.get("conditions", ()) if each["type"] != "Ready")
+    bad = [each for each in found if each["status"] == ("False" if each["type"] == "ConfigApplied" else "True")]
+    return {each["type"]: ": ".join(filter(None, (each.get("reason"), each.get("message")))) for each in bad}
+
+
+def format_machine(machine: Document) -> str:
+    """Formats the machine of a node: host name, address and OS."""
+    name = machine.get("hostName") or machine.get("id", "")
+    more = ", ".join(filter(None, (machine.get("address"), machine.get("os"))))
+    return f"{name} ({more})" if more else name
 
 
 def _join_method(auth: Document) -> str:

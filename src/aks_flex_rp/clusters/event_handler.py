@@ -93,7 +93,10 @@ class ClusterEventHandler(Protocol):
         ...
 
     async def on_node_observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
-        """Handles the Ready condition of a flex node, with `kubeletVersion`, or None if its Node was deleted."""
+        """Handles the Ready condition of a flex node, with `kubeletVersion` and `machine` (a MachineIdentity).
+
+        None if its Node was deleted.
+        """
         ...
 
     async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.api.contract import (
@@ -15,6 +16,7 @@ from aks_flex_node.api.contract import (
     LEFT_ANNOTATION,
     MANAGED_LABEL,
 )
+from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id
 from aks_flex_node.timestamps import parse_utc
 from aks_flex_rp.clusters.informer import handle_each
 
@@ -119,26 +121,51 @@ def ready_condition(node: KubeObject) -> dict[str, Any] | None:
     return next((one for one in conditions if one["type"] == "Ready"), None)
 
 
+@dataclass(frozen=True)
+class NodeMachine:
+    """The machine that a Node describes, and whether it is Ready."""
+
+    machine: MachineIdentity
+    ready: bool
+
+
+def node_machine(node: KubeObject) -> NodeMachine | None:
+    """Returns the machine of a Node, or None if its kubelet has not reported it yet."""
+    status = node.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    known = hash_machine_id(str(info.get("machineID", "")))
+    if not known:
+        return None
+    addresses = {str(each["type"]): str(each["address"]) for each in reversed(status.get("addresses") or [])}
+    machine = MachineIdentity(
+        known, addresses.get("Hostname", ""), addresses.get("InternalIP", ""), str(info.get("osImage", ""))
+    )
+    return NodeMachine(machine, (ready_condition(node) or {}).get("status") == "True")
+
+
 def readiness(node: KubeObject) -> dict[str, Any]:
-    """Returns the Ready condition with the kubelet's version and the applied configuration, or an empty dict if there
-    is none yet.
+    """Returns the Ready condition with the kubelet's version, the machine and the applied configuration.
+
+    Returns an empty dict if there is none yet.
     """
     ready = ready_condition(node)
     if not ready:
         return {}
-    annotations = node["metadata"].get("annotations") or {}
+    annotations, found = node["metadata"].get("annotations") or {}, node_machine(node)
     return {
         **ready,
         "kubeletVersion": (node["status"].get("nodeInfo") or {}).get("kubeletVersion", ""),
         "appliedConfigVersion": annotations.get(APPLIED_VERSION_ANNOTATION, ""),
         "lastConfigApplied": annotations.get(APPLIED_TIME_ANNOTATION, ""),
+        **({"machine": found.machine} if found else {}),
     }
 
 
 def reported_fields(ready: dict[str, Any]) -> tuple[Any, ...]:
     """Returns the fields whose change is reported, without the heartbeat time."""
     names = ("status", "reason", "kubeletVersion", "appliedConfigVersion", "lastConfigApplied")
-    return tuple(ready.get(name) for name in names)
+    machine = ready.get("machine")
+    return (*(ready.get(name) for name in names), machine.id if machine else "")
 
 
 LOST_AFTER_SECONDS = 3600.0

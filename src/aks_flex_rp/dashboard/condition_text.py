@@ -52,8 +52,13 @@ STATE_EXPLANATIONS: dict[FleetState, Explanation] = {
     FleetState.NOT_REPORTING: explain_reason("NodeNotReporting"),
     FleetState.UNKNOWN: Explanation("The node is in the cluster, and its state is unknown."),
     FleetState.FAILED: Explanation("The machine could not join."),
-    FleetState.JOINING: Explanation("The node is not in the cluster yet."),
+    FleetState.JOINING: Explanation("The machine is joining. The node is not in the cluster yet."),
+    FleetState.CREATED: Explanation("The node is created. Its join command was not run on a machine yet."),
+    FleetState.LEFT: Explanation("The node has left the cluster. It can join again with a new join command."),
 }
+
+
+NOT_JOINED_STATES = {JoinPhase.FAILED.value: FleetState.FAILED, JoinPhase.CREATED.value: FleetState.CREATED}
 
 
 @dataclass(frozen=True)
@@ -92,13 +97,15 @@ def explain_condition(condition: Mapping[str, str]) -> ConditionRow:
 def state_of(status: Document) -> FleetState:
     """Returns the fleet state of a node from its status document."""
     ready, joined = _ready(status), status.get("joinState") == JoinPhase.JOINED
+    if status.get("joinState") == JoinPhase.LEFT:
+        return FleetState.LEFT
     if ready.get("reason") == "NodeNotReporting" and joined:
         return FleetState.NOT_REPORTING
     if ready["status"] == "True":
         return FleetState.READY
     if joined:
         return FleetState.NOT_READY if ready["status"] == "False" else FleetState.UNKNOWN
-    return FleetState.FAILED if status.get("joinState") == JoinPhase.FAILED else FleetState.JOINING
+    return NOT_JOINED_STATES.get(str(status.get("joinState")), FleetState.JOINING)
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ def summarize(status: Document, remedy: str = "") -> NodeSummary:
     about = explain_condition(_ready(status))
     if state is FleetState.FAILED:
         return NodeSummary(state, STATE_EXPLANATIONS[state].text, str(status.get("joinFailure", "")), remedy, "")
-    if state in {FleetState.READY, FleetState.JOINING}:
+    if state in {FleetState.READY, FleetState.JOINING, FleetState.CREATED, FleetState.LEFT}:
         return NodeSummary(state, STATE_EXPLANATIONS[state].text, "", "", "")
     return NodeSummary(
         state,

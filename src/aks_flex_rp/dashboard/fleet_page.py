@@ -33,6 +33,8 @@ STATE_LABELS: dict[FleetState, str] = {
     FleetState.UNKNOWN: "Unknown",
     FleetState.FAILED: "Join failed",
     FleetState.JOINING: "Joining",
+    FleetState.CREATED: "Created",
+    FleetState.LEFT: "Left",
 }
 MAX_VERSIONS = 6
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_request
-from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinPhase
 from aks_flex_rp.nodes.commands import ConfigUrl
 from aks_flex_rp.store.model import AuditAction
 
@@ -196,7 +196,8 @@ class JoinPage:
 
 def join_remedy(steps: Sequence[JoinStep]) -> str:
     """Returns the remedy for the failed step; empty when no step failed."""
-    stopped = next((each.name for each in steps if each.progress == "failed"), "")
-    if not stopped:
+    stopped = next((each for each in steps if each.progress == "failed"), None)
+    if stopped is None:
         return ""
-    return NEW_COMMAND_HINT if stopped == JoinPhase.CONFIG_FETCHED else RERUN_HINT
+    new = stopped.name == JoinPhase.CONFIG_FETCHED or NEW_URL_REMEDY in stopped.note
+    return NEW_COMMAND_HINT if new else RERUN_HINT

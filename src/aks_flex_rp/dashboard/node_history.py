@@ -46,11 +46,16 @@ EVENT_LABELS: dict[AuditAction, str] = {
     AuditAction.NODE_JOINED: "Joined the cluster",
     AuditAction.NODE_LEFT: "Left the cluster",
     AuditAction.NODE_REMOVED: "Removed from the cluster",
+    AuditAction.MACHINE_REFUSED: "Second machine refused",
+    AuditAction.MACHINE_CHANGED: "Moved to another machine",
+    AuditAction.MACHINE_CONFLICT: "Two machines run as this node",
+    AuditAction.AZURE_CLEANUP: "Azure resources cleaned up",
     AuditAction.ACCESS_GRANTED: "Cluster access granted to its identity",
     AuditAction.ACCESS_WITHDRAWN: "Cluster access of its identity revoked",
     AuditAction.LIST_CREDENTIALS: "Credentials read",
 }
 DENIED = {
+    AuditAction.MACHINE_REFUSED: "Second machine refused",
     AuditAction.READ: "Read denied",
     AuditAction.WRITE: "Change denied",
     AuditAction.DELETE: "Delete denied",
@@ -58,7 +63,15 @@ DENIED = {
     AuditAction.REPORT_STATUS: "Status report denied",
     AuditAction.LIST_CREDENTIALS: "Read of credentials denied",
 }
-BAD = frozenset({AuditAction.CERTIFICATE_DENIED, AuditAction.JOIN_FAILED, AuditAction.NODE_LEFT})
+BAD = frozenset(
+    {
+        AuditAction.CERTIFICATE_DENIED,
+        AuditAction.JOIN_FAILED,
+        AuditAction.NODE_LEFT,
+        AuditAction.MACHINE_REFUSED,
+        AuditAction.MACHINE_CONFLICT,
+    }
+)
 
 
 def node_history(events: Iterable[AuditEvent], status: Document | None = None) -> list[HistoryEntry]:

@@ -17,8 +17,10 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
+from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
@@ -29,9 +31,10 @@ from aks_flex_rp.store.model import AuditAction, Conflict, Node
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.resource.models import Arc
     from aks_flex_rp.resource.validation import DesiredNode
 
 
@@ -47,7 +50,7 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
     found = {
         "servicePrincipal": principal.client_id if principal else None,
         "managedIdentity": (managed.client_id or managed.principal_id) if managed else None,
-        "arc": (arc.principal_id if arc else None) or _arc_machine(arc, cluster, node),
+        "arc": (arc.principal_id if arc else None) or arc_machine_id(properties, cluster, node),
     }.get(auth.method)
     if not found:
         return ""
@@ -57,16 +60,11 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
     return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()
 
 
-def _arc_machine(arc: Arc | None, cluster: ClusterId, node: str) -> str:
-    """Returns the resource ID of the Arc machine, which every token of its identity contains."""
-    group, name = (arc.resource_group, arc.machine_name) if arc else (None, None)
-    return (
-        f"/subscriptions/{cluster.subscription}/resourceGroups/{group or cluster.group}"
-        f"/providers/Microsoft.HybridCompute/machines/{name or node}"
-    )
-
-
 T = TypeVar("T")
+AZURE_NOTE = (
+    "The agent removes these resources when it leaves. The service removes what the agent may not, if its identity "
+    "may. The audit log (azure.cleanup) names what remains, with the commands that remove it."
+)
 DELETE_NOTE = "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately."
 
 
@@ -110,6 +108,7 @@ class WriteOptions:
     url: bool  # whether to create a config URL
     what: AuditAction | None = None  # audit action; create or update if None
     newest: int = 0  # the highest version of a deleted node with this name
+    replacing: bool = False  # the config URL may be used to move the node to another machine
 
 
 @dataclass(frozen=True)
@@ -117,12 +116,18 @@ class WriteResult:
     node: Node
     created: bool
     url: ConfigUrl | None
+    machine: KnownMachine | None = None  # the only machine that may use the URL
 
 
 @dataclass(frozen=True)
 class NodeCommands:
     context: NodeContext
     publisher: EventPublisher = field(default_factory=EventPublisher)
+    last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
+
+    @property
+    def claims(self) -> MachineClaims:
+        return MachineClaims(self.context, self.last_seen, self.publisher)
 
     async def put(
         self,
@@ -154,15 +159,29 @@ class NodeCommands:
             raise errors.cluster_not_found(cluster.id)
         return written
 
-    async def regenerate(self, cluster: ClusterInfo, name: str, request: RequestContext) -> WriteResult:
-        """Writes a new version with a new token and URL. The earlier ones become invalid."""
+    async def regenerate(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        request: RequestContext,
+        *,
+        replacing: bool = False,
+        machine: MachineIdentity | None = None,
+    ) -> WriteResult:
+        """Writes a new version with a new token and URL. The earlier ones become invalid.
+
+        The URL of a node that lives on a machine works only there, unless the machine is to be replaced. `machine` is
+        the machine of the caller if the node itself asks.
+        """
 
         async def write(node: Node | None) -> WriteResult:
             if node is None:
                 raise errors.node_not_found(cluster.id, name)
+            if machine and request.caller.is_node(node.identity):
+                node = await self.claims.on_report(node, machine, request)
             properties = Properties.model_validate(node.properties)
             desired = validation.DesiredNode(properties, config_generator.allows_downgrade(node.config))
-            options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN)
+            options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN, replacing=replacing)
             return await self._write(cluster, node.name, desired, node, request, options=options)
 
         return await self._update(cluster, name, write)
@@ -191,7 +210,12 @@ class NodeCommands:
         node = await self._update(cluster, name, delete)
         if node is None:
             return None
-        return {"status": "Deleted", "cleanup": await self._clean_up(cluster, node, request), "note": DELETE_NOTE}
+        access = node.join.access
+        resources = node_resources(node.properties, cluster.id, node.key, access.identity if access else "")
+        left = [{"id": each, "command": removal_command(each)} for each in resources.ids]
+        azure = {"azureResources": left, "azureNote": AZURE_NOTE} if left else {}
+        cleanup = await self._clean_up(cluster, node, request)
+        return {"status": "Deleted", "cleanup": cleanup, "note": DELETE_NOTE, **azure}
 
     async def _clean_up(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> dict[str, bool]:
         """Removes the access and token of a deleted node from the cluster."""
@@ -233,6 +257,7 @@ class NodeCommands:
             current_versions=_versions(node) if node else None,
             stored_secret_client=_client(node),
             allow_downgrade=preconditions.allow_downgrade,
+            tenant_known=bool(config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))),
         )
         desired = validation.validate_body(body, name, context)
         if isinstance(desired, list):
@@ -263,14 +288,18 @@ class NodeCommands:
             token = await context.clusters.mint(cluster.id.key, key, expires)
         join = before.join if before else JoinState()
         if url:
-            join = join.begin_attempt(now, url_expires=expires, token=token.id if token else None)
+            join = join.begin_attempt(
+                now, url_expires=expires, token=token.id if token else None, replacing=options.replacing
+            )
         else:
             join = join.end_attempt(now)
         node = self._node(cluster, name, desired, before, version, join, request)
         node = join_rules.record_former_taints(node, before)
         node = join_rules.keep_access(node, before)
+        node = join_rules.record_delivered(node, before)
         document = cluster.id.node(name)
-        detail = {"configVersion": str(version), "urlIssued": url, "tokenId": token.id if token else ""}
+        detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url}
+        detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
         changes = property_changes(before.properties if before else {}, node.properties)
         event = request.event(
             now,
@@ -291,7 +320,8 @@ class NodeCommands:
             await context.clusters.revoke(cluster.id.key, old)
         if before and before.join.access and not node.join.access:
             await self._withdraw(cluster, before, request)
-        return WriteResult(node, before is None, delivered)
+        bound = await self.claims.living_owner(before) if url and before and not options.replacing else None
+        return WriteResult(node, before is None, delivered, bound)
 
     async def _last_version(self, cluster: ClusterInfo, name: str) -> int:
         """Returns the last version of a deleted node with this name, or 0."""
@@ -341,7 +371,11 @@ class NodeCommands:
             secrets=sealed,
             system=_system(before, request, now),
             join=join,
-            identity=node_identity(properties, cluster.id, cluster.facts.tenant_id, key),
+            status=before.status if before else {},  # only shown: reports are written separately
+            last_seen=before.last_seen if before else 0.0,
+            identity=node_identity(
+                properties, cluster.id, config_generator.cluster_tenant(cluster.facts, agent_endpoints), key
+            ),
             created=before.created if before else now,
             revision=before.revision if before else 0,
         )

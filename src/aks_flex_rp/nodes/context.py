@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
     from aks_flex_rp.clusters.facts import ClusterFacts
+    from aks_flex_rp.clusters.node_controller import NodeMachine
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.join_state import ClusterAccess
@@ -56,6 +57,14 @@ class ClusterOperations(Protocol):
 
     async def withdraw(self, key: str, node: str) -> bool:
         """Withdraws the access. Returns False if the cluster is unreachable; it is withdrawn later."""
+        ...
+
+    async def node_machine(self, key: str, node: str) -> NodeMachine | None:
+        """Returns the machine of the Node, or None if there is no such Node or the cluster does not respond."""
+        ...
+
+    async def mark_machine(self, key: str, node: str, machine_id: str) -> None:
+        """Annotates the Node with the machine on which it lives now, so that no other machine removes it."""
         ...
 
 

@@ -66,6 +66,15 @@ def keep_access(node: Node, before: Node | None) -> Node:
     return replace(node, join=node.join.with_access(before.join.access))
 
 
+def record_delivered(node: Node, before: Node | None) -> Node:
+    """Keeps track of the configuration that the machine of a joined node has, when this write changes it."""
+    if before is None or not before.join.is_joined:
+        return node
+    known = before.join.delivered or before.version
+    same = known == before.version and node.config == before.config
+    return replace(node, join=node.join.with_delivered(node.version if same else known))
+
+
 def desired_taints(node: Node) -> DesiredTaints:
     return DesiredTaints(tuple(node.config["node"]["taints"]), frozenset(node.join.former_taints))
 

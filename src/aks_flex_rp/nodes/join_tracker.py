@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.arm.ids import parse_cluster_id
-from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.machine_claims import MachineClaims, UrlBearer
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
@@ -20,15 +21,16 @@ from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Confl
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
     from aks_flex_rp.join_state import AccessMethod, ClusterAccess
+    from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
     from aks_flex_rp.nodes.context import NodeContext
     from aks_flex_rp.store.model import Document, Node
 
 AT_ONCE = 500  # nodes per read from the store
 WATCH_ACTOR = "cluster watch"  # caller of automatic changes in the audit log
-RETRY_HINT = "Create a new URL with regenerateToken, and start the agent with it."
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,12 @@ class JoinTracker:
     on_cluster_changed: Callable[[str, ClusterFacts], Awaitable[None]]
     count: Callable[[str], None]  # for metrics
     publisher: EventPublisher = field(default_factory=EventPublisher)
+    last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
+    cleanup: AzureCleanup | None = None
+
+    @property
+    def claims(self) -> MachineClaims:
+        return MachineClaims(self.context, self.last_seen, self.publisher)
 
     async def is_current_token(self, cluster: str, node: str, token_id: str) -> bool:
         found = await self.context.store.node(cluster, node)
@@ -103,8 +111,15 @@ class JoinTracker:
 
     async def on_node_removed(self, cluster: str, node: str) -> None:
         await self.context.store.record(self._event(AuditAction.NODE_REMOVED, self._resource(cluster, node), {}))
+        if self.cleanup:
+            await self.cleanup.after_removal(cluster, node)
 
-    async def on_config_fetched(self, cluster: str, node: str, source: str, request: str) -> None:
+    async def on_config_fetched(
+        self, cluster: str, node: str, source: str, request: str, machine: MachineIdentity | None = None
+    ) -> None:
+        """Records the fetch. Raises ArmError if the node lives on another machine."""
+        if machine:
+            await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request))
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
@@ -155,7 +170,7 @@ class JoinTracker:
         """Records that the token failed, which also ends the URL. A joined node stays joined."""
 
         def fail(join: JoinState) -> JoinState:
-            after = join.token_failed(token_id, f"{why} {RETRY_HINT}")
+            after = join.token_failed(token_id, f"{why} {NEW_URL_REMEDY}")
             if after != join and not join.is_joined:
                 self.count("failed")
             return after
@@ -165,7 +180,7 @@ class JoinTracker:
             await self._change(cluster, node, fail, AuditAction.JOIN_FAILED, tokenId=token_id, why=why)
 
     async def on_node_observed(self, cluster: str, node: str, ready: dict[str, Any] | None) -> None:
-        joins = False
+        joins, machine = False, ready.get("machine") if ready else None
 
         def observe(join: JoinState) -> JoinState:
             nonlocal joins
@@ -187,6 +202,8 @@ class JoinTracker:
                 cluster, node
             )  # the node has its configuration, whichever way it joined
         await self._record_readiness(cluster, node, ready)
+        if machine:
+            await self.claims.on_observed(cluster, node, machine, _WatchOrigin())
 
     async def on_nodes_listed(self, cluster: str, names: frozenset[str]) -> None:
         async for node in self._each_node(cluster):
@@ -242,6 +259,10 @@ class JoinTracker:
             if node is None:
                 return None
             join = transition(node.join)
+            if what is AuditAction.CONFIG_URL_FETCHED or (
+                join.is_joined and not node.join.is_joined and join.delivered is None
+            ):
+                join = join.with_delivered(node.version)
             event = self._event(what, self._resource(cluster, node.name), dict(detail))
             if join == node.join:
                 if always:
@@ -281,6 +302,13 @@ class JoinTracker:
     def _resource(cluster: str, node: str) -> str:
         known = parse_cluster_id(cluster)
         return known.node(node) if known and node else cluster
+
+
+class _WatchOrigin:
+    """The watch of the cluster as the origin of a change, for the audit log."""
+
+    def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
+        return AuditEvent(at, WATCH_ACTOR, what, resource, detail=detail)
 
 
 def _unchanged(join: JoinState) -> JoinState:

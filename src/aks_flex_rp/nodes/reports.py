@@ -15,6 +15,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import problem_from_pydantic
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.machine_claims import CONFLICT_CONDITION
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
@@ -23,12 +24,20 @@ from aks_flex_rp.store.model import AuditAction, Conflict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.access_grants import AccessGrants
+    from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.nodes.machine_claims import MachineClaims
     from aks_flex_rp.store.model import Node
 
 MOST_CONDITIONS = 64
+MOST_RESOURCES = 32
+SERVICE_CONDITIONS = frozenset({CONFLICT_CONDITION})  # set by the service, also for monitored nodes
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE)
+
+
+NOT_MERGED = {"conditions", "join_state", "join_failure", "remaining_resources"}
 
 
 def _timestamp(value: object) -> object:
@@ -40,6 +49,7 @@ def _timestamp(value: object) -> object:
 
 Timestamp = Annotated[datetime, BeforeValidator(_timestamp), Field(strict=False)]
 ConfigVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}$")]
+ResourceId = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/subscriptions/[^\s]+$")]
 ShortText = Annotated[str, Field(max_length=256)]
 
 
@@ -61,6 +71,7 @@ class StatusReport(WireModel):
     kubelet_version: ShortText | None = None
     drift_count: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     last_drift_detected: Timestamp | None = None
+    remaining_resources: Annotated[list[ResourceId], Field(max_length=MOST_RESOURCES)] | None = None
 
     @property
     def join_phase(self) -> JoinPhase | None:
@@ -82,11 +93,12 @@ def merge_report(
 
     For a node that is not `monitored`, the service maintains the Ready condition, and only a newer one replaces it.
     """
-    reported = report.model_dump(mode="json", exclude_none=True, exclude={"conditions", "join_state", "join_failure"})
+    reported = report.model_dump(mode="json", exclude_none=True, exclude=NOT_MERGED)
     if report.conditions is not None:
         before = {each["type"]: each for each in earlier.get("conditions", ())}
         latest = {each.type: _condition(each, before.get(each.type), now) for each in report.conditions}
-        known = {} if monitored else {kind: each for kind, each in before.items() if kind == "Ready"}
+        own = SERVICE_CONDITIONS if monitored else {*SERVICE_CONDITIONS, "Ready"}
+        known = {kind: each for kind, each in before.items() if kind in own}
         reported["conditions"] = [*{**known, **latest}.values()]
     return {**earlier, **reported}
 
@@ -104,25 +116,47 @@ class StatusReports:
     context: NodeContext
     access_grants: AccessGrants
     record_seen: Callable[[str, str, float], None]  # records that a node was seen; written in batches
+    claims: MachineClaims
+    cleanup: AzureCleanup
     publisher: EventPublisher = field(default_factory=EventPublisher)
 
     async def report(
-        self, cluster: ClusterInfo, name: str, document: dict[str, Any], request: RequestContext
-    ) -> dict[str, str]:
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        document: dict[str, Any],
+        request: RequestContext,
+        machine: MachineIdentity | None = None,
+    ) -> dict[str, Any]:
         """Stores a status report.
 
         A node that is about to join (ConfigFetched) is granted access before the response.
         """
         report, now = parse_report(document), self.context.now()
         node = await self.context.store.node(cluster.id.key, name.lower())
+        if report.remaining_resources is not None:
+            return await self._cleaned_up(cluster, name, report.remaining_resources, request)
         if node is None:
             raise errors.node_not_found(cluster.id, name)
+        if machine and request.caller.is_node(node.identity):
+            node = await self.claims.on_report(node, machine, request)
         joining = report.join_phase is JoinPhase.CONFIG_FETCHED
         node = await self.access_grants.ensure_access(cluster, node, request, joining=joining)
         node = await self._store_report(cluster, node, report, now)
         if report.join_phase is JoinPhase.FAILED:
             await self._failed(node, report.join_failure or "The agent reported no reason.")
         return {"configVersion": str(node.version), "lastSeen": format_utc(now)}
+
+    async def _cleaned_up(
+        self, cluster: ClusterInfo, name: str, remaining: list[str], request: RequestContext
+    ) -> dict[str, Any]:
+        """Handles the last report of a machine that leaves: what its agent could not remove from Azure."""
+        known = await self.context.store.last_known_node(cluster.id.key, name.lower())
+        if not known.version or not request.caller.is_node(known.identity):
+            raise errors.node_not_found(cluster.id, name)
+        removed = await self.cleanup.after_report(cluster.id, name, remaining, request.caller.id)
+        now = format_utc(self.context.now())
+        return {"configVersion": str(known.version), "lastSeen": now, "removedResources": removed}
 
     async def _store_report(self, cluster: ClusterInfo, node: Node, report: StatusReport, now: float) -> Node:
         """Stores the report and returns the node from before. The messages are derived from the difference to it."""

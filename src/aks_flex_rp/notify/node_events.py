@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aks_flex_node.timestamps import format_utc, format_utc_microseconds
-from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinPhase
 from aks_flex_rp.notify.notification_settings import NodeEventKind, event_type
 from aks_flex_rp.store.outbox import OutboxMessage
 
@@ -55,7 +55,12 @@ def join_events(before: JoinState, after: JoinState) -> Iterator[NodeEvent]:
     failed = JoinPhase.FAILED
     if after.phase is failed and (before.phase is not failed or before.failure != after.failure):
         cause = after.failure or "The node reported no reason."
-        yield NodeEvent(NodeEventKind.JOIN_FAILED, {"cause": _short(cause), "remedy": REMEDY})
+        yield NodeEvent(NodeEventKind.JOIN_FAILED, {"cause": _short(cause), "remedy": join_remedy(cause)})
+
+
+def join_remedy(cause: str) -> str:
+    """Returns the remedy of a failed join. A cause that already names the remedy has no other one."""
+    return NEW_URL_REMEDY if NEW_URL_REMEDY in cause else REMEDY
 
 
 def deleted_event(by: str) -> NodeEvent:

@@ -6,7 +6,7 @@ returns what a machine fetches once from its config URL.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.resource import versions
@@ -53,6 +53,12 @@ class AgentEndpoints:
         fields = {"url": self.url, "audience": audience, "caCertData": self.ca_cert_data}
         pace = {"pollSeconds": self.poll_seconds} if self.poll_seconds != DEFAULT_POLL_SECONDS else {}
         return {**{name: value for name, value in fields.items() if value}, **pace}
+
+
+def cluster_tenant(facts: ClusterFacts, endpoints: AgentEndpoints) -> str:
+    """Returns the tenant of a cluster, or the only tenant that the service accepts if the cluster has none."""
+    accepted = tuple(endpoints.audiences)
+    return facts.tenant_id or (accepted[0] if len(accepted) == 1 else "")
 
 
 COMPONENTS = ("containerd", "runc", "cni", "npd")
@@ -106,7 +112,7 @@ def generate_config(
     downgrade: bool = False,
 ) -> dict[str, Any]:
     """Generates the configuration. With `downgrade`, the node may install older versions."""
-    settings = properties.node_config
+    settings, facts = properties.node_config, replace(facts, tenant_id=cluster_tenant(facts, endpoints))
     policy = settings.update_policy.model_dump(exclude_none=True) if settings.update_policy else {}
     optional = {
         "provider": endpoints.provider_config(properties, facts.tenant_id),

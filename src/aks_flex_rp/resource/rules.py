@@ -44,6 +44,7 @@ class ValidationContext:
     stored_secret_client: str = ""  # client ID of the stored secret
     reserved_ranges: Mapping[str, str] = field(default_factory=dict)  # used addresses and what uses them
     allow_downgrade: bool = False  # the caller explicitly allows older versions
+    tenant_known: bool = True  # the cluster has a tenant, or the service accepts only one
 
 
 def check_rules(properties: Properties, context: ValidationContext) -> list[Problem]:
@@ -84,6 +85,14 @@ def _service_principal(properties: Properties, context: ValidationContext) -> It
     if principal is None:
         yield Problem(json_path(*AUTH, "servicePrincipal"), "The method servicePrincipal requires these settings.")
         return
+
+    signs_in = properties.continuous_monitoring or properties.kubernetes_auth.by_identity
+    if signs_in and not principal.client_tenant and not context.tenant_known:
+        yield Problem(
+            json_path(*AUTH, "servicePrincipal", "clientTenant"),
+            "The tenant of the service principal is needed: the cluster was added without one, and the service "
+            "does not accept exactly one tenant. Set it, or run `aks-flex-rp cluster add` again with `--tenant`.",
+        )
 
     def problem(message: str) -> Problem:
         return Problem(json_path(*AUTH, "servicePrincipal", "clientSecret"), message)

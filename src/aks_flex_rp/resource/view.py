@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import NODE_TYPE
-from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
+from aks_flex_rp.node_cause import node_cause
 from aks_flex_rp.resource import versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.store.model import Node
 
-URL_EXPIRED = "The config URL expired before it was used. Create a new one with regenerateToken."
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
 SILENT_AFTER = 3 * 40  # seconds: three polls at the longest default interval
 
@@ -59,12 +60,20 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
         status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
     status["conditions"] = [*status["conditions"], *_untested(node)]
     join = node.join
+    if join.phase is JoinPhase.LEFT:
+        status["conditions"] = [_left(each) for each in status["conditions"]]
+    if pending := _pending(node):
+        status["conditions"] = [*status["conditions"], pending]
+    if known := join.machines.shown:
+        status["machine"] = machine_document(known)
     status["joinState"] = join.phase.value
     if join.failure:
         status["joinFailure"] = join.failure
     elif join.phase in WAITING_FOR_MACHINE and join.url_expires is not None and join.url_expires < now:
         # computed here, because no process records the expiry
         status |= {"joinState": JoinPhase.FAILED.value, "joinFailure": URL_EXPIRED}
+    if cause := node_cause(status):
+        status["cause"] = cause
     return status
 
 
@@ -82,6 +91,39 @@ def _untested(node: Node) -> list[dict[str, Any]]:
             "lastTransitionTime": format_utc(node.version),  # the configVersion is the time of the change
         }
     ]
+
+
+def _pending(node: Node) -> dict[str, Any] | None:
+    """Returns the condition of a joined node whose machine does not fetch the changed configuration by itself."""
+    join, version = node.join, str(node.version)
+    if node.properties.get("continuousMonitoring") or not join.is_joined or join.delivered in {None, node.version}:
+        return None
+    if node.status.get("appliedConfigVersion") == version:
+        return None
+    return {
+        "type": "ConfigurationPending",
+        "status": "True",
+        "reason": "NotMonitored",
+        "message": f"Configuration {version} is not applied, because {node.name} is not managed. To apply it, create "
+        f"a join command with `aks-flex-rp node join-command --name {node.name}` and run it on the machine.",
+        "lastTransitionTime": format_utc(node.version),
+    }
+
+
+def machine_document(machine: KnownMachine) -> dict[str, str]:
+    """Returns a machine as the API shows it."""
+    one = machine.identity
+    named = {"id": one.id, "hostName": one.host_name, "address": one.address, "os": one.os}
+    since = {"since": format_utc(machine.since)} if machine.since else {}
+    return {key: value for key, value in named.items() if value} | since
+
+
+def _left(condition: dict[str, Any]) -> dict[str, Any]:
+    """Returns the Ready condition of a node whose Node was removed, which its last report cannot know."""
+    if condition["type"] != "Ready" or condition["status"] != "True":
+        return condition
+    message = "The node has left the cluster: its Node was removed."
+    return {**condition, "status": "Unknown", "reason": "NodeNotInCluster", "message": message}
 
 
 def _silent(condition: dict[str, Any], last_seen: float) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from aks_flex_rp.join_state import URL_EXPIRED
+from aks_flex_rp.node_cause import condition_cause, is_problem
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 from aks_flex_rp.text_enum import TextEnum
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Document, Node
     from aks_flex_rp.store.rows import Row, Values
 
-ROW_VERSION = 1  # of the derived columns; increase it when they change, and all rows are rebuilt
+ROW_VERSION = 2  # of the derived columns; increase it when they change, and all rows are rebuilt
 LONGEST = 500  # characters of a cause
 
 
@@ -31,17 +33,21 @@ class FleetState(TextEnum):
     UNKNOWN = "Unknown"
     FAILED = "Failed"
     JOINING = "Joining"
+    CREATED = "Created"  # no machine has fetched the configuration
+    LEFT = "Left"  # the Node was removed from the cluster
 
 
 STATE_EXPRESSION = (
-    "CASE WHEN ready = 'True' AND silent = 0 THEN 'Ready'"
+    "CASE WHEN join_state = 'Left' THEN 'Left'"
+    " WHEN ready = 'True' AND silent = 0 THEN 'Ready'"
     " WHEN join_state = 'Joined' AND silent = 1 THEN 'NotReporting'"
     " WHEN join_state = 'Joined' AND ready = 'False' THEN 'NotReady'"
     " WHEN join_state = 'Joined' THEN 'Unknown'"
     " WHEN join_state = 'Failed' OR (url_expires > 0 AND url_expires < CAST($1 AS DOUBLE PRECISION)) THEN 'Failed'"
+    " WHEN join_state = 'Created' THEN 'Created'"
     " ELSE 'Joining' END"
 )
-NOT_JOINED = frozenset({FleetState.FAILED, FleetState.JOINING})
+NOT_JOINED = frozenset({FleetState.FAILED, FleetState.JOINING, FleetState.CREATED, FleetState.LEFT})
 FleetSort = Literal["name", "state", "version", "seen", "created"]
 ORDERS: dict[FleetSort, str] = {
     "name": "key",
@@ -106,9 +112,8 @@ def status_columns(status: Document) -> Values:
     """Returns the columns ready, cause, trouble, kubelet, applied."""
     conditions = {str(each["type"]): each for each in status.get("conditions", ())}
     ready = conditions.get("Ready", {})
-    unwell = [kind for kind, each in conditions.items() if _wants_attention(kind, str(each["status"]))]
-    explaining = [ready] if ready.get("status") != "True" else [conditions[kind] for kind in unwell]
-    cause = next((str(each.get("message") or each.get("reason") or "") for each in explaining), "")
+    unwell = [kind for kind, each in conditions.items() if is_problem(kind, str(each["status"]))]
+    cause = condition_cause(conditions)
     applied = str(status.get("appliedConfigVersion", ""))
     return (
         str(ready.get("status", "")),
@@ -117,11 +122,6 @@ def status_columns(status: Document) -> Values:
         str(status.get("kubeletVersion", "")).removeprefix("v"),
         int(applied) if applied.isascii() and applied.isdigit() and len(applied) < 19 else 0,
     )
-
-
-def _wants_attention(kind: str, status: str) -> bool:
-    """Returns whether a condition reports a problem: all except Ready and ConfigApplied, if they are true."""
-    return kind not in {"Ready", "ConfigApplied"} and status == "True"
 
 
 def node_columns(node: Node) -> Values:
@@ -245,6 +245,8 @@ def entry_of(row: Row) -> FleetEntry:
         *rest,
     ) = row
     cause = failure if state in NOT_JOINED else ready_cause
+    if state == FleetState.FAILED and not failure:
+        cause = URL_EXPIRED  # computed, because no process records the expiry
     about = (desired_version, kubelet, version, applied, bool(monitored), *rest)
     return FleetEntry(cluster_number, key, name, FleetState(state), cause, tuple(trouble.split()), *about)
 

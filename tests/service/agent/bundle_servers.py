@@ -35,6 +35,7 @@ class Answers(Handler):
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self.server.asked.append(self.path)
+        self.server.headers.append(dict(self.headers))
         answers = self.server.answers.get(self.path, [Answer(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         self.send_response(answer.status)
@@ -52,6 +53,7 @@ class BundleServer(Listening):
         self.answers: dict[str, list[Answer]] = {}
         self.asked: list[str] = []
         self.reports: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
         self.socket = serving.context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def url(self, path: str, host: str = "localhost", pin: str | None = None) -> str:

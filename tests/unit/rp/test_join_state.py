@@ -128,10 +128,10 @@ def test_failed_token_fails_join_unless_node_is_joined() -> None:
     assert replace(JOINED, token="abcdef").token_failed("abcdef", "Denied.") == JOINED
 
 
-def test_joined_state_clears_failure_and_can_return_to_created() -> None:
+def test_joined_state_clears_failure_and_can_become_left() -> None:
     joined = FETCHED.failed("No disk.").joined()
     assert joined == JOINED
-    assert joined.left() == JoinState(JoinPhase.CREATED, since=5.0)
+    assert joined.left() == JoinState(JoinPhase.LEFT, since=5.0)
 
 
 @pytest.mark.parametrize(

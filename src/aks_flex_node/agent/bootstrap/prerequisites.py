@@ -12,7 +12,8 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
-from aks_flex_node.agent.paths import APPLIED_CONFIG, state_file
+from aks_flex_node.agent.machine import identify_machine
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import ARC_PHASES, Phase
@@ -170,6 +171,39 @@ def azure_cleanups(engine: Engine, note: Callable[[str], None]) -> list[AzureCle
     ]
 
 
+def remaining_report(engine: Engine, note: Callable[[str], None]) -> Callable[[list[str]], list[str]] | None:
+    """Returns a function that reports to the provider what is left in Azure, and returns what the provider removed.
+
+    None if this machine has no Arc identity and provider. The token is requested now, because the cleanup ends the
+    machine's identity.
+    """
+    config = engine.config
+    if not (config.azure.arc.enabled and config.provider.url and Path(CURRENT_CONFIG).exists()):
+        return None
+    from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderRequestError, provider_endpoint
+    from aks_flex_node.agent.provider.provider_tokens import ProviderTokens, SignInError
+
+    tokens = ProviderTokens(engine.machine.program, lambda: Path(CURRENT_CONFIG).read_text())
+    try:
+        provider = ProviderClient(provider_endpoint(config, context.node_name(engine)), config, tokens)
+        tokens.value()
+    except (SignInError, ConfigError) as error:
+        note(f"the provider cannot be told what is left in Azure: {error}")
+        return None
+
+    def report(remaining: list[str]) -> list[str]:
+        try:
+            answer = provider.post_action("reportStatus", {"remainingResources": remaining})
+        except ProviderRequestError as error:
+            note(f"the provider was not told what is left in Azure: {error.result.message}")
+            return []
+        finally:
+            provider.close()
+        return [str(each) for each in answer.get("removedResources") or ()]
+
+    return report
+
+
 def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     """Describes what `azure_cleanups` would do, from the stored records."""
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
@@ -196,13 +230,17 @@ def provider_announcement(engine: Engine, loaded: LoadedConfig) -> Callable[[], 
         # Use the identity of this join; one stored by an earlier join may differ.
         node = context.node_name(engine)
         tokens = ProviderTokens(engine.machine.program, loaded.text)
-        _announce_with_retry(ProviderClient(provider_endpoint(config, node), config, tokens))
+        endpoint = provider_endpoint(config, node)
+        machine = identify_machine(engine.host, endpoint.origin)
+        _announce_with_retry(ProviderClient(endpoint, config, tokens, machine=machine))
 
     return announce
 
 
 def _announce_with_retry(provider: ProviderClient) -> None:
     """Announces the node, with retries, because the provider may be unavailable or roles not effective yet."""
+    from aks_flex_node.agent.config.remote import node_on_another_machine
+    from aks_flex_node.agent.provider.poll_result import MACHINE_STATES
     from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
 
     end, pause = time.monotonic() + ANNOUNCE_SECONDS, 1.0
@@ -211,6 +249,8 @@ def _announce_with_retry(provider: ProviderClient) -> None:
             return announce_node(provider)
         except ProviderRequestError as error:
             result = error.result
+            if result.state in MACHINE_STATES.values():
+                raise node_on_another_machine(result.message) from None
             if time.monotonic() + pause > end or not result.is_transient:
                 raise FlexError(
                     "identity-registration-failed",

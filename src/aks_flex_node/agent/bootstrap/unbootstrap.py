@@ -5,6 +5,7 @@ agent's state, and verifies that nothing is left.
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
+from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -43,7 +45,7 @@ from aks_flex_node.host.actions import (
 from aks_flex_node.host.dry_run import DryHost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from aks_flex_node.agent.bootstrap.prerequisites import AzureCleanup
     from aks_flex_node.agent.config.models import NodeConfig
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.ledger import LedgerRecord
     from aks_flex_node.host.actions import Action
 
+REMOVED_ID = re.compile(r"^az .* --ids (/subscriptions/\S+)")  # in a command for an Azure administrator
 AGENT_FILES = (
     paths.APPLIED_CONFIG,
     paths.CLUSTER_FACTS,
@@ -76,6 +79,7 @@ class Unbootstrap:
     progress: ProgressReporter
     keep_artifacts: bool = False
     azure_cleanups: Sequence[AzureCleanup] = ()  # for resources created in Azure for this machine
+    report_remaining: Callable[[list[str]], list[str]] | None = None  # to the provider, which may remove them
     problems: list[str] = field(default_factory=list)
     manual_commands: list[str] = field(default_factory=list)
     _was_node: bool = False  # resources owned by the agent were found
@@ -114,6 +118,15 @@ class Unbootstrap:
                 except FlexError as error:
                     self.progress.note(error.message)
                     self.problems.append(error.message)
+        if self.report_remaining:
+            self._report_remaining(self.report_remaining)
+
+    def _report_remaining(self, report: Callable[[list[str]], list[str]]) -> None:
+        """Reports the resources that are left in Azure to the provider, and forgets those that it removes."""
+        ids = [found[1] for line in self.manual_commands if (found := REMOVED_ID.search(line))]
+        for each in report(ids):
+            self.progress.note(f"the resource provider removed {each}")
+            self.manual_commands = [line for line in self.manual_commands if each not in line]
 
     def _run_step(self, name: str, title: str, actions: Iterable[Action]) -> None:
         with self._step(name, title) as done:
@@ -235,14 +248,25 @@ def came_with_us(record: LedgerRecord) -> bool:
 PROVIDER_SECONDS = 5.0  # the resource provider deletes a Node about a second after it is marked as left
 
 
-def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float) -> None:
+def unbootstrap_node(
+    config: NodeConfig, progress: ProgressReporter, *, keep_artifacts: bool, seconds: float, keep_node: bool = False
+) -> None:
+    """Removes the node. With `keep_node`, the Node is not touched, because it lives on another machine now."""
     start = time.monotonic()
     with exclusive():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
         engine = context.make_engine(config)
-        removal = _node_removal(engine.config, context.node_name(engine), seconds)
+        removal = None if keep_node else _node_removal(engine, seconds)
         cleanups = prerequisites.azure_cleanups(engine, progress.note)
-        job = Unbootstrap(engine, removal, progress, keep_artifacts=keep_artifacts, azure_cleanups=cleanups)
+        report = None if keep_node else prerequisites.remaining_report(engine, progress.note)
+        job = Unbootstrap(
+            engine,
+            removal,
+            progress,
+            keep_artifacts=keep_artifacts,
+            azure_cleanups=cleanups,
+            report_remaining=report,
+        )
         remains = job.run()
     for line in job.left_on_purpose():
         progress.message(f"kept: {line}")
@@ -262,13 +286,15 @@ def unbootstrap_node(config: NodeConfig, progress: ProgressReporter, *, keep_art
     )
 
 
-def _node_removal(config: NodeConfig, node: str, seconds: float) -> NodeRemoval | None:
+def _node_removal(engine: Engine, seconds: float) -> NodeRemoval | None:
     """Returns the removal of the Node, or None for a machine without credentials for the cluster."""
+    config, node = engine.config, context.node_name(engine)
     if not context.has_credentials(config) or not config.node.kubelet.server_url:
         return None
     from_provider = any(Path(path).exists() for path in (paths.CONFIG_URL_DIGEST, paths.CONFIG_VERSION_FILE))
     delete_seconds = PROVIDER_SECONDS if from_provider or context.is_managed() else 0.0
-    return NodeRemoval(node_api(config), node, seconds, delete_seconds)
+    machine = identify_machine(engine.host, None)
+    return NodeRemoval(node_api(config), node, seconds, delete_seconds, machine.id if machine else "")
 
 
 def plan_unbootstrap(config: NodeConfig) -> list[str]:
@@ -278,7 +304,7 @@ def plan_unbootstrap(config: NodeConfig) -> list[str]:
     engine = Engine(host, config, real.machine, real.ledger.copy(host), EventLog())
     Unbootstrap(engine, None, ProgressReporter()).run()
     name, own = context.node_name(real), {*engine.ledger.paths, state_file(config.paths.data_dir)}
-    removes_node = _node_removal(real.config, name, 0) is not None
+    removes_node = _node_removal(real, 0) is not None
     shown = [action for action in host.done if not (isinstance(action, WriteFile) and action.subject in own)]
     return [
         *([f"cordon and drain node {name}, and mark it as left"] if removes_node else []),

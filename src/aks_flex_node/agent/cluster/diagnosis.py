@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.resolved import KubeletAuth
     from aks_flex_node.host.host import Host, UnitState
 
-TOKEN_HINT = "Get a new token, set it in the configuration, and run the same command again."  # noqa: S105
+NEW_TOKEN_HINT = (
+    "With a resource provider, run `aks-flex-rp node join-command --name NAME` where it runs, and run the printed "  # noqa: S105
+    "command on this machine. Without one, put a new token into the configuration and run the same command again."
+)
 # klog starts a line with severity and date; logrus writes level=.
 ERROR_LINE = re.compile(r'^[EF]\d{4} |level=(?:error|fatal)|"level":"(?:error|fatal)"|^panic:|^Error:|^containerd: ')
 SYSTEMD_LINE = re.compile(r"^(?:\S+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) |Failed to start )")
@@ -64,7 +67,7 @@ def _refused_token(text: str) -> FlexError | None:
         return ClusterError(
             "bootstrap-token-rejected",
             "The API server rejects the bootstrap token: it expired, was already used, or is for another cluster.",
-            TOKEN_HINT,
+            NEW_TOKEN_HINT,
         )
     if re.search(r"cannot create certificate signing request.*forbidden", text):
         return ClusterError(

@@ -14,7 +14,9 @@ from aks_flex_node.api.contract import (
     APPLIED_VERSION_ANNOTATION,
     CORDONED_ANNOTATION,
     LEFT_ANNOTATION,
+    MACHINE_ANNOTATION,
 )
+from aks_flex_node.api.machine_identity import hash_machine_id
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.timestamps import format_utc
 
@@ -40,12 +42,14 @@ class ClusterNode:
     taints: tuple[tuple[str, str, str], ...] = ()
     runtime: str = ""  # container runtime version, for example `containerd://2.4.2`
     cordoned_by_us: bool = False  # cordoned by the agent for an update, which must uncordon it
+    machine_ids: tuple[str, ...] = ()  # hashes of the machine IDs in its status and in the provider's annotation
+    address: str = ""
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ClusterNode:
         conditions = document.get("status", {}).get("conditions", [])
         ready: Mapping[str, str] = next((one for one in conditions if one["type"] == "Ready"), {})
-        spec = document.get("spec", {})
+        spec, addresses = document.get("spec", {}), document.get("status", {}).get("addresses", [])
         return cls(
             document["metadata"]["name"],
             ready.get("status") == "True",
@@ -61,7 +65,19 @@ class ClusterNode:
             tuple((one["key"], one.get("value", ""), one["effect"]) for one in spec.get("taints", [])),
             document.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", ""),
             CORDONED_ANNOTATION in document["metadata"].get("annotations", {}),
+            _machine_ids(document),
+            next((one["address"] for one in addresses if one["type"] == "InternalIP"), ""),
         )
+
+    def lives_elsewhere(self, machine_id: str) -> bool:
+        """Returns whether the Node lives on another machine than the one with this ID (a hash)."""
+        return bool(machine_id) and any(each != machine_id for each in self.machine_ids)
+
+
+def _machine_ids(document: Mapping[str, Any]) -> tuple[str, ...]:
+    reported = hash_machine_id(document.get("status", {}).get("nodeInfo", {}).get("machineID", ""))
+    marked = document["metadata"].get("annotations", {}).get(MACHINE_ANNOTATION, "")
+    return tuple(each for each in (reported, marked) if each)
 
 
 def find(api: ApiClient, name: str) -> ClusterNode | None:
@@ -230,6 +246,7 @@ class NodeRemoval:
     node: str
     drain_seconds: float = 30.0
     delete_seconds: float = 0.0  # to wait for a resource provider to delete the Node
+    machine_id: str = ""  # hash of this machine's ID; empty if unknown
 
     def run(self, note: Callable[[str], None]) -> list[str]:
         """Drains the node, marks it as left, and deletes it; returns commands for a cluster administrator."""
@@ -244,6 +261,9 @@ class NodeRemoval:
                     else f"this machine is not allowed to read node {self.node}"
                 )
                 return [] if missing else manual
+            if node.lives_elsewhere(self.machine_id):
+                note(f"node {self.node} lives on another machine ({node.address or 'unknown address'}) and is kept")
+                return []
             cordon(self.api, self.node)
             if remaining := drain_pods(self.api, self.node, self.drain_seconds, note):
                 note(f"pods not evicted within {self.drain_seconds:.0f} s: {', '.join(remaining)}")

@@ -25,6 +25,8 @@ from aks_flex_node.agent.http.connections import (
     tls_context,
 )
 from aks_flex_node.api import config_urls
+from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, parse_arm_error
+from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.http.download_options import DownloadOptions
     from aks_flex_node.api.config_urls import ConfigUrl
+    from aks_flex_node.api.machine_identity import MachineIdentity
 
 
 def tls_context_for(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> ssl.SSLContext:
@@ -80,22 +83,28 @@ class ConfigBundle:
     version: str = ""  # configVersion, if present
 
 
-def fetch_config(url: ConfigUrl, sources: DownloadOptions, backoff: RetryBackoff = RetryBackoff()) -> ConfigBundle:  # noqa: B008 - frozen
+def fetch_config(
+    url: ConfigUrl,
+    sources: DownloadOptions,
+    backoff: RetryBackoff = RetryBackoff(),  # noqa: B008 - frozen
+    machine: MachineIdentity | None = None,
+) -> ConfigBundle:
+    """Fetches the bundle. `machine` is the identity of this machine, by which the service refuses a second one."""
     logging.getLogger("urllib3").setLevel(logging.INFO)  # debug logs contain the path, which is secret
     retrier = Retrier(sources.attempts, backoff, threading.Event())
     try:
-        content = retrier.run(lambda: _attempt(url, sources))
+        content = retrier.run(lambda: _attempt(url, sources, machine))
     except AttemptFailed as fault:
         raise _unreachable(url, fault.cause) from None
     return parse_bundle(content, url.origin)
 
 
-def _attempt(url: ConfigUrl, sources: DownloadOptions) -> bytes:
+def _attempt(url: ConfigUrl, sources: DownloadOptions, machine: MachineIdentity | None) -> bytes:
     from urllib3.exceptions import HTTPError
 
     proxy = sources.proxy_for(url.origin)
     try:
-        return _get(url, sources, proxy)
+        return _get(url, sources, proxy, machine)
     except (HTTPError, OSError) as error:
         if verification := find_certificate_error(error):
             raise untrusted_error(url, f"its certificate is not valid ({verification.verify_message})") from None
@@ -128,9 +137,11 @@ def report_join_failure(url: ConfigUrl, sources: DownloadOptions, message: str) 
         return False
 
 
-def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None) -> bytes:
+def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None, machine: MachineIdentity | None) -> bytes:
     pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
+    if machine:
+        headers[MACHINE_HEADER] = machine.to_header()
     try:
         response = pool.request(
             "GET", url.address, headers=headers, preload_content=False, redirect=False, retries=False
@@ -148,12 +159,17 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
     status = response.status
     if status == 200:
         return
+    if status == 409:
+        code, message = parse_arm_error(_body(response, url))
+        if code == ON_ANOTHER_MACHINE:
+            raise node_on_another_machine(message)
     if status in EXPIRED_STATUSES:
         raise ConfigError(
             "config-url-expired",
             f"The configuration URL at {url.origin} is no longer valid (status {status}): it expired, was already "
             "used, or was replaced.",
-            "Request a new URL with `aks-flex-rp node join-command` or the regenerateToken action of the API.",
+            "If another machine has joined with it, create another node for this machine. Otherwise request a new "
+            "URL with `aks-flex-rp node join-command` or the regenerateToken action of the API.",
         )
     if status in RETRYABLE_STATUSES or status >= 500:
         after = parse_retry_after(response.headers.get("Retry-After", ""))
@@ -163,6 +179,14 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
         "config-url-rejected",
         f"{url.origin} {problem} (status {status}).",
         "Check that this is the URL that the service printed. A proxy or a sign-in page may have answered instead.",
+    )
+
+
+def node_on_another_machine(message: str) -> ConfigError:
+    return ConfigError(
+        "node-on-another-machine",
+        f"The provider refuses this machine: {message}",
+        "Nothing was changed on this machine.",
     )
 
 

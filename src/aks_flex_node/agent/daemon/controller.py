@@ -17,9 +17,17 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
-from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, Session, StopRequest, open_session
+from aks_flex_node.agent.daemon.session import (
+    REPLACED_STATES,
+    FilesChanged,
+    PollEvent,
+    Session,
+    StopRequest,
+    open_session,
+)
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
+from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
@@ -208,12 +216,18 @@ class Controller:
             return
         session = self.session
         inputs = scheduler_input(
-            session.node, session.drift, deleted=session.deleted, credentials_lost=session.credential_loss_count >= 2
+            session.node,
+            session.drift,
+            deleted=session.deleted,
+            credentials_lost=session.credential_loss_count >= 2,
+            replaced=session.replaced,
         )
         job = next_job(inputs, self.history, self.clock())
         if job is None:
             return
         arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
+        if job.kind is JobKind.UNBOOTSTRAP and session.state.provider_state in REPLACED_STATES:
+            arguments = (KEEP_NODE_OPTION,)
         if self.runner.start(job.kind, arguments):
             session.node.log_event("job-started", job.start_message, kind=str(job.kind))
 

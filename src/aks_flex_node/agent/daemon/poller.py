@@ -98,7 +98,7 @@ class PollBackoff:
             # A long poll is repeated immediately, because changes are delivered through it.
             held = wait > 0 and took >= max(MIN_HELD_SECONDS, wait / HELD_FRACTION)
             return self.rng.uniform(0.0, 0.5) if result.changed or held else self._jittered()
-        if result.state is ProviderState.DELETED:
+        if result.state in {ProviderState.DELETED, ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE}:
             self._failures = 0
             return self._jittered()
         self._failures += 1

@@ -68,20 +68,21 @@ class JobHistory:
 
 def next_job(inputs: SchedulerInput, history: JobHistory, now: float) -> Job | None:
     """Returns the next job to run, or None when no job is required or due."""
-    leaving = inputs.deleted or inputs.unbootstrapping  # no repairs during unbootstrap
+    leaving = inputs.deleted or inputs.replaced or inputs.unbootstrapping  # no repairs during unbootstrap
     candidates = (job for job in JOBS if job.while_leaving or not leaving)
     required = (job for job in candidates if job.is_required(inputs, history.results.get(job.kind)))
     return next((job for job in required if history.is_due(job.kind, now)), None)
 
 
 def scheduler_input(
-    node: ManagedNode, drift: DriftMonitor, *, deleted: bool, credentials_lost: bool
+    node: ManagedNode, drift: DriftMonitor, *, deleted: bool, credentials_lost: bool, replaced: bool = False
 ) -> SchedulerInput:
     """Collects the facts by which the scheduler decides."""
     config, versions = node.config, node.versions
     policy = versions.desired_config(config).update_policy  # the policy of the pending configuration applies
     return SchedulerInput(
         deleted=deleted,
+        replaced=replaced,
         unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
         next_version=versions.next if node.provider else "",

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 
+CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
+REPLACED_STATES = frozenset({ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE})
+LEAVING_STATES = REPLACED_STATES | {ProviderState.DELETED}
+
+
 @dataclass(frozen=True)
 class PollEvent:
     result: PollResult
@@ -86,7 +91,8 @@ class Session:
     drift_earliest: float = 0.0  # rate limit of drift checks
     credential_loss_count: int = 0  # consecutive health checks with lost credentials
     deleted: bool = False  # confirmed by two polls, one interval apart
-    _deleted_since: float | None = None  # time of the first poll that reported the deletion
+    replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
+    _leaving: tuple[ProviderState, float] | None = None  # deletion or replacement, and its first poll
     _agent_confirmed: bool = False
 
     def start(self) -> None:
@@ -124,7 +130,7 @@ class Session:
             self.state = replace(self.state, credentials_problem=problem)
         if result.is_ok:
             self.state = replace(self.state, last_answer=format_utc(), newest_version=self._newest_version)
-        self._record_deletion(result, now)
+        self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
@@ -133,14 +139,21 @@ class Session:
     def _newest_version(self) -> str:
         return self.connection.receiver.newest_version if self.connection else ""
 
-    def _record_deletion(self, result: PollResult, now: float) -> None:
-        """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted."""
-        if result.state is not ProviderState.DELETED:
-            self._deleted_since, self.deleted = None, False
-        elif self._deleted_since is None:
-            self._deleted_since = now
-        elif now - self._deleted_since >= self.node.config.provider.poll_seconds:
-            self.deleted = True
+    def _record_leaving(self, result: PollResult, now: float) -> None:
+        """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
+
+        An undecided conflict takes longer: a machine whose ID changed is accepted after some minutes.
+        """
+        if self._leaving is None or self._leaving[0] is not result.state:
+            self._leaving = (result.state, now) if result.state in LEAVING_STATES else None
+            self.deleted = self.replaced = False
+        if self._leaving is None:
+            return
+        waited = now - self._leaving[1]
+        decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
+        if waited >= (self.node.config.provider.poll_seconds if decided else CONFLICT_SECONDS):
+            self.deleted = result.state is ProviderState.DELETED
+            self.replaced = not self.deleted
 
     def record_drift(self, fresh: tuple[Drift, ...]) -> None:
         self.state = replace(

@@ -113,7 +113,8 @@ class CredentialRecovery:
         host = self.engine.host
         known = (host.read(CURRENT_CONFIG) or b"").decode()
         url = config_urls.parse(str(provider.post_action("regenerateToken").get("configUrl") or ""))
-        delivered = stored_config.parse_config(fetch_config(url, proxy_options(self.engine.config)).text)
+        fetched = fetch_config(url, proxy_options(self.engine.config), machine=provider.machine)
+        delivered = stored_config.parse_config(fetched.text)
         token = (delivered.get("azure") or {}).get("bootstrapToken")
         if not isinstance(token, dict):
             raise FlexError(

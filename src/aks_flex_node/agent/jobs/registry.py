@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.progress import ProgressReporter
 
+KEEP_NODE_OPTION = "--keep-node"  # of an unbootstrap: the Node lives on another machine
 IGNORE_OPTION = "--ignore="  # of a repair: a subject that another program keeps changing
 
 
@@ -28,6 +29,7 @@ class SchedulerInput:
     """The facts by which the scheduler decides."""
 
     deleted: bool = False  # the node resource was deleted
+    replaced: bool = False  # the node was moved to another machine
     unbootstrapping: bool = False  # an unbootstrap was interrupted
     may_unbootstrap: bool = True  # agent.unbootstrapOnDelete
     next_version: str = ""  # the pending configuration version
@@ -79,17 +81,17 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
 
 
 def _unbootstrap_required(inputs: SchedulerInput, _last: JobResult | None) -> bool:
-    return inputs.unbootstrapping or (inputs.deleted and inputs.may_unbootstrap)
+    return inputs.unbootstrapping or inputs.replaced or (inputs.deleted and inputs.may_unbootstrap)
 
 
-def _run_unbootstrap(_arguments: Sequence[str], progress: ProgressReporter) -> None:
+def _run_unbootstrap(arguments: Sequence[str], progress: ProgressReporter) -> None:
     """Runs `unbootstrap --yes`. It removes the agent's service, and this process is not part of that service."""
     from aks_flex_node.agent import context
     from aks_flex_node.agent.bootstrap.unbootstrap import unbootstrap_node
 
     config, _ = context.load_config_or_default(context.ConfigSelection())
     seconds = float(config.update_policy.drain_timeout_seconds)
-    unbootstrap_node(config, progress, keep_artifacts=False, seconds=seconds)
+    unbootstrap_node(config, progress, keep_artifacts=False, seconds=seconds, keep_node=KEEP_NODE_OPTION in arguments)
 
 
 def _update_required(inputs: SchedulerInput, last: JobResult | None) -> bool:
@@ -144,7 +146,7 @@ def _run_vpn_renewal(_arguments: Sequence[str], progress: ProgressReporter) -> J
 JOBS = (
     Job(
         JobKind.UNBOOTSTRAP,
-        "The node resource was deleted. Removing the node.",
+        "The node resource was deleted, or the node was moved to another machine. Removing the node.",
         _unbootstrap_required,
         _run_unbootstrap,
         while_leaving=True,

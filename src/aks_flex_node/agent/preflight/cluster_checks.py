@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from aks_flex_node.agent.cluster.diagnosis import NEW_TOKEN_HINT
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.http.download_options import parse_ip_address
 from aks_flex_node.agent.preflight import artifact_checks
@@ -46,10 +47,6 @@ ACCESS_REVIEW = {
         }
     },
 }
-NEW_TOKEN_HINT = (
-    "Run the command that `aks-flex-rp node join-command` prints on this machine, "  # noqa: S105
-    "or add a token from `kubeadm token create` to the configuration."
-)
 API_SERVER_HINT = "See the result of the check api-server."
 
 

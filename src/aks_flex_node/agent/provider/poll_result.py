@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.http.client import parse_retry_after
+from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, REPLACED, parse_arm_error, parse_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 PARENT_NOT_FOUND_CODES = {"ParentResourceNotFound", "ResourceGroupNotFound", "SubscriptionNotFound"}
-MAX_MESSAGE_LENGTH = 500  # limit for texts from the remote side
 
 
 class ProviderState(Enum):
@@ -33,10 +32,15 @@ class ProviderState(Enum):
     BAD_CONFIGURATION = "ConfigurationInvalid"
     NO_CLUSTER = "ClusterNotFound"
     DELETED = "Deleted"
+    REPLACED = "Replaced"  # the node was moved to another machine
+    ON_ANOTHER_MACHINE = "OnAnotherMachine"  # the node lives on another machine
     AGENT_FAILING = "AgentError"  # an internal error of the agent
 
     def __str__(self) -> str:
         return self.value
+
+
+MACHINE_STATES = {REPLACED: ProviderState.REPLACED, ON_ANOTHER_MACHINE: ProviderState.ON_ANOTHER_MACHINE}
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ def _error_state(status: int, code: str) -> ProviderState:
         return ProviderState.DELETED
     if status == 404 and code in PARENT_NOT_FOUND_CODES:
         return ProviderState.NO_CLUSTER
+    if status == 409 and code in MACHINE_STATES:
+        return MACHINE_STATES[code]
     known = {401: ProviderState.FORBIDDEN, 403: ProviderState.FORBIDDEN, 429: ProviderState.THROTTLED}
     return known.get(status, ProviderState.FAILING)
 
@@ -97,19 +103,3 @@ def _not_the_provider(what: str) -> PollResult:
         ProviderState.UNEXPECTED_RESPONSE,
         f"Unexpected response from the provider: {what}. A proxy or a sign-in page may have answered instead.",
     )
-
-
-def parse_arm_error(body: bytes) -> tuple[str, str]:
-    """Returns code and message of an ARM error, or empty strings if the body is not an ARM error."""
-    error = parse_object(body).get("error")
-    if not isinstance(error, dict) or not isinstance(error.get("code"), str):
-        return "", ""
-    return error["code"][:MAX_MESSAGE_LENGTH], str(error.get("message") or "no message")[:MAX_MESSAGE_LENGTH]
-
-
-def parse_object(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}

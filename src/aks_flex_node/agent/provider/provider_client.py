@@ -14,15 +14,11 @@ from urllib.parse import quote
 from aks_flex_node.agent.config.resolved import target_cluster
 from aks_flex_node.agent.http.connections import explain_failure, find_certificate_error, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
-from aks_flex_node.agent.provider.poll_result import (
-    PollResult,
-    ProviderState,
-    classify,
-    parse_arm_error,
-    parse_object,
-)
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
 from aks_flex_node.agent.provider.provider_tokens import SignInError
+from aks_flex_node.api.arm_errors import parse_arm_error, parse_object
 from aks_flex_node.api.contract import API_VERSION
+from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError
 
@@ -55,6 +51,7 @@ class ProviderClient:
     config: NodeConfig = field(repr=False)
     tokens: ProviderTokens
     grace: float = GRACE_SECONDS
+    machine: MachineIdentity | None = None  # of this machine, by which the provider refuses a second one
     _pool: PoolManager | None = None
 
     def poll(self, version: str, wait: int) -> PollResult:
@@ -109,6 +106,7 @@ class ProviderClient:
             "Accept-Encoding": "identity",
             "Authorization": f"Bearer {self._token()}",
             "User-Agent": "aks-flex-node",
+            **({MACHINE_HEADER: self.machine.to_header()} if self.machine else {}),
             **headers,
         }
         data = None if body is None else json.dumps(body).encode()

@@ -18,6 +18,7 @@ from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
 from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.config.remote import fetch_config, report_join_failure
 from aks_flex_node.api import config_urls
+from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_rp.crypto.self_signed import PrivateCa, create_ca, sign_server_certificate
 from tests.service.agent.bundle_servers import Answer, bundle_server
@@ -138,6 +139,23 @@ def test_dead_config_url_error_explains_how_to_get_new_one(server: BundleServer,
     assert error.name == "config-url-expired"
     assert "regenerateToken" in error.hint
     assert server.asked == [PATH]
+
+
+def test_refused_machine_shows_the_message_of_the_provider(server: BundleServer) -> None:
+    message = "Node edge-1 lives on the machine edge-a (10.0.0.1)."
+    body = json.dumps({"error": {"code": "NodeOnAnotherMachine", "message": message}}).encode()
+    server.answers[PATH] = [Answer(409, body=body)]
+    with pytest.raises(ConfigError) as caught:
+        fetched(server.url(PATH))
+    assert caught.value.name == "node-on-another-machine"
+    assert message in caught.value.message
+    assert server.asked == [PATH]
+
+
+def test_machine_is_named_when_the_configuration_is_fetched(server: BundleServer) -> None:
+    machine = MachineIdentity("1" * 32, "edge-a", "10.0.0.1", "Ubuntu")
+    fetch_config(config_urls.parse(server.url(PATH)), DownloadOptions(attempts=1), QUICK, machine)
+    assert server.headers[0][MACHINE_HEADER] == machine.to_header()
 
 
 def test_redirect_of_config_url_is_refused(server: BundleServer) -> None:

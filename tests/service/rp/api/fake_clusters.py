@@ -17,6 +17,7 @@ from tests.unit.rp.auth.token_issuer import TENANT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from aks_flex_rp.clusters.node_controller import NodeMachine
     from aks_flex_rp.join_state import ClusterAccess
 
 SUBSCRIPTION = "12345678-1234-1234-1234-123456789abc"
@@ -57,6 +58,8 @@ class FakeClusters:
     tokens: dict[str, tuple[str, MintedToken]] = field(default_factory=dict)
     given: dict[str, ClusterAccess] = field(default_factory=dict)  # access that role bindings would give to nodes
     away: bool = False
+    machines: dict[str, NodeMachine] = field(default_factory=dict)  # what Nodes would say of their machines
+    marked: dict[str, str] = field(default_factory=dict)  # machines in the annotations of Nodes
 
     @classmethod
     def of(cls, clusters: Iterable[ClusterInfo]) -> FakeClusters:
@@ -101,3 +104,10 @@ class FakeClusters:
             return False
         self.given.pop(node, None)
         return True
+
+    async def node_machine(self, key: str, node: str) -> NodeMachine | None:
+        return None if self.away or key not in self.known else self.machines.get(node)
+
+    async def mark_machine(self, key: str, node: str, machine_id: str) -> None:
+        if not self.away and key in self.known:
+            self.marked[node] = machine_id

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.clusters.taints import DesiredTaints
+from aks_flex_rp.join_state import NEW_URL_REMEDY
+from aks_flex_rp.notify import node_events
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -98,6 +100,50 @@ def test_refused_certificate_fails_join_with_remediation(watch: Watch, admin: Ap
     assert (event["outcome"], event["detail"]["csr"]) == ("denied", "csr-2")
 
 
+def test_departed_node_is_shown_as_left_and_can_join_again(watch: Watch, admin: Api) -> None:
+    admin.report(watch.name, {"conditions": [{"type": "Ready", "status": "True"}]})
+    watch.attempts()
+    watch.sees("on_token_certificate", watch.token, "csr-1")
+    watch.sees("on_node_observed", READY)
+    watch.sees("on_node_observed", None)
+
+    assert watch.status["joinState"] == "Left"
+    [ready] = watch.status["conditions"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotInCluster")
+
+    admin.fetch(admin.regenerate(watch.name).json["configUrl"])
+    assert watch.status["joinState"] == "ConfigFetched"
+
+
+def test_update_of_unmonitored_node_says_what_to_run_on_the_machine(watch: Watch, admin: Api) -> None:
+    def pending(properties: dict[str, Any]) -> list[dict[str, str]]:
+        return [each for each in properties["status"]["conditions"] if each["type"] == "ConfigurationPending"]
+
+    assert pending(admin.put(watch.name, token(), url=True).properties) == []
+    watch.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2100-01-01T00:00:00Z"})
+    assert watch.status["joinState"] == "Joined"
+    assert pending(admin.put(watch.name, token()).properties) == [], "nothing changed"
+
+    written = admin.put(watch.name, token(labels={"tier": "gold"})).properties
+
+    [condition] = pending(written)
+    assert (condition["status"], condition["reason"]) == ("True", "NotMonitored")
+    assert f"aks-flex-rp node join-command --name {watch.name}" in condition["message"]
+    assert written["status"]["cause"] == condition["message"]
+    admin.fetch(admin.regenerate(watch.name).json["configUrl"])
+    assert pending(admin.get(watch.name).properties) == []
+
+
+def test_expired_token_has_one_remedy(watch: Watch) -> None:
+    watch.sees("on_token_failed", watch.token, "The bootstrap token expired before it was used.")
+
+    failure = watch.status["joinFailure"]
+
+    assert failure == f"The bootstrap token expired before it was used. {NEW_URL_REMEDY}"
+    assert node_events.join_remedy(failure) == NEW_URL_REMEDY
+    assert "aks-flex-rp node join-command" in NEW_URL_REMEDY
+
+
 def test_revoked_bootstrap_token_is_rejected_and_new_config_url_works(watch: Watch, admin: Api) -> None:
     old, url = watch.token, admin.regenerate(watch.name).json["configUrl"]
 
@@ -174,7 +220,7 @@ def test_node_missing_from_cluster_is_no_longer_joined(watch: Watch) -> None:
 
     watch.sees("on_node_observed", None)
 
-    assert watch.status["joinState"] == "Created"
+    assert watch.status["joinState"] == "Left"
     [ready] = watch.status["conditions"]
     assert (ready["status"], ready["reason"]) == ("Unknown", "NodeNotInCluster")
 

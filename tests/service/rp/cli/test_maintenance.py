@@ -90,6 +90,17 @@ def test_restore_recovers_backed_up_data_and_keeps_replaced_database(
         assert aside.execute("SELECT count(*) FROM nodes WHERE gone = 0").fetchone() == (1,)
 
 
+def test_restore_without_terminal_and_yes_is_refused(worked: Person, tmp_path: Path) -> None:
+    worked.does("backup", str(tmp_path / "backup.tar"))
+    before = sorted(each.name for each in worked.state.iterdir())
+
+    refused = worked.types("restore", str(tmp_path / "backup.tar"))
+
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert sorted(each.name for each in worked.state.iterdir()) == before
+
+
 def test_restore_does_not_recover_sessions(worked: Person, made: ServiceSettings, tmp_path: Path) -> None:
     def sessions(*statements: str) -> list[tuple[str]]:
         with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as file:

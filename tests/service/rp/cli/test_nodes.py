@@ -172,7 +172,7 @@ def test_node_list_filters_by_label_readiness_and_version(person: Person) -> Non
         person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}", "--label", f"site={number}")
 
     everything = person.does("node", "list", *ON_PLANT)
-    assert everything.out.splitlines()[0].split() == ["NAME", "READY", "JOIN", "VERSION", "LAST", "SEEN"]
+    assert everything.out.splitlines()[0].split() == ["NAME", "READY", "JOIN", "VERSION", "LAST", "SEEN", "CAUSE"]
     assert [line.split()[0] for line in everything.out.splitlines()[1:]] == ["edge-0", "edge-1", "edge-2"]
     one = person.does("node", "list", *ON_PLANT, "--label", "site=2", "--ready", "unknown", "--json").json
     assert [each["name"] for each in one] == ["edge-2"]
@@ -192,6 +192,18 @@ def test_cluster_show_without_cluster_is_refused_when_there_are_several(person: 
 
     assert said.code == 3
     assert "Several clusters exist and none was specified" in said.err
+
+
+def test_node_delete_without_terminal_and_yes_is_refused(person: Person) -> None:
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+
+    refused = person.types("node", "delete", *ON_PLANT, "--name", "edge-1")
+
+    assert refused.code == 2
+    assert "confirmation-required" in refused.err
+    assert "--yes" in refused.err
+    assert person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["name"] == "edge-1"
+    person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
 
 
 def test_node_delete_reports_whether_node_existed(person: Person) -> None:

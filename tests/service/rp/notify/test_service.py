@@ -225,7 +225,7 @@ def test_metrics_contain_fleet_states_and_notification_counts(
         service.admin.report("edge-1", {**conditions(Ready="True", Drifted="True"), **applied})
         receiver.until(2)
     with service_with(tmp_path / "state", ca_cert_data, hook) as service:  # it counts at start and periodically
-        until_measured(service, 'aks_flex_rp_nodes{state="Joining"} 1.0')
+        until_measured(service, 'aks_flex_rp_nodes{state="Created"} 1.0')
         measured = service.admin.ask("GET", "/metrics", query={}).text
     lines = (
         'nodes{state="Ready"} 1.0',

@@ -44,7 +44,7 @@ async def names(store: Store, **wanted: Any) -> list[str]:
 async def test_fleet_contains_node_from_creation_to_deletion(store: Store) -> None:
     await store.put_node(member("edge-1", "Created"), None)
     (found,) = await asked(store)
-    assert (found.name, found.state, found.desired_version, found.kubelet) == ("Edge-1", "Joining", "1.34.4", "")
+    assert (found.name, found.state, found.desired_version, found.kubelet) == ("Edge-1", "Created", "1.34.4", "")
     await store.report("/c", "edge-1", told(), 4990.0)
     (found,) = await asked(store)
     assert (found.state, found.kubelet, found.applied, found.last_seen) == ("Ready", "1.34.4", 1, 4990.0)
@@ -69,7 +69,11 @@ async def test_fleet_keeps_reported_status_when_node_is_rewritten(store: Store) 
         ("Joined", "Unknown", {}, "Unknown"),
         ("BootstrapAttempted", "True", {}, "Ready"),  # the agent reports it before the cluster
         ("BootstrapAttempted", "False", {}, "Joining"),
-        ("Created", "", {"urlExpires": NOW + 1}, "Joining"),
+        ("Created", "", {"urlExpires": NOW + 1}, "Created"),
+        ("Created", "", {}, "Created"),
+        ("ConfigFetched", "", {"urlExpires": NOW + 1}, "Joining"),
+        ("Left", "", {}, "Left"),
+        ("Left", "True", {}, "Left"),  # its last report
         ("Created", "", {"urlExpires": NOW - 1}, "Failed"),
         ("Failed", "", {"failure": "The disk is full."}, "Failed"),
     ],
@@ -132,7 +136,7 @@ async def test_fleet_counts_group_nodes_with_equal_attributes(store: Store) -> N
     await store.put_node(member("edge-9", "Created"), None)
     place = (await store.cluster_numbers())["/c"]
     found = sorted(await store.fleet_counts(NOW), key=lambda each: each.nodes)
-    joining = FleetCount(place, FleetState.JOINING, "", behind=False, trouble=False, nodes=1)
+    joining = FleetCount(place, FleetState.CREATED, "", behind=False, trouble=False, nodes=1)
     assert found == [joining, FleetCount(place, FleetState.READY, "1.34.4", behind=False, trouble=False, nodes=3)]
 
 

@@ -94,7 +94,7 @@ async def test_fleet_repair_includes_writes_of_previous_release(store: Store, pl
     assert shown == [
         ("edge-0", "Ready", "1.34.4", 0.0),
         ("edge-1", "Ready", "1.34.4", 4000.0),
-        ("edge-3", "Joining", "", 4000.0),
+        ("edge-3", "Created", "", 4000.0),
     ]
     assert await store.repair_fleet() == 0
 

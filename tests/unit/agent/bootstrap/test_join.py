@@ -406,3 +406,21 @@ def test_unbootstrap_runs_azure_cleanup_once_and_lists_manual_commands() -> None
     again = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=[("arc", "Arc forgets", back)])
     again.run()
     assert taken == ["arc"]  # a machine that is not a node has nothing to clean up in Azure
+
+
+def test_provider_removes_what_the_agent_may_not() -> None:
+    machine, role = "/subscriptions/1/machines/edge-1", "/subscriptions/1/roleAssignments/2"
+    commands = [f"az role assignment delete --ids {role}", f"az resource delete --ids {machine}  # only if unused"]
+    host, told = empty_host(), list[list[str]]()
+    join(host)
+
+    def report(remaining: list[str]) -> list[str]:
+        told.append(remaining)
+        return [role]
+
+    cleanups = [("arc", "unregister from Azure Arc", lambda: commands)]
+    leaving = Unbootstrap(engine_on(host), None, ProgressReporter(), azure_cleanups=cleanups, report_remaining=report)
+
+    assert leaving.run() == []
+    assert told == [[role, machine]]
+    assert leaving.manual_commands == commands[1:]

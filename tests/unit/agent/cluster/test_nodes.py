@@ -9,7 +9,8 @@ import pytest
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, explain_connection_error
 from aks_flex_node.agent.cluster.nodes import ClusterNode, NodeRemoval
-from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION
+from aks_flex_node.api.contract import CORDONED_ANNOTATION, LEFT_ANNOTATION, MACHINE_ANNOTATION
+from aks_flex_node.api.machine_identity import hash_machine_id
 from aks_flex_node.errors import ClusterError
 from tests.unit.agent.builders import Answers
 
@@ -226,6 +227,33 @@ def test_node_removal_needs_no_commands_when_the_provider_deletes_the_node() -> 
     api = api_of(nodes=[DOCUMENT, ApiStatusError(404, "", "")], delete=ApiStatusError(403, "Forbidden", ""))
     assert NodeRemoval(cast("ApiClient", api), "edge-1", 0.0, delete_seconds=5.0).run(told.append) == []
     assert told == ["the resource provider deleted node edge-1 from the cluster"]
+
+
+MACHINE_ID = "0123456789abcdef0123456789abcdef"
+OTHER_ID = "f" * 32
+
+
+@pytest.mark.parametrize(
+    ("reported", "marked", "own", "kept"),
+    [
+        (MACHINE_ID, "", hash_machine_id(MACHINE_ID), False),
+        (MACHINE_ID, "", hash_machine_id(OTHER_ID), True),
+        (MACHINE_ID, hash_machine_id(MACHINE_ID), hash_machine_id(MACHINE_ID), False),
+        (MACHINE_ID, hash_machine_id(OTHER_ID), hash_machine_id(MACHINE_ID), True),
+        (MACHINE_ID, "", "", False),
+        ("", "", hash_machine_id(MACHINE_ID), False),
+    ],
+)
+def test_node_that_lives_on_another_machine_is_not_removed(reported: str, marked: str, own: str, kept: bool) -> None:
+    status = {**DOCUMENT["status"], "nodeInfo": {"machineID": reported}}
+    status["addresses"] = [{"type": "InternalIP", "address": "10.0.0.2"}]
+    metadata = {"name": "edge-1", "annotations": {MACHINE_ANNOTATION: marked} if marked else {}}
+    api, told = api_of(node={**DOCUMENT, "metadata": metadata, "status": status}), list[str]()
+
+    assert NodeRemoval(cast("ApiClient", api), "edge-1", 0.0, machine_id=own).run(told.append) == []
+
+    assert ("node edge-1 lives on another machine (10.0.0.2) and is kept" in told) is kept
+    assert (list(filter(None, api.bodies)) == []) is kept
 
 
 def test_node_removal_names_pods_that_were_not_drained() -> None:

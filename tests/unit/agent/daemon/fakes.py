@@ -138,6 +138,7 @@ class FakeHost(RecordedHost):
     def __init__(self, config: dict[str, Any] | None = None) -> None:
         super().__init__({CURRENT_CONFIG: bundle("1", config or settings(secret=OLD))})
         self.works: list[str] = []
+        self.job_arguments: list[tuple[str, ...]] = []
         self.outcomes: list[JobResult | None] = []
         self.goes_on = threading.Event()
         self.goes_on.set()
@@ -145,6 +146,7 @@ class FakeHost(RecordedHost):
     def query(self, *argv: str, seconds: float = 10.0) -> CommandResult:
         if argv[0] != "systemd-run":
             return super().query(*argv, seconds=seconds)
+        self.job_arguments.append(argv[argv.index("job") + 2 :])
         self.works.append(argv[argv.index("job") + 1])
         self.goes_on.wait(30)
         done = JobResult(JobKind(self.works[-1]), JobStatus.DONE, at=str(len(self.works)))

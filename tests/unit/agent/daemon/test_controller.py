@@ -11,7 +11,7 @@ import pytest
 
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, SystemdNotifier, run_controller
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
-from aks_flex_node.agent.daemon.session import StopRequest
+from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, LEAVING_STATES, StopRequest
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
     from aks_flex_node.host.actions import Action
+
+
+REPLACED = PollResult(ProviderState.REPLACED)
 
 
 def test_controller_starts_no_job_on_a_healthy_node(life: Life) -> None:
@@ -79,7 +82,7 @@ def test_other_poll_result_between_resets_the_deleted_count(life: Life, between:
 
 @pytest.mark.parametrize(
     "verdict",
-    [PollResult(each) for each in ProviderState if each is not ProviderState.DELETED],
+    [PollResult(each) for each in ProviderState if each not in LEAVING_STATES],
     ids=lambda one: str(one.state),
 )
 def test_no_other_provider_state_starts_a_job_or_changes_the_config(life: Life, verdict: PollResult) -> None:
@@ -87,6 +90,24 @@ def test_no_other_provider_state_starts_a_job_or_changes_the_config(life: Life, 
         life.hears(verdict, interval(life))
     assert life.host.works == []
     assert life.host.read(CURRENT_CONFIG) == bundle("1", settings(secret=OLD))
+
+
+def test_replaced_machine_unbootstraps_without_removing_the_node(life: Life) -> None:
+    life.hears(REPLACED)
+    assert not life.working
+    life.hears(REPLACED, interval(life))
+    eventually(lambda: life.host.works == ["unbootstrap"])
+    assert life.host.job_arguments == [("--keep-node",)]
+
+
+def test_undecided_conflict_of_machines_unbootstraps_after_ten_minutes(life: Life) -> None:
+    conflict = PollResult(ProviderState.ON_ANOTHER_MACHINE)
+    life.hears(conflict)
+    life.hears(conflict, CONFLICT_SECONDS - 1)
+    assert not life.working
+    life.hears(conflict, 1)
+    eventually(lambda: life.host.works == ["unbootstrap"])
+    assert life.host.job_arguments == [("--keep-node",)]
 
 
 def test_deleted_node_with_unbootstrap_disabled_starts_no_jobs() -> None:

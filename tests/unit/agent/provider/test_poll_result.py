@@ -76,6 +76,19 @@ def test_other_error_responses_do_not_mean_deleted(status: int, body: bytes, sta
 
 
 @pytest.mark.parametrize(
+    ("status", "code", "state"),
+    [
+        (409, "NodeReplaced", ProviderState.REPLACED),
+        (409, "NodeOnAnotherMachine", ProviderState.ON_ANOTHER_MACHINE),
+        (409, "Conflict", ProviderState.FAILING),
+        (403, "NodeReplaced", ProviderState.FORBIDDEN),
+    ],
+)
+def test_only_the_provider_can_say_that_a_machine_was_replaced(status: int, code: str, state: ProviderState) -> None:
+    assert classify(status, {}, error(code)).state is state
+
+
+@pytest.mark.parametrize(
     ("status", "standing"),
     [
         (401, ProviderState.FORBIDDEN),

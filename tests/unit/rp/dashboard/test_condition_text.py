@@ -77,7 +77,9 @@ def test_error_reason_links_to_its_troubleshooting_section() -> None:
         (told("Ready", "False"), "Joined", "NotReady"),
         (told("Ready", "Unknown"), "Joined", "Unknown"),
         (told("Ready", "Unknown", "NodeNotReporting"), "Joined", "NotReporting"),
-        (told("Ready", "Unknown"), "Created", "Joining"),
+        (told("Ready", "Unknown"), "Created", "Created"),
+        (told("Ready", "Unknown"), "ConfigFetched", "Joining"),
+        (told("Ready", "True"), "Left", "Left"),
         (told("Ready", "Unknown"), "Failed", "Failed"),
     ],
 )

@@ -20,6 +20,7 @@ from aks_flex_rp.dashboard.join_page import (
 )
 from aks_flex_rp.dashboard.page_request import PageRequest
 from aks_flex_rp.dashboard.sessions import SignedInUser
+from aks_flex_rp.join_state import NEW_URL_REMEDY
 from aks_flex_rp.nodes.commands import ConfigUrl
 
 URL = ConfigUrl("https://rp.example/configs/hc0secret#ca=sha256:4f1c", 2000.0)
@@ -89,4 +90,6 @@ def test_join_remedy_depends_on_failed_step() -> None:
 
     assert stopped("ConfigFetched") == NEW_COMMAND_HINT
     assert stopped("Joined") == RERUN_HINT
+    expired = JoinStep("Joined", "Joined", "failed", f"The bootstrap token expired. {NEW_URL_REMEDY}")
+    assert join_remedy([expired]) == NEW_COMMAND_HINT
     assert join_remedy([JoinStep("Created", "Created", "now")]) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.rules import ValidationContext, check_rules
 
 G = "11111111-2222-3333-4444-555555555555"
 HOME, OTHER = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
@@ -41,6 +43,48 @@ def test_config_of_managed_node_contains_provider_endpoint() -> None:
     assert AZURE.items() <= made["azure"].items()
     agents = node_config(made)  # validated by the agent's rules
     assert (agents.provider.url, agents.azure.authority_host) == ("https://flex.example", "https://login.example")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "accepted", "expected"),
+    [
+        (HOME, {OTHER: "api://other"}, HOME),
+        ("", {HOME: "api://home"}, HOME),
+        ("", {HOME: "api://home", OTHER: "api://other"}, ""),
+        ("", {}, ""),
+    ],
+)
+def test_only_accepted_tenant_is_the_default_of_a_cluster_without_one(
+    cluster: str, accepted: dict[str, str], expected: str
+) -> None:
+    endpoints, facts = replace(WAYS, audiences=accepted), replace(FACTS, tenant_id=cluster)
+    properties = Properties.model_validate({"continuousMonitoring": True, "azureAuth": principal()})
+    chosen = config_generator.effective_versions(properties, FACTS.version)
+
+    made = config_generator.generate_config(properties, CLUSTER, facts, "edge-1", chosen, endpoints=endpoints)
+
+    assert config_generator.cluster_tenant(facts, endpoints) == expected
+    assert made["azure"].get("tenantId", "") == expected
+    assert made["azure"]["servicePrincipal"].get("clientTenant", "") == expected
+
+
+@pytest.mark.parametrize(
+    ("monitored", "tenant", "known", "refused"),
+    [(True, None, False, True), (True, HOME, False, False), (True, None, True, False), (False, None, False, False)],
+)
+def test_monitored_node_without_tenant_is_refused_at_create(
+    monitored: bool, tenant: str | None, known: bool, refused: bool
+) -> None:
+    auth = principal(tenant)
+    auth["servicePrincipal"]["clientSecret"] = "secret-of-this-test"
+    properties = Properties.model_validate({"continuousMonitoring": monitored, "azureAuth": auth})
+
+    found = check_rules(properties, ValidationContext("1.34.4", tenant_known=known))
+
+    assert [each.target for each in found] == (
+        ["properties.azureAuth.servicePrincipal.clientTenant"] if refused else []
+    )
+    assert not refused or "cluster add" in found[0].message
 
 
 def test_config_of_unmanaged_node_has_no_provider_endpoint() -> None:

@@ -1,0 +1,26 @@
+"""ARM error bodies, as the resource provider sends and the agent parses them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+ON_ANOTHER_MACHINE = "NodeOnAnotherMachine"  # 409: the node lives on another machine
+REPLACED = "NodeReplaced"  # 409: the node was moved to another machine
+MAX_MESSAGE_LENGTH = 500  # limit for texts from the remote side
+
+
+def parse_arm_error(body: bytes) -> tuple[str, str]:
+    """Returns code and message of an ARM error, or empty strings if the body is not an ARM error."""
+    error = parse_object(body).get("error")
+    if not isinstance(error, dict) or not isinstance(error.get("code"), str):
+        return "", ""
+    return error["code"][:MAX_MESSAGE_LENGTH], str(error.get("message") or "no message")[:MAX_MESSAGE_LENGTH]
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,148 @@
+"""Azure resources of a deleted node: its Arc machine, and the role assignments of the machine's identity.
+
+The agent removes them when it leaves, and reports what it may not remove. The service then removes it with its own
+identity, if it has one that may. What is left is recorded in the audit log, with the commands that remove it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aks_flex_node.azure import role_assignments
+from aks_flex_node.errors import FlexError
+from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.store.model import AuditAction, AuditEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.store.model import Document
+
+ARC_API_VERSION = "2024-07-10"
+CLEANUP_SECONDS = 30.0
+CLEANUP_ACTOR = "azure cleanup"  # caller in the audit log
+
+
+class ArmRemover(Protocol):
+    """The part of an ARM client that is used here. It may block."""
+
+    def delete(self, path: str, api_version: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class NodeResources:
+    """Azure resources that belong to a node alone."""
+
+    machine: str = ""  # resource ID of the Arc machine
+    assignments: tuple[str, ...] = ()  # of its identity on the cluster; their names are derived from it
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return (*self.assignments, *((self.machine,) if self.machine else ()))
+
+
+def arc_machine_id(properties: Properties, cluster: ClusterId, node: str) -> str:
+    """Returns the resource ID of the Arc machine of a node."""
+    arc = properties.azure_auth.arc
+    group, name = (arc.resource_group, arc.machine_name) if arc else (None, None)
+    return (
+        f"/subscriptions/{cluster.subscription}/resourceGroups/{group or cluster.group}"
+        f"/providers/Microsoft.HybridCompute/machines/{name or node}"
+    )
+
+
+def node_resources(properties: Document, cluster: ClusterId, node: str, principal: str = "") -> NodeResources:
+    """Returns the resources of a node that uses Azure Arc. `principal` is the object ID of its identity, if known."""
+    read = Properties.model_validate(properties)
+    if read.azure_auth.method != "arc":
+        return NodeResources()
+    arc = read.azure_auth.arc
+    known = (arc.principal_id if arc else None) or principal
+    ids = (role_assignments.assignment_id(str(cluster), role, known) for role in role_assignments.NODE_ROLES)
+    return NodeResources(arc_machine_id(read, cluster, node), tuple(ids) if known else ())
+
+
+def removal_command(resource: str) -> str:
+    """Returns the command that removes a resource."""
+    if "/roleassignments/" in resource.lower():
+        return f"az role assignment delete --ids {resource}"
+    return f"az resource delete --ids {resource}"
+
+
+@dataclass(frozen=True)
+class AzureCleanup:
+    context: NodeContext
+    open_arm: Callable[[], ArmRemover] | None = None  # None if the service has no Azure identity
+
+    async def after_report(self, cluster: ClusterId, name: str, reported: Sequence[str], principal: str) -> list[str]:
+        """Removes what the agent of a deleted node could not remove. Returns the IDs of what was removed.
+
+        A machine can report anything, so only the node's own resources are removed. The Arc machine of a node that
+        still exists is kept, because another machine may have its name now.
+        """
+        resources = node_resources(await self._properties(cluster, name), cluster, name, principal)
+        if await self.context.store.node(cluster.key, name.lower()):
+            resources = replace(resources, machine="")
+        own = {each.lower(): each for each in resources.ids}
+        allowed = [own[each.lower()] for each in reported if each.lower() in own]
+        return await self._remove(cluster, name, allowed, [each for each in reported if each.lower() not in own])
+
+    async def after_removal(self, cluster_key: str, name: str) -> None:
+        """Removes the role assignments of a deleted node whose machine is gone without a report.
+
+        Its Arc machine may be older than the node, so it is only named.
+        """
+        known = await self.context.clusters.find(cluster_key)
+        if known is None:
+            return
+        cluster = known.id
+        resources = node_resources(await self._properties(cluster, name), cluster, name)
+        if resources.machine:
+            await self._remove(cluster, name, resources.assignments, [resources.machine])
+
+    async def _properties(self, cluster: ClusterId, name: str) -> Document:
+        """Returns the properties of a node, or those that it had when it was deleted."""
+        node = await self.context.store.node(cluster.key, name.lower())
+        if node:
+            return node.properties
+        resource = cluster.node(name)
+        events = await self.context.store.audit(resource=resource, what=AuditAction.DELETE, limit=1)
+        found: Document = events[0].detail.get("before", {}) if events else {}
+        return found
+
+    async def _remove(self, cluster: ClusterId, name: str, ids: Sequence[str], others: Sequence[str]) -> list[str]:
+        try:
+            removed, why = await asyncio.wait_for(asyncio.to_thread(self._delete, ids), CLEANUP_SECONDS)
+        except asyncio.TimeoutError:
+            removed, why = [], "Azure did not respond in time."
+        commands = [removal_command(each) for each in (*ids, *others) if each not in removed]
+        detail: dict[str, Any] = {"removed": removed, "remaining": commands}
+        if commands:
+            detail["why"] = f"{why} To be removed by an Azure administrator: {'; '.join(commands)}".strip()
+        event = AuditEvent(
+            self.context.now(), CLEANUP_ACTOR, AuditAction.AZURE_CLEANUP, cluster.node(name), detail=detail
+        )
+        await self.context.store.record(event)
+        return removed
+
+    def _delete(self, ids: Sequence[str]) -> tuple[list[str], str]:
+        """Deletes resources one by one. Returns those that are gone, and why another one is not."""
+        removed: list[str] = []
+        why = "" if not ids or self.open_arm else "The service has no Azure identity."
+        if self.open_arm is None or not ids:
+            return removed, why
+        arm = self.open_arm()
+        for each in ids:
+            assignment = "/roleassignments/" in each.lower()
+            try:
+                arm.delete(each, role_assignments.ROLE_API_VERSION if assignment else ARC_API_VERSION)
+            except FlexError as error:
+                if getattr(error, "status", 0) != 404:
+                    why = error.message
+                    continue
+            removed.append(each)
+        return removed, why

@@ -1,0 +1,237 @@
+"""Checks that a request comes from the machine that a node lives on, and records that a node moves to another one.
+
+A second machine gets 409 while the owner is alive: at the fetch of the configuration, and at polls and reports. Only
+an operator can move a living node, with `replaceMachine` (`--replace`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, REPLACED
+from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.machine_ownership import ALIVE_SECONDS, Claim
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.notify import node_events
+from aks_flex_rp.notify.node_events import EventPublisher
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.api.machine_identity import MachineIdentity
+    from aks_flex_rp.machine_ownership import KnownMachine, MachineOwnership
+    from aks_flex_rp.nodes.context import NodeContext
+    from aks_flex_rp.store.model import Document, Node
+
+CONFLICT_CONDITION = "MachineConflict"
+JOINING = frozenset({JoinPhase.CONFIG_FETCHED, JoinPhase.BOOTSTRAP_ATTEMPTED})
+
+
+class RequestOrigin(Protocol):
+    """Who sent a request, for the audit log."""
+
+    def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent: ...
+
+
+@dataclass(frozen=True)
+class UrlBearer:
+    """The sender of a request for a config URL, who is not authenticated."""
+
+    source: str
+    request: str
+
+    def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
+        return AuditEvent(at, "bearer of the URL", what, resource, self.source, self.request, detail=detail)
+
+
+def on_another_machine(name: str, other: KnownMachine | None) -> ArmError:
+    where = f"lives on the machine {other.identity}" if other else "lives on another machine"
+    return ArmError(
+        409,
+        ON_ANOTHER_MACHINE,
+        f"Node {name} {where}. Create another node for this machine, or move node {name} to this machine with the "
+        f"join command of `aks-flex-rp node join-command --name {name} --replace`.",
+    )
+
+
+def replaced(name: str, other: KnownMachine | None) -> ArmError:
+    where = f" to the machine {other.identity}" if other else ""
+    return ArmError(409, REPLACED, f"Node {name} was moved{where}. This machine is no longer node {name}.")
+
+
+@dataclass(frozen=True)
+class MachineClaims:
+    context: NodeContext
+    last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
+    publisher: EventPublisher = field(default_factory=EventPublisher)
+
+    async def living_owner(self, node: Node) -> KnownMachine | None:
+        """Returns the machine on which a node lives or which is about to join, if it is alive, or None."""
+        owner = node.join.machines.owner
+        if owner is None:
+            return None
+        if not node.join.is_joined:
+            recent = self.context.now() - owner.since < ALIVE_SECONDS
+            return owner if recent and node.join.phase in JOINING else None
+        return owner if await self._is_alive(node, owner) else None
+
+    async def _is_alive(self, node: Node, owner: KnownMachine) -> bool:
+        """Returns whether the owner was heard from recently, or its Node is Ready."""
+        seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
+        if node.properties.get("continuousMonitoring") and self.context.now() - seen < ALIVE_SECONDS:
+            return True
+        found = await self.context.clusters.node_machine(node.cluster, node.key)
+        return found is not None and found.ready and found.machine.id == owner.id
+
+    async def on_fetch(self, cluster: str, key: str, machine: MachineIdentity, origin: UrlBearer) -> None:
+        """Records which machine fetches the configuration. Raises ArmError if the node lives on another machine."""
+
+        async def write(node: Node | None) -> None:
+            if node is None:
+                return
+            machines, now = node.join.machines, self.context.now()
+            alive = await self.living_owner(node) is not None
+            joining = node.join.phase in JOINING
+            other = machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining)
+            if other:
+                await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, owner=str(other.identity))
+                raise on_another_machine(node.name, other)
+            after = node.join.with_machines(machines.fetched(machine, now))
+            if after != node.join:
+                await self.context.store.put_node(replace(node, join=after), node.etag, ())
+
+        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
+
+    async def on_report(self, node: Node, machine: MachineIdentity, origin: RequestOrigin) -> Node:
+        """Checks the machine of a poll or a report, and returns the updated node. Raises ArmError to refuse it."""
+
+        async def write(found: Node | None) -> Node:
+            if found is None:
+                return node
+            machines, now = found.join.machines, self.context.now()
+            claim = machines.claim(machine, owner_alive=True)
+            if claim is Claim.CONFLICT and not await self.living_owner(found):
+                claim = Claim.FREE
+            match claim:
+                case Claim.OWNER:
+                    return await self._put(found, machines.owner_heard(machine, now))
+                case Claim.FREE:
+                    after = machines.promoted(machine, now)
+                    return await self._put(found, after, _moved_event(origin, found, after, now))
+                case Claim.REPLACED:
+                    raise replaced(found.name, machines.owner)
+                case _:
+                    await self._refuse(found, machine, origin)
+                    raise on_another_machine(found.name, machines.owner)
+
+        return await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write, known=node)
+
+    async def on_observed(self, cluster: str, key: str, machine: MachineIdentity, origin: RequestOrigin) -> None:
+        """Records the machine that the cluster reports for the Node of a joined node."""
+
+        async def write(node: Node | None) -> None:
+            if node is None or not node.join.is_joined:
+                return
+            now, before = self.context.now(), node.join.machines
+            after = before.observed(machine, now)
+            event = _moved_event(origin, node, after, now)
+            if event is None and after.conflict and not before.conflict:
+                event = _event(origin, node, AuditAction.MACHINE_CONFLICT, now, after.conflict.machine, after)
+            await self._put(node, after, event)
+
+        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
+
+    async def _refuse(self, node: Node, machine: MachineIdentity, origin: RequestOrigin) -> None:
+        """Records the other machine. A conflict is audited once, and not for every poll."""
+        now, before = self.context.now(), node.join.machines
+        after = before.claimed_by(machine, now)
+        event = None if before.conflict else _event(origin, node, AuditAction.MACHINE_CONFLICT, now, machine, before)
+        await self._put(node, after, event)
+
+    async def _put(self, node: Node, machines: MachineOwnership, event: AuditEvent | None = None) -> Node:
+        """Writes the machines of a node, the condition that shows a conflict, and the mark on a Node that moved."""
+        join, before = node.join.with_machines(machines), node.join.machines
+        if join == node.join:
+            return node
+        after = replace(node, join=join)
+        await self.context.store.put_node(after, node.etag, [event] if event else [])
+        if machines.conflict != before.conflict:
+            await self._show_conflict(after)
+        moved = machines.owner and before.owner and machines.owner.id != before.owner.id
+        if machines.owner and (moved or (machines.conflict and not before.conflict)):
+            await self.context.clusters.mark_machine(node.cluster, node.key, machines.owner.id)
+        return await self.context.store.node(node.cluster, node.key) or after
+
+    async def _show_conflict(self, node: Node) -> None:
+        async def write(found: Node | None) -> None:
+            if found is None:
+                return
+            now = self.context.now()
+            status = with_conflict(found.status, found.join.machines, found.name, now)
+            if status == found.status:
+                return
+            messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
+            before, seen = found.status if messages else None, found.last_seen
+            await self.context.store.report(found.cluster, found.key, status, seen, messages, before)
+
+        await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write)
+
+    async def _record(
+        self, node: Node, origin: RequestOrigin, what: AuditAction, machine: MachineIdentity, **detail: object
+    ) -> None:
+        event = origin.event(self.context.now(), what, _resource(node), machine=_document(machine), **detail)
+        await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+
+
+def with_conflict(status: Document, machines: MachineOwnership, name: str, now: float) -> Document:
+    """Returns the status with the condition of a conflict, or without it when the conflict is over."""
+    conditions = list(status.get("conditions", ()))
+    known = next((each for each in conditions if each["type"] == CONFLICT_CONDITION), None)
+    others = [each for each in conditions if each["type"] != CONFLICT_CONDITION]
+    rival, owner = machines.conflict, machines.owner
+    if rival is None:
+        return status if known is None else {**status, "conditions": others}
+    where = f" It lives on {owner.identity}." if owner else ""
+    condition = {
+        "type": CONFLICT_CONDITION,
+        "status": "True",
+        "reason": "TwoMachines",
+        "message": f"The machine {rival.machine} also runs as node {name}.{where} Run `aks-flex-node unbootstrap` on "
+        f"{rival.machine.host_name or 'that machine'}, and join it as a node of its own.",
+        "lastTransitionTime": known["lastTransitionTime"] if known else format_utc(now),
+    }
+    return {**status, "conditions": [*others, condition]}
+
+
+def _moved_event(origin: RequestOrigin, node: Node, after: MachineOwnership, now: float) -> AuditEvent | None:
+    before, owner = node.join.machines.owner, after.owner
+    if before is None or owner is None or before.id == owner.id:
+        return None
+    return _event(origin, node, AuditAction.MACHINE_CHANGED, now, owner.identity, node.join.machines)
+
+
+def _event(
+    origin: RequestOrigin,
+    node: Node,
+    what: AuditAction,
+    now: float,
+    machine: MachineIdentity,
+    known: MachineOwnership,
+) -> AuditEvent:
+    owner = _document(known.owner.identity) if known.owner else {}
+    return origin.event(now, what, _resource(node), machine=_document(machine), before=owner)
+
+
+def _document(machine: MachineIdentity) -> dict[str, Any]:
+    named = {"id": machine.id, "hostName": machine.host_name, "address": machine.address, "os": machine.os}
+    return {key: value for key, value in named.items() if value}
+
+
+def _resource(node: Node) -> str:
+    known = parse_cluster_id(node.cluster)
+    return known.node(node.name) if known else node.cluster

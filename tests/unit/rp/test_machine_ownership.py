@@ -1,0 +1,120 @@
+"""Tests of the rules that decide which machine a node lives on."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id, parse_machine_header
+from aks_flex_rp.join_state import JoinPhase, JoinState
+from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_SECONDS, Claim, MachineOwnership
+
+NOW = 1_000_000.0
+ONE = MachineIdentity("1" * 32, "one", "10.0.0.1", "Ubuntu 22.04")
+TWO = MachineIdentity("2" * 32, "two", "10.0.0.2", "Ubuntu 22.04")
+OWNED = MachineOwnership().promoted(ONE, NOW)
+MOVED = OWNED.promoted(TWO, NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("known", "machine", "alive", "expected"),
+    [
+        (MachineOwnership(), ONE, False, Claim.FREE),
+        (OWNED, ONE, True, Claim.OWNER),
+        (OWNED, TWO, True, Claim.CONFLICT),
+        (OWNED, TWO, False, Claim.FREE),
+        (OWNED.begin_attempt(replacing=True), TWO, True, Claim.FREE),
+        (OWNED.begin_attempt(replacing=True).fetched(TWO, NOW), TWO, True, Claim.FREE),
+        (MOVED, ONE, True, Claim.REPLACED),
+        (MOVED, ONE, False, Claim.REPLACED),
+        (MOVED, TWO, True, Claim.OWNER),
+        (MOVED.begin_attempt(replacing=True).fetched(ONE, NOW), ONE, True, Claim.FREE),
+        (MOVED.left(), ONE, False, Claim.REPLACED),
+        (MOVED.left().begin_attempt(replacing=False).fetched(ONE, NOW), ONE, False, Claim.FREE),
+        (MOVED.left().begin_attempt(replacing=True), ONE, False, Claim.FREE),
+    ],
+)
+def test_claim_depends_on_owner(
+    known: MachineOwnership, machine: MachineIdentity, alive: bool, expected: Claim
+) -> None:
+    assert known.claim(machine, owner_alive=alive) is expected
+
+
+@pytest.mark.parametrize(
+    ("known", "machine", "alive", "joining", "refused_for"),
+    [
+        (MachineOwnership(), ONE, False, False, None),
+        (OWNED, ONE, True, False, "one"),
+        (OWNED, TWO, True, False, "one"),
+        (OWNED, TWO, False, False, None),
+        (OWNED.begin_attempt(replacing=True), TWO, True, False, None),
+        (MachineOwnership().fetched(ONE, NOW), TWO, False, True, "one"),
+        (MachineOwnership().fetched(ONE, NOW), TWO, False, False, None),
+        (MachineOwnership().fetched(ONE, NOW - ALIVE_SECONDS), TWO, False, True, None),
+    ],
+)
+def test_second_machine_may_not_fetch_configuration(
+    known: MachineOwnership, machine: MachineIdentity, alive: bool, joining: bool, refused_for: str | None
+) -> None:
+    found = known.fetch_conflict(machine, NOW, owner_alive=alive, joining=joining)
+
+    same = known.owner is not None and known.owner.id == machine.id
+    assert (found.identity.host_name if found else None) == (None if same else refused_for)
+
+
+def test_node_that_alternates_between_two_machines_is_a_conflict() -> None:
+    known = OWNED.observed(TWO, NOW + 5)
+    assert known.conflict is None
+
+    known = known.observed(ONE, NOW + 10).observed(TWO, NOW + 15)
+
+    assert known.conflict is not None
+    assert known.conflict.machine == TWO
+    assert known.owner == OWNED.owner
+
+
+def test_conflict_ends_when_other_machine_is_silent() -> None:
+    known = OWNED.observed(TWO, NOW).observed(ONE, NOW + 5)
+
+    assert known.observed(ONE, NOW + CONFLICT_SECONDS + 1).conflict is None
+
+
+def test_node_that_stays_on_another_machine_has_moved() -> None:
+    known = OWNED.observed(TWO, NOW)
+
+    known = known.observed(TWO, NOW + ALIVE_SECONDS + 1)
+
+    assert known.owner is not None
+    assert known.owner.identity == TWO
+    assert known.replaced == (ONE.id,)
+
+
+def test_replacement_moves_node_at_first_observation() -> None:
+    known = OWNED.begin_attempt(replacing=True).fetched(TWO, NOW).observed(ONE, NOW + 1).observed(TWO, NOW + 2)
+
+    assert known == MachineOwnership(known.owner, replaced=(ONE.id,))
+    assert known.owner is not None
+    assert known.owner.identity == TWO
+
+
+def test_machines_survive_storage_and_new_attempts() -> None:
+    state = JoinState(JoinPhase.JOINED, machines=MOVED.observed(ONE, NOW))
+
+    assert JoinState.from_document(state.to_document()) == state
+    assert state.begin_attempt(NOW, url_expires=NOW + 1).machines.owner == MOVED.owner
+    assert JoinState.from_document({"state": "Joined"}).machines == MachineOwnership()
+
+
+def test_machine_header_is_parsed_and_invalid_ones_are_ignored() -> None:
+    assert parse_machine_header(ONE.to_header()) == ONE
+    assert parse_machine_header("") is None
+    assert parse_machine_header("id=nonsense&hostName=a") is None
+    assert parse_machine_header("id=" + "1" * 32 + "&hostName=a%0Ab") == MachineIdentity("1" * 32, "ab")
+    assert parse_machine_header("id=" + "1" * 4000) is None
+
+
+@pytest.mark.parametrize("text", ["", "uninitialized", "zz" * 16])
+def test_machine_without_id_has_no_hash(text: str) -> None:
+    assert hash_machine_id(text) == ""
+    assert hash_machine_id("0123456789abcdef0123456789abcdef\n") == hash_machine_id(
+        "0123456789ABCDEF0123456789abcdef"
+    )
