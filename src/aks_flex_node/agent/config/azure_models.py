@@ -9,6 +9,8 @@ from msgspec import Meta, field
 from aks_flex_node.agent.config.base_model import ConfigModel, DefaultText, HttpsURL, Path
 from aks_flex_node.agent.config.secret import Secret  # noqa: TC001
 
+AZURE_CLOUDS = ("AzurePublicCloud", "AzureChinaCloud", "AzureUSGovernment")
+
 
 class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
     tenant_id: Annotated[

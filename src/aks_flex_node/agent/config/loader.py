@@ -24,7 +24,7 @@ from aks_flex_node.agent.config.sources import (
     merge_sources,
     nest,
 )
-from aks_flex_node.agent.config.validation import check_combinations, check_values
+from aks_flex_node.agent.config.validation import check_azure, check_combinations, check_values
 from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
 
@@ -106,11 +106,12 @@ def missing_for_join(config: NodeConfig) -> list[ConfigProblem]:
     )
     path = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
     lost = {files.TOKEN_FILE: f"is {path}, which does not exist. A join needs it."} if path else {}
-    return [
+    missing = [
         ConfigProblem(path, lost.get(path, f"is missing. A join needs it: {meaning}."))
         for path, value, meaning in needed
         if not value
     ]
+    return [*missing, *check_azure(config)]
 
 
 def check_join(config: NodeConfig) -> None:
