@@ -73,7 +73,13 @@ class ArcPackage(ConfigModel, frozen=True, kw_only=True):
 
 
 class Arc(ConfigModel, frozen=True, kw_only=True):
-    enabled: Annotated[bool, Meta(description="Register this machine with Azure Arc.")] = False
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Register this machine with Azure Arc. Default: true if machineName, resourceGroup, "
+            "location, tags or autoRoleAssignment of this section is set."
+        ),
+    ] = False
     auto_register: Annotated[bool | None, Meta(description="Deprecated. Use `enabled`.")] = None
     machine_name: Annotated[str | None, Meta(description="Name of the Arc machine. Default: the host name.")] = None
     resource_group: Annotated[

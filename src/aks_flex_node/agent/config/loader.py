@@ -18,6 +18,7 @@ from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
     ConfigSource,
+    enable_described_arc,
     from_document,
     from_environment,
     from_flags,
@@ -122,6 +123,7 @@ def check_join(config: NodeConfig) -> None:
 
 def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) -> LoadedConfig:
     merged = merge_sources(weaker_first)
+    enable_described_arc(merged)
     files.load_secret_files(merged)
     config, wrong = convert_settings(merged.settings)
     problems = [*merged.problems, *wrong, *check_values(config)]

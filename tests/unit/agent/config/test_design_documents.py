@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.config.resolved import log_file, target_cluster
+from aks_flex_node.agent.config.resolved import kubelet_auth, log_file, target_cluster
 from tests.unit.agent.config.builders import CA, CLUSTER_ID
 
 BUNDLE = {
@@ -129,4 +129,6 @@ def test_every_setting_of_the_reference_design_is_accepted() -> None:
     config = load_text(json.dumps(REFERENCE), "config.json", {}, {}).config
 
     assert config.azure.arc.tags == {"site": "one"}
+    assert config.azure.arc.enabled
+    assert kubelet_auth(config) == "exec"
     assert target_cluster(config) == ("sub-1", "group-1", "cluster-1")
