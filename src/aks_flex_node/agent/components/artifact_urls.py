@@ -31,6 +31,11 @@ def fill_url(template: str, *values: str) -> str:
     return re.sub(r"%s", lambda _: rest.pop(0) if rest else values[-1], template)
 
 
+def release_url(template: str, version: str, arch: str, *positional: str) -> str:
+    """Fills a component's URL template: `{version}` and `{arch}`, or each `%s` with the next positional value."""
+    return fill_url(fill_named_url(template, version, arch), *positional)
+
+
 def artifact(
     component: str, version: str, url: str, files: tuple[ArtifactFile, ...], hashes: Mapping[str, str]
 ) -> Artifact:

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec, Symlink
 
@@ -30,7 +30,7 @@ PLUGINS = (
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.cni.version), config.paths
     directory = f"{paths.install_dir}/cni/{version}"
-    url = fill_url(config.cni.url, version, machine.arch, version)
+    url = release_url(config.cni.url, version, machine.arch, version, machine.arch, version)
     files = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
     networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr)),)
     return Spec(

@@ -64,7 +64,7 @@ TEXT_RULES: dict[str, Rule] = {
     "artifacts.baseURL": rules.url,
     "proxy.http": rules.proxy,
     "proxy.https": rules.proxy,
-    **{f"{part}.url": rules.template for part in ("containerd", "runc", "cni", "npd")},
+    **{f"{part}.url": rules.template for part in ("containerd", "runc", "cni", "npd", "agent")},
     **{f"{part}.version": kubernetes.version for part in ("kubernetes", "containerd", "runc", "cni", "npd")},
 }
 SECRET_RULES: dict[str, tuple[Rule, ...]] = {

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, plain_version
-from aks_flex_node.agent.components.artifact_urls import fill_url as address
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Spec, Symlink, make_service
@@ -25,7 +24,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         return Spec()
     version, paths = plain_version(config.npd.version), config.paths
     directory = f"{paths.install_dir}/npd/{version}"
-    url = address(config.npd.url, version, version, machine.arch)
+    url = release_url(config.npd.url, version, machine.arch, version, version, machine.arch)
     files = (
         ArtifactFile("bin/node-problem-detector", "bin/node-problem-detector"),
         ArtifactFile("config/", "config/"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template as template
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
@@ -54,7 +54,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     if not (config.continuous_monitoring and config.agent.version):
         return Spec()
     version = plain_version(config.agent.version)
-    url = fill_url(config.agent.url, version, version, machine.arch)
+    url = release_url(config.agent.url, version, machine.arch, version, version, machine.arch)
     return Spec(
         (
             Directory(releases_dir(config), ours=True),
