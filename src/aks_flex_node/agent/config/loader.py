@@ -8,12 +8,12 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config import files
+from aks_flex_node.agent.config import base_model, files
 from aks_flex_node.agent.config.conversion import convert_settings
 from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.parser import parse_config
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
-from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
+from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identity, join_token, kubelet_auth
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
@@ -94,6 +94,28 @@ def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> 
     given = merge_sources([from_environment(env), from_flags(flags)])
     about = {path: value for path, value in given.settings.items() if path.startswith(("proxy.", "artifacts."))}
     return _complete([replace(given, settings=about)], "the environment and flags", None).config
+
+
+def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> LoadedConfig:
+    """Completes the configuration of a managed node that has an identity, but neither a token nor `auth`: the node
+    joins with its identity. A joined node keeps its method, which the applied configuration has.
+    """
+    config = loaded.config
+    if config.node.kubelet.auth or config.azure.bootstrap_token or not has_azure_identity(config):
+        return loaded
+    method = kubelet_auth(applied) if applied else "exec"
+    if method == kubelet_auth(config) or method == "bootstrapToken":
+        return loaded
+    key = "node.kubelet.auth"
+    completed = base_model.replace(
+        config, node=base_model.replace(config.node, kubelet=base_model.replace(config.node.kubelet, auth=method))
+    )
+    return replace(
+        loaded,
+        config=completed,
+        settings={**loaded.settings, key: method},
+        origins={**loaded.origins, key: "implied by the Azure identity"},
+    )
 
 
 def missing_for_join(config: NodeConfig) -> list[ConfigProblem]:

@@ -132,7 +132,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             description="How the kubelet authenticates to the API server. `exec`: with a token of the node's Azure "
             "identity on every request. `certificate`: with that token only until it has a client "
             "certificate, which is safer. `bootstrapToken`: with a bootstrap token until it has a "
-            "client certificate. Default: `bootstrapToken` if a token is set or the node is managed by "
+            "client certificate. Default: `bootstrapToken` if a token is set or the configuration comes from "
             "a provider, else `exec` if an Azure identity is set."
         ),
     ] = None

@@ -170,6 +170,20 @@ def test_config_validate_lists_what_a_join_reads_from_azure(tmp_path: Path, miss
     assert CLUSTER_ID in ran("config", "validate", "--config", str(file))[1]
 
 
+def test_config_validate_accepts_a_managed_node_without_a_token(tmp_path: Path) -> None:
+    values = {key: value for key, value in JOIN.items() if "bootstrapToken" not in key}
+    principal = {"tenantId": "t", "clientId": "c", "clientSecret": "s"}
+    managed = {
+        "continuousMonitoring": True,
+        "azure.targetCluster.resourceId": CLUSTER_ID,
+        "provider.url": "https://a",
+    }
+    file = tmp_path / "config.json"
+    file.touch(mode=0o600)
+    file.write_text(settings({**values, **managed, "azure.servicePrincipal": principal}))
+    assert ran("config", "validate", "--config", str(file))[0] == 0
+
+
 def test_config_validate_warns_about_a_missing_dns_address(file: Path) -> None:
     said = json.loads(ran("config", "validate", "--config", str(file), "--json")[1])
     assert said["readFromAzure"] == []
