@@ -45,3 +45,19 @@ def test_version_and_architecture_are_filled_in_every_url(
     values: dict[str, object] = {key: template, "continuousMonitoring": True, f"{part}.version": "1.2.3"}
     (program,) = desired(config_of(values), replace(MACHINE, arch=arch)).programs
     assert [one.url for one in program.artifacts] == [template.format(version="1.2.3", arch=arch)]
+
+
+@pytest.mark.parametrize(
+    ("template", "checksum"),
+    [
+        ("https://m.example/{arch}/runc.{arch}", "/opencontainers/runc/releases/download/v1.2.3/runc.sha256sum"),
+        ("https://m.example/{arch}/runc-{version}", ""),
+    ],
+    ids=["same name", "renamed"],
+)
+def test_mirror_of_the_same_file_name_uses_the_publishers_checksums(template: str, checksum: str) -> None:
+    config = config_of({"runc.url": template, "runc.version": "1.2.3"})
+    (program,) = runc.desired(config, MACHINE).programs
+    assert "".join(program.artifacts[0].publisher_checksums[:1]) == (checksum and f"{RELEASES}{checksum}")
+    (usual,) = runc.desired(config_of(), MACHINE).programs
+    assert usual.artifacts[0].publisher_checksums == ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template as template
+from aks_flex_node.agent.config.models import Agent
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
 
@@ -54,7 +55,10 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     if not (config.continuous_monitoring and config.agent.version):
         return Spec()
     version = plain_version(config.agent.version)
-    url = release_url(config.agent.url, version, machine.arch, version, version, machine.arch)
+    url, publisher = (
+        release_url(template, version, machine.arch, version, version, machine.arch)
+        for template in (config.agent.url, Agent().url)
+    )
     return Spec(
         (
             Directory(releases_dir(config), ours=True),
@@ -62,7 +66,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
                 release_path(config),
                 "agent",
                 version,
-                (artifact("agent", version, url, DESIRED_RELEASE, config.agent.sha256),),
+                (artifact("agent", version, url, DESIRED_RELEASE, config.agent.sha256, publisher),),
             ),
             File(launcher_path(config), render_launcher(config, machine), 0o755),
             *(RuntimePath(path) for path in (current_link(config), trial_file(config), failed_file(config))),
