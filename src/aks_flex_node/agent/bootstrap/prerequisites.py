@@ -53,6 +53,23 @@ def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[No
     )
 
 
+def sign_in_operator(engine: Engine) -> None:
+    """Signs in as the operator before any change if Arc or the VPN needs it and the operator can be asked, because a
+    question must not appear while steps run.
+    """
+    from aks_flex_node.agent.arc.registration_state import ArcRecordStore
+    from aks_flex_node.agent.identity import azure_sign_in
+    from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
+
+    config = engine.config
+    if not azure_sign_in.offers_device_sign_in() or config.azure.service_principal:
+        return
+    registers = config.azure.arc.enabled and not ArcRecordStore(engine.host, config).read().settled
+    connects = config.azure.vpn.enabled and not context.has_credentials(config)
+    if registers or connects:
+        azure_sign_in.sign_in(config, f"{resource_manager(config)}/.default", operator=True)
+
+
 def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[PrerequisiteStage]:
     config, found = engine.config, []
     if config.azure.arc.enabled:

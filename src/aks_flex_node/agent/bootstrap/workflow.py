@@ -69,6 +69,8 @@ def bootstrap_node(
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
             rebuild_ledger(engine)
             run_preflight(engine, progress, skip, components)
+            if (components or SEQUENCE) is SEQUENCE:
+                prerequisites.sign_in_operator(engine)
         initialize(engine, ProgressReporter())  # creates the log directory
         if found:
             discovery.store_facts(engine.host, found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aks_flex_node.agent.cli import terminal
+from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
 from aks_flex_node.agent.cli.options import (
     Config,
     ConfigUrl,
@@ -17,6 +18,7 @@ from aks_flex_node.agent.cli.options import (
     From,
     HttpToLoopback,
     Json,
+    NoInput,
     Only,
     Sets,
     Skip,
@@ -47,6 +49,7 @@ def agent(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run the daemon in this process instead of as a service.")
     ] = False,
+    no_input: NoInput = False,
 ) -> None:
     """Join the cluster and keep the node managed.
 
@@ -69,6 +72,7 @@ def agent(
         else context.DaemonMode.SERVICE
     )
     selection = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
+    offer_device_sign_in(no_input=no_input)
     settings = _join(selection, skip or [], daemon_mode=daemon_mode)
     if settings.continuous_monitoring and daemon_mode is context.DaemonMode.FOREGROUND:
         from aks_flex_node.agent.daemon.controller import run_daemon
@@ -87,6 +91,7 @@ def bootstrap(
     start: From = "",
     steps: Annotated[bool, typer.Option("--list", help="List the steps and their components.")] = False,
     dry_run: DryRun = False,
+    no_input: NoInput = False,
     json: Json = False,
 ) -> None:
     """Join this machine to the cluster as a worker node.
@@ -108,6 +113,7 @@ def bootstrap(
         context.require_root()
         _show_plan(context.make_engine(context.load_or_fetch_config(selection)[0].config), chosen, json=json)
     else:
+        offer_device_sign_in(no_input=no_input)
         _join(selection, skip or [], chosen)
     return None
 
