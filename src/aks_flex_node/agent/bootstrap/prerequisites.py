@@ -80,11 +80,28 @@ def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[Pre
     if config.azure.vpn.enabled:
         from aks_flex_node.agent.vpn.connection import VpnConnection
 
+        def connect() -> None:
+            VpnConnection(engine, note).run()
+            grant_vpn_renewal(engine, note)
+
         phases = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
-        found.append(
-            PrerequisiteStage("vpn", "VPN to the cluster's network", *phases, VpnConnection(engine, note).run)
-        )
+        found.append(PrerequisiteStage("vpn", "VPN to the cluster's network", *phases, connect))
     return found
+
+
+def grant_vpn_renewal(engine: Engine, note: Callable[[str], None]) -> None:
+    """Assigns the roles for renewals on the VPN gateway to the machine's Arc identity, if the agent assigns roles.
+    Runs after the VPN is connected, because the gateway may not exist before.
+    """
+    azure = engine.config.azure
+    if not (azure.arc.enabled and azure.arc.auto_role_assignment and azure.vpn.enabled):
+        return
+    from aks_flex_node.agent.arc.registration import ArcRegistration
+    from aks_flex_node.agent.vpn import local_state
+
+    tunnel = local_state.read_record(engine.host, engine.config)
+    if tunnel.gateway:
+        ArcRegistration(engine, note).grant_gateway(tunnel.gateway, tunnel.network)
 
 
 def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
@@ -95,6 +112,7 @@ def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
     _save_arc_phase(engine, Phase.ARC_REGISTERING)
     try:
         ArcRegistration(engine, note).run(verify_again=True)
+        grant_vpn_renewal(engine, note)
     except FlexError as error:
         _save_arc_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
         raise
@@ -146,6 +164,7 @@ def connect_vpn(
     initialize(engine, ProgressReporter())
     context.open_log_file(engine)
     VpnConnection(engine, note, make=auto_provision, adopt=adopt, renew=renew).run()
+    grant_vpn_renewal(engine, note)
 
 
 def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> list[str]:

@@ -90,6 +90,14 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
     auto_role_assignment: Annotated[
         bool, Meta(description="Assign the required roles on the cluster to the machine's identity.")
     ] = False
+    roles: Annotated[
+        tuple[str, ...] | None,
+        Meta(
+            description="Roles on the cluster for autoRoleAssignment, by name or by the ID of the role definition. "
+            "Default: Azure Kubernetes Service Cluster User Role, and Azure Kubernetes Service RBAC Cluster Admin "
+            "for a kubelet that authenticates with this identity without a provider."
+        ),
+    ] = None
     target_cluster: Annotated[
         ArcTargetCluster | None,
         Meta(description="The cluster, in the form of the first release. Prefer azure.targetCluster."),

@@ -14,6 +14,7 @@ from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.redaction import MASK
 from aks_flex_node.api import kubernetes_rules as kubernetes
 from aks_flex_node.api import value_rules as rules
+from aks_flex_node.azure.roles import CLUSTER_ROLES, find_role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -171,6 +172,11 @@ def _check_lists(config: NodeConfig) -> Iterator[ConfigProblem]:
         yield from _violation(f"azure.vpn.dnsServers[{index}]", entry, (rules.ip,))
     for index, entry in enumerate(vpn.dns_domains):
         yield from _violation(f"azure.vpn.dnsDomains[{index}]", entry, (kubernetes.domain,))
+    for index, entry in enumerate(config.azure.arc.roles or ()):
+        if find_role(entry) is None:
+            names = ", ".join(role.name for role in CLUSTER_ROLES)
+            why = f"is not one of {names}, and not the ID of a role definition."
+            yield ConfigProblem(f"azure.arc.roles[{index}]", why, format_value(entry))
     for index, entry in enumerate(config.proxy.no_proxy):
         yield from _violation(f"proxy.noProxy[{index}]", entry, (rules.no_proxy,))
     for name, mirrors in config.registry_mirrors.items():

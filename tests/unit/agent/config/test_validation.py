@@ -138,6 +138,7 @@ CASES: list[tuple[str, object, str]] = [
         "Set only one of them",
     ),
     ("azure.vpn", {"gatewaySubnetCIDR": "10.0.0.0"}, "has no prefix length"),
+    ("azure.arc.roles", ["Cluster User"], "is not one of Reader, Azure Kubernetes Service RBAC Cluster Admin"),
     ("azure.vpn", {"dnsServers": ["ns.example"]}, "is not an IP address"),
     ("azure.vpn", {"dnsDomains": ["Example.com"]}, "is not a DNS domain"),
     ("azure.arc", {"package": {"repository": "packages.example"}}, "is not a URL"),
