@@ -17,6 +17,7 @@ from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.problems import invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, target_cluster
 from aks_flex_node.agent.paths import CLUSTER_FACTS
+from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
 
@@ -73,7 +74,7 @@ def describe_discovery(config: NodeConfig) -> dict[str, str]:
     if not needs_discovery(config):
         return {}
     kubelet, cluster = config.node.kubelet, cluster_id(config)
-    credential = f"POST {cluster}/listClusterAdminCredential"
+    credential = f"POST {cluster}/listClusterAdminCredential, or else listClusterUserCredential"
     sources = (
         ("node.kubelet.serverURL", kubelet.server_url, credential),
         ("node.kubelet.caCertData", ca_certificate(config), credential),
@@ -123,14 +124,28 @@ def complete_from_azure(
 
 
 def discover(config: NodeConfig, arm: ArmReader) -> ClusterFacts:
-    """Reads the cluster's facts from Azure. Uses only server and CA of the admin credential and discards the rest."""
+    """Reads the cluster's facts from Azure. Uses only server and CA of the credential and discards the rest."""
     path = cluster_id(config)
     properties = arm.get(path, AKS_API_VERSION).get("properties") or {}
     network = properties.get("networkProfile") or {}
-    credential = arm.post(f"{path}/listClusterAdminCredential", AKS_API_VERSION)
-    server, authority = _endpoint(credential, path)
+    server, authority = _endpoint(_credential(arm, path), path)
     version = str(properties.get("currentKubernetesVersion") or properties.get("kubernetesVersion") or "")
     return ClusterFacts(path, server, authority, version, str(network.get("dnsServiceIP") or ""))
+
+
+def _credential(arm: ArmReader, path: str) -> dict[str, Any]:
+    """Returns the admin credential, or else the user credential: for a caller with the Cluster User Role, and for a
+    cluster without local accounts. Both contain the API server and its CA.
+    """
+    try:
+        return arm.post(f"{path}/listClusterAdminCredential", AKS_API_VERSION)
+    except AzureCallError as error:
+        if error.status not in {400, 403}:
+            raise
+        try:
+            return arm.post(f"{path}/listClusterUserCredential", AKS_API_VERSION)
+        except AzureCallError:
+            raise error from None
 
 
 def _endpoint(credential: dict[str, Any], path: str) -> tuple[str, str]:
