@@ -372,9 +372,7 @@ CUSTOM = "12345678-1234-1234-1234-123456789ABC"
     ],
     ids=["identity", "token", "chosen", "older release", "custom role", "none"],
 )
-def test_machine_gets_the_least_roles_of_its_join_method_or_the_chosen_ones(
-    changes: dict[str, object], roles: list[AzureRole]
-) -> None:
+def test_machine_gets_the_least_or_the_chosen_roles(changes: dict[str, object], roles: list[AzureRole]) -> None:
     assert list(cluster_roles(config(**changes))) == roles
 
 

@@ -254,7 +254,7 @@ def test_preflight_reports_missing_checksum_unless_the_digest_is_pinned() -> Non
     assert severities(answering(lost, config=pinned), "artifacts") == ["ok"]
 
 
-def test_public_mirror_without_checksum_files_needs_the_publisher_or_a_pin() -> None:
+def test_public_mirror_of_document_5_needs_the_publisher_or_a_pin() -> None:
     """Document 5 sets the URL template of a public mirror that has no checksum files."""
     template = "https://acs-mirror.azureedge.net/kubernetes/v%s/binaries/kubernetes-node-linux-%s.tar.gz"
     given = {"kubernetes": {"urlTemplate": template}}
