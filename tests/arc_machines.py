@@ -71,6 +71,7 @@ class Azure:
         self.effective_after = 0.0
         self.known_after = 0.0
         self.calls: list[str] = []
+        self.resources: dict[str, dict[str, Any]] = {}  # others than machines, which only tests change
 
     @property
     def state(self) -> dict[str, Any]:
@@ -98,7 +99,7 @@ class Azure:
 
     def get(self, path: str, api_version: str, **query: str) -> dict[str, Any]:  # noqa: ARG002
         self._call("GET", path)
-        found: dict[str, Any] | None = self.state["machines"].get(path)
+        found: dict[str, Any] | None = {**self.state["machines"], **self.resources}.get(path)
         if found is None:
             raise refused_error(404, '{"error": {"code": "ResourceNotFound", "message": "No."}}')
         return found
@@ -137,6 +138,10 @@ class Azure:
             "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8": {
                 "actions": ["Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action"]
             },
+            "4abbcc35-e782-43d8-92c5-2d3f1bd2253f": {
+                "actions": ["Microsoft.ContainerService/managedClusters/listClusterUserCredential/action"]
+            },
+            "4d97b98b-1d4f-4787-a291-c67834d212e7": {"actions": ["Microsoft.Network/*"]},
         }
         return [permissions[each["roleDefinitionId"].rpartition("/")[2]] for each in roles]
 

@@ -15,7 +15,7 @@ from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_node.azure.role_assignments import NODE_ROLES
+from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN
 from tests.agents import flex
 from tests.wait import until
 
@@ -151,7 +151,9 @@ def test_arc_register_assigns_roles_and_unregister_removes_all_traces(
     there = known(lab, machine)
     assert there
     assert there["tags"] == {"site": "one"}
-    assert sorted(roles_of(lab, there["identity"]["principalId"])) == sorted(role.id for role in NODE_ROLES)
+    assert sorted(roles_of(lab, there["identity"]["principalId"])) == sorted(
+        role.id for role in (CLUSTER_USER, RBAC_CLUSTER_ADMIN)
+    )
     told = facts(machine)
     assert (told["status"], told["resourceId"]) == ("Connected", there["id"])
     assert told["services"] == {"himdsd.service": "active", "gcad.service": "active", "extd.service": "active"}

@@ -16,7 +16,7 @@ from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.machines.machine import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
 from aks_flex_lab.tools import catalog
-from aks_flex_node.azure.role_assignments import NODE_ROLES
+from aks_flex_node.azure.roles import CLUSTER_USER
 from tests.agents import differences
 from tests.wait import until_named
 
@@ -144,7 +144,7 @@ def test_arc_register_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine:
         given = [each["properties"] for each in lab.azure.assignments.all()]
         return sorted(one["roleDefinitionId"].rpartition("/")[2] for one in given if one["principalId"] == principal)
 
-    assert roles() == sorted(role.id for role in NODE_ROLES)
+    assert roles() == sorted(role.id for role in (CLUSTER_USER,))
 
     alice(machine, "sudo", "aks-flex-node", "arc", "unregister", "--yes")
     assert ArcMachines(lab.azure.state).find(there["id"]) is None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import yaml
 from starlette.responses import JSONResponse, Response
 
 from aks_flex_lab.arm import arm_errors
@@ -91,6 +92,7 @@ class ResourceManagerFront:
             ("DELETE", ASSIGNMENTS_PATH + "/[^/]+", self._delete_assignment),
             ("GET", CLUSTER_PATH, self._cluster),
             ("POST", CLUSTER_PATH + "/listclusteradmincredential", self._credential),
+            ("POST", CLUSTER_PATH + "/listclusterusercredential", self._user_credential),
             *(each for provider in self.providers for each in provider.handlers(self)),
         ]
 
@@ -149,6 +151,19 @@ class ResourceManagerFront:
             raise arm_errors.not_found(found["id"])
         value = base64.b64encode(Path(cluster.kubeconfig).read_bytes()).decode()
         return JSONResponse({"kubeconfigs": [{"name": "clusterAdmin", "value": value}]})
+
+    async def _user_credential(self, _: Request, caller: str, found: re.Match[str]) -> Response:
+        """Returns a kubeconfig without a credential: kubelogin signs in, as in a cluster with Entra ID."""
+        action = "Microsoft.ContainerService/managedClusters/listClusterUserCredential/action"
+        self.require_action(caller, action, found["id"])
+        cluster = self.resources.find(found["id"])
+        if cluster is None:
+            raise arm_errors.not_found(found["id"])
+        document = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+        login = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "kubelogin", "args": ["get-token"]}
+        document["users"] = [{"name": each["name"], "user": {"exec": login}} for each in document.get("users") or ()]
+        value = base64.b64encode(yaml.safe_dump(document).encode()).decode()
+        return JSONResponse({"kubeconfigs": [{"name": "clusterUser", "value": value}]})
 
     async def _list_assignments(self, request: Request, caller: str, found: re.Match[str]) -> Response:
         self.require_action(caller, "Microsoft.Authorization/roleAssignments/read", found["scope"])

@@ -74,6 +74,12 @@ DECLINED = EntraError(65004, "access_denied", "User declined to consent to acces
 BAD_CODE = EntraError(70000, "invalid_grant", "The provided authorization code is invalid or malformed.")
 OLD_CODE = EntraError(70008, "invalid_grant", "The provided authorization code has expired. Send a new request.")
 USED_CODE = EntraError(54005, "invalid_grant", "OAuth2 Authorization code was already redeemed, please retry.")
+DEVICE_PENDING = EntraError(
+    70016, "authorization_pending", "OAuth 2.0 device flow error. Authorization is pending. Continue polling."
+)
+DEVICE_DECLINED = EntraError(70013, "authorization_declined", "The user declined to sign in with the device code.")
+BAD_DEVICE_CODE = EntraError(70018, "bad_verification_code", "The verification code is not valid.")
+OLD_DEVICE_CODE = EntraError(70020, "expired_token", "The provided device code has expired.")
 OTHER_REDIRECT = EntraError(
     500112,
     "invalid_grant",

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from aks_flex_lab.entra import aadsts
 from aks_flex_lab.entra import grants as entra_grants
 from aks_flex_lab.entra.aadsts import EntraError
+from aks_flex_lab.entra.device_codes import DEVICE_GRANT, DeviceCodes, DevicePages
 from aks_flex_lab.entra.grants import AuthorizationCodes
 from aks_flex_lab.entra.sign_in import RESPONSE_MODES, SignInPages
 from aks_flex_lab.entra.tokens import resource_of
@@ -37,6 +38,7 @@ class EntraAuthority:
     def __init__(self, mint: TokenIssuer) -> None:
         self._mint = mint
         self._codes = AuthorizationCodes()
+        self._device_codes = DeviceCodes()
 
     def routes(self) -> list[Route]:
         return [
@@ -47,6 +49,7 @@ class EntraAuthority:
             Route("/{tenant}/discovery/v2.0/keys", self.keys),
             Route("/{tenant}/oauth2/v2.0/token", self.token, methods=["POST"]),
             *SignInPages(self._mint, self._codes).routes(),
+            *DevicePages(self._mint, self._device_codes).routes(),
         ]
 
     async def instances(self, _: Request) -> Response:
@@ -103,6 +106,7 @@ class EntraAuthority:
         grants = {
             "authorization_code": self._authorization_code_grant,
             "client_credentials": self._client_credentials_grant,
+            DEVICE_GRANT: self._device_code_grant,
             "password": self._password_grant,
             "refresh_token": self._refresh_token_grant,
         }
@@ -127,6 +131,17 @@ class EntraAuthority:
         if user is None:
             return aadsts.NO_USER.response(user=found.user)
         return self._signed_in(user, {"scope": found.scope, "client_id": client.client_id}, found.nonce)
+
+    def _device_code_grant(self, form: Form) -> Response:
+        """Redeems the device code of a public client after a user has entered its user code."""
+        client = form.get("client_id", "")
+        found = self._device_codes.redeem(form.get("device_code", ""), client)
+        if isinstance(found, EntraError):
+            return found.response()
+        user = self._mint.directory.find(found.user, "user")
+        if user is None:
+            return aadsts.NO_USER.response(user=found.user)
+        return self._signed_in(user, {"scope": found.scope, "client_id": client})
 
     def _client(self, form: Form) -> EntraPrincipal | EntraError:
         """Returns the principal of the authenticated client."""

@@ -93,24 +93,25 @@ def sign_in_page(application: str, user: str, wrong: str = "") -> HTMLResponse:
     focus = " autofocus"
     states = {"user_state": state + ("" if user else focus), "password_state": state + (focus if user else "")}
     body = FORM.format(application=html.escape(application), wrong=alert, user=html.escape(user), **states)
-    return _page("Sign in", body)
+    return html_page("Sign in", body)
 
 
 def error_page(message: str) -> HTMLResponse:
-    return _page("Sorry, but we're having trouble signing you in", f'<p role="alert">{html.escape(message)}</p>', 400)
+    alert = f'<p role="alert">{html.escape(message)}</p>'
+    return html_page("Sorry, but we're having trouble signing you in", alert, 400)
 
 
 def signed_out_page() -> HTMLResponse:
-    return _page("You signed out of your account", "<p>You may close this page.</p>")
+    return html_page("You signed out of your account", "<p>You may close this page.</p>")
 
 
 def form_post_page(action: str, fields: Mapping[str, str]) -> HTMLResponse:
     """Returns the form_post response: a form that submits itself, or that the user submits."""
     hidden = (HIDDEN.format(name=html.escape(name), value=html.escape(value)) for name, value in fields.items())
-    return _page("Signed in", BACK.format(action=html.escape(action), fields="\n".join(hidden), script=SUBMIT))
+    return html_page("Signed in", BACK.format(action=html.escape(action), fields="\n".join(hidden), script=SUBMIT))
 
 
-def _page(title: str, body: str, status: int = 200) -> HTMLResponse:
+def html_page(title: str, body: str, status: int = 200) -> HTMLResponse:
     # No form-action: browsers would also apply it to later redirects of the application.
     policy = (
         f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SUBMIT)}'; img-src data:; "
@@ -201,7 +202,7 @@ class SignInPages:
         user = form.get("username", "")
         if form.get("answer") == "cancel":
             return question.respond_error(aadsts.DECLINED)
-        found = _authenticate(self._mint.directory.find(user, "user"), form.get("password", ""))
+        found = authenticate(self._mint.directory.find(user, "user"), form.get("password", ""))
         if isinstance(found, EntraError):
             return sign_in_page(question.client.name, user, found.text(user=user))
         return question.respond(self._signed_in(question, found))
@@ -241,7 +242,7 @@ def _is_challenge(parameters: Mapping[str, str]) -> bool:
     )
 
 
-def _authenticate(user: EntraPrincipal | None, password: str) -> EntraPrincipal | EntraError:
+def authenticate(user: EntraPrincipal | None, password: str) -> EntraPrincipal | EntraError:
     if user is None:
         return aadsts.NO_USER
     if not hmac.compare_digest(password.encode(), user.secret.encode()):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.components import cni
-from aks_flex_node.agent.config import config_store, files, loader
+from aks_flex_node.agent.config import config_store, files, loader, resolved
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import select_config_url
 from aks_flex_node.agent.config.resolved import kubelet_credential_file, log_file
@@ -100,7 +100,8 @@ def load_config(selection: ConfigSelection) -> LoadedConfig:
     file = selection.config or files.find_config(None, os.environ, files.CONFIG_DIRECTORY)
     if file is None and Path(CURRENT_CONFIG).exists():
         file = Path(CURRENT_CONFIG)
-    return loader.load(file, os.environ, parse_settings(selection.sets))
+    loaded = loader.load(file, os.environ, parse_settings(selection.sets))
+    return loaded if file == Path(CURRENT_CONFIG) else loader.with_join_method(loaded, applied_config())
 
 
 def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
@@ -117,6 +118,9 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     machine = identify_machine(RealHost(), selection.url.origin)
     bundle = fetch_config(selection.url, sources, machine=machine)
     loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
+    if (completed := loader.with_join_method(loaded, applied_config())) is not loaded:
+        bundle = bundle.with_kubelet_auth(resolved.kubelet_auth(completed.config))
+        loaded = completed
     if other := files.find_config(None, os.environ, files.CONFIG_DIRECTORY):
         loaded.warnings.append(
             f"{other} exists: later commands without the URL use it. Remove it if you do not need it."

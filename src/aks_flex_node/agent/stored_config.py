@@ -112,7 +112,19 @@ def compose_document(
         azure["servicePrincipal"] = {**principal, **({"clientSecret": secret} if secret else {})}
     if "bootstrapToken" in before and "bootstrapToken" not in azure:
         azure["bootstrapToken"] = before["bootstrapToken"]  # already used, but part of the applied configuration
-    return _render_document({**config, "azure": azure}, version)
+    return _render_document(_with_join_method({**config, "azure": azure}, known), version)
+
+
+def _with_join_method(config: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Keeps the kubelet's authentication of the join if a configuration without `provider` does not set it. The
+    provider of this release sends `provider`, and `auth` unless the node uses a token.
+    """
+    method = ((known.get("node") or {}).get("kubelet") or {}).get("auth")
+    node = config.get("node") or {}
+    kubelet = (node.get("kubelet") or {}) if isinstance(node, dict) else None
+    if not method or config.get("provider") or not isinstance(kubelet, dict) or "auth" in kubelet:
+        return config
+    return {**config, "node": {**node, "kubelet": {**kubelet, "auth": method}}}
 
 
 def _render_document(config: Mapping[str, Any], version: str) -> str:

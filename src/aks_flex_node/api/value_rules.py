@@ -81,19 +81,38 @@ def _is_host(text: str) -> bool:
 
 
 def template(text: str) -> str | None:
-    """Checks a URL with %s placeholders for versions and the architecture. Encoded characters such as %20 are
-    allowed.
+    """Checks a URL with the placeholders {version} and {arch}, or %s for each of them. Encoded characters such as
+    %20 are allowed.
     """
+    if (reason := _unknown_placeholder(text, ("version", "arch"))) is not None:
+        return reason
+    named = re.sub(r"\{\w+\}", "x", text)
+    if named != text and "%s" in text:
+        return "has both %s and {} placeholders. Use {version} and {arch} only."
+    return _positional_template(named)
+
+
+def _unknown_placeholder(text: str, known: tuple[str, ...]) -> str | None:
+    """Returns what is wrong with the first placeholder in braces that is not known, or None."""
+    usage = " and ".join(f"{{{name}}}" for name in known)
+    for found in re.findall(r"\{[^{}]*\}?|\}", re.sub(rf"\{{(?:{'|'.join(known)})\}}", "", text)):
+        return f"has the unknown placeholder {found}. Use {usage}."
+    return None
+
+
+def _positional_template(text: str) -> str | None:
     if re.search(r"%(?!s|[0-9A-Fa-f]{2})", text):
         return "has a % that is neither %s nor an encoded character like %20."
     return url(text.replace("%s", "x"))
 
 
 def kubernetes_template(text: str) -> str | None:
+    if (reason := _unknown_placeholder(text, ("version", "arch", "name"))) is not None:
+        return reason
     named = re.sub(r"\{(?:version|arch|name)\}", "%s", text)
     placeholders = named.count("%s")
     if placeholders == 3 or (placeholders == 2 and named.endswith(".tar.gz")) or named != text:
-        return template(named)
+        return _positional_template(named)
     return (
         f"has {placeholders} %s placeholders. Use three (version, architecture, program), or two (version, "
         "architecture) for a kubernetes-node tarball that ends in .tar.gz."

@@ -6,7 +6,6 @@ The name of an assignment is derived from its content, so that an interrupted ru
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,38 +15,14 @@ from aks_flex_node.errors import FlexError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aks_flex_node.azure.roles import AzureRole
     from aks_flex_node.retry import RetryDeadline
 
 ROLE_API_VERSION = "2022-04-01"
 ASSIGNMENT_TYPE = "providers/Microsoft.Authorization/roleAssignments"
-AKS_TYPE = "Microsoft.ContainerService/managedClusters"
 ASSIGNMENT_NAMESPACE = uuid.UUID(
     "3b1f4d1e-6a5c-5f0e-9d0b-8a6f2c1e7d40"
 )  # namespace of assignment names; must never change
-
-
-@dataclass(frozen=True)
-class AzureRole:
-    id: str
-    name: str
-    action: str = ""  # an action that the role allows, used to check that it is effective
-    data_action: str = ""
-
-
-# Roles that the identity of a node needs on its cluster.
-NODE_ROLES = (
-    AzureRole("acdd72a7-3385-48ef-bd42-f606fba81ae7", "Reader", f"{AKS_TYPE}/read"),
-    AzureRole(
-        "b1ff04bb-8a4e-4dc4-8eb5-8693973ce19b",
-        "Azure Kubernetes Service RBAC Cluster Admin",
-        data_action=f"{AKS_TYPE}/nodes/write",
-    ),
-    AzureRole(
-        "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8",
-        "Azure Kubernetes Service Cluster Admin Role",
-        f"{AKS_TYPE}/listClusterAdminCredential/action",
-    ),
-)
 
 
 class RolesClient(Protocol):

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aks_flex_node.azure import role_assignments
+from aks_flex_node.azure import role_assignments, roles
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.store.model import AuditAction, AuditEvent
@@ -62,7 +62,7 @@ def node_resources(properties: Document, cluster: ClusterId, node: str, principa
         return NodeResources()
     arc = read.azure_auth.arc
     known = (arc.principal_id if arc else None) or principal
-    ids = (role_assignments.assignment_id(str(cluster), role, known) for role in role_assignments.NODE_ROLES)
+    ids = (role_assignments.assignment_id(str(cluster), role, known) for role in roles.CLUSTER_ROLES)
     return NodeResources(arc_machine_id(read, cluster, node), tuple(ids) if known else ())
 
 

@@ -205,7 +205,7 @@ def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, A
     }
     if facts.dns_service_ip:
         kubelet["dnsServiceIP"] = facts.dns_service_ip
-    if method := properties.kubernetes_auth.by_identity:
+    if method := properties.kubernetes_auth.by_identity or properties.kubernetes_auth.method:
         kubelet["auth"] = method
     return {
         "name": node,

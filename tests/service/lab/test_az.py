@@ -11,7 +11,7 @@ import yaml
 
 from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_lab.arm.managed_clusters import ManagedClusters
-from aks_flex_node.azure.role_assignments import NODE_ROLES
+from aks_flex_node.azure.roles import CLUSTER_ROLES
 from tests.az_extension.warm_az import warmed
 from tests.azure_cli import Az
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
@@ -61,14 +61,14 @@ def test_az_creates_shows_lists_and_deletes_arc_machines(cloud: Cloud, az: Az) -
 def test_az_creates_lists_and_deletes_role_assignments_by_name(cloud: Cloud, az: Az) -> None:
     principal = cloud.directory.service_principal("edge", "x").object_id
     who = ("--assignee-object-id", principal, "--assignee-principal-type", "ServicePrincipal")
-    for role in NODE_ROLES:
+    for role in CLUSTER_ROLES:
         az("role", "assignment", "create", *who, "--role", role.name, "--scope", CLUSTER)
 
     def listed() -> dict[str, str]:
         shown = az("role", "assignment", "list", "--scope", CLUSTER, "--fill-principal-name", "false")
         return {each["id"]: each["roleDefinitionName"] for each in shown if each["principalId"] == principal}
 
-    assert sorted(listed().values()) == sorted(role.name for role in NODE_ROLES)
+    assert sorted(listed().values()) == sorted(role.name for role in CLUSTER_ROLES)
     az("role", "assignment", "delete", "--ids", *listed())
     assert listed() == {}
 

@@ -12,7 +12,8 @@ import pytest
 from aks_flex_lab.arm.eventual_consistency import EventualConsistency
 from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.role_assignments import NODE_ROLES, assign, assignment_id, missing_roles, unassign
+from aks_flex_node.azure.role_assignments import assign, assignment_id, missing_roles, unassign
+from aks_flex_node.azure.roles import CLUSTER_ADMIN, RBAC_CLUSTER_ADMIN, READER
 from aks_flex_node.retry import RetryDeadline
 from tests.service.lab.cloud_harness import CLUSTER, OWNER
 from tests.service.lab.test_resource_manager import somebody, wire
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_node.azure.arm import ArmClient
     from tests.service.lab.cloud_harness import Cloud
 
+ROLES = (READER, RBAC_CLUSTER_ADMIN, CLUSTER_ADMIN)
 API = "2024-07-10"
 GROUP = CLUSTER.partition("/providers/")[0]
 ONBOARDING = "b64e21ea-ac4e-4cdf-9dc9-5b892992bee7"
@@ -116,10 +118,10 @@ def test_new_identity_and_its_roles_take_effect_with_delay(
     pace.change(principal_seconds=0.6, assignment_seconds=0.6)
     principal = machine(owner, "late")["identity"]["principalId"]
     notes: list[str] = []
-    for role in NODE_ROLES:
+    for role in ROLES:
         assert assign(owner, CLUSTER, role, principal, RetryDeadline(20, first_delay=0.2), notes.append)
     assert any("does not know" in note for note in notes)
-    assert not cloud.assignments.find(assignment_id(CLUSTER, NODE_ROLES[0], "else"))
+    assert not cloud.assignments.find(assignment_id(CLUSTER, ROLES[0], "else"))
     listed = f"{CLUSTER}/providers/Microsoft.Authorization/roleAssignments"
     found = owner.list(listed, "2022-04-01", **{"$filter": f"principalId eq '{principal}'"})
     assert len(found) == 3
@@ -140,17 +142,17 @@ def test_new_identity_and_its_roles_take_effect_with_delay(
 
 def test_missing_roles_are_computed_from_permissions(cloud: Cloud, owner: ArmClient) -> None:
     _, nobody = somebody(cloud)
-    assert missing_roles(nobody, CLUSTER, NODE_ROLES) == [*NODE_ROLES]
+    assert missing_roles(nobody, CLUSTER, ROLES) == [*ROLES]
     principal, arm = somebody(cloud)
-    for count, role in enumerate(NODE_ROLES, 1):
+    for count, role in enumerate(ROLES, 1):
         assert assign(owner, CLUSTER, role, principal.object_id, RetryDeadline(1), lambda _: None)
-        assert missing_roles(arm, CLUSTER, NODE_ROLES) == [*NODE_ROLES[count:]]
+        assert missing_roles(arm, CLUSTER, ROLES) == [*ROLES[count:]]
 
 
 def test_existing_role_assignment_is_not_created_again(cloud: Cloud, owner: ArmClient) -> None:
     principal, _ = somebody(cloud)
-    cloud.assignments.put(CLUSTER, NODE_ROLES[0].id, principal.object_id)
-    assert not assign(owner, CLUSTER, NODE_ROLES[0], principal.object_id, RetryDeadline(1), lambda _: None)
+    cloud.assignments.put(CLUSTER, ROLES[0].id, principal.object_id)
+    assert not assign(owner, CLUSTER, ROLES[0], principal.object_id, RetryDeadline(1), lambda _: None)
 
 
 def test_throttled_arm_calls_are_retried(owner: ArmClient, pace: EventualConsistency) -> None:

@@ -13,9 +13,11 @@ from aks_flex_lab.arm import openvpn
 from aks_flex_lab.arm.network_resources import NetworkDelays, NetworkResources
 from aks_flex_lab.arm.openvpn import find_gateway
 from aks_flex_lab.files import write_atomically
+from aks_flex_node.agent.arc.azure_client import gateway_grants
 from aks_flex_node.agent.vpn.client_profile import parse_profile, unpack_profile
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.operations import ArmSender, OperationTimeout, started_operation, wait_for_operation
+from aks_flex_node.azure.roles import CLUSTER_USER
 from tests.az_extension.warm_az import warmed
 from tests.azure_cli import Az
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
@@ -135,6 +137,24 @@ def test_reader_cannot_change_network_resources(cloud: Cloud, owner: ArmSender) 
         with pytest.raises(AzureCallError, match="Network") as caught:
             reader.send(method, path, API, gateway_body([]))
         assert caught.value.status == 403
+
+
+def test_gateway_grants_of_a_machine_suffice_to_renew_its_certificate(cloud: Cloud, owner: ArmSender) -> None:
+    whole(owner)
+    principal, client = somebody(cloud, CLUSTER_USER.id, CLUSTER)
+    machine = ArmSender(client)
+    with pytest.raises(AzureCallError):
+        machine.send("GET", GATEWAY, API)
+    for scope, role in gateway_grants(owner.send("GET", GATEWAY, API).body, GATEWAY, NETWORK):
+        cloud.assignments.put(scope, role.id, principal.object_id)
+
+    assert machine.send("GET", CLUSTER, "2025-05-01").body["name"] == "plant"
+    assert machine.send("GET", NETWORK, API).body["name"] == "net"
+    made(machine, GATEWAY, gateway_body([ROOT, {**ROOT, "name": "renewed"}]))
+    assert machine.send("POST", f"{GATEWAY}/generatevpnprofile", API, {}).status in {200, 202}
+    for method, path in (("PUT", NETWORK), ("DELETE", NETWORK), ("GET", f"{GROUP}/providers/Microsoft.Network/x")):
+        with pytest.raises(AzureCallError):
+            machine.send(method, path, API, {})
 
 
 def test_resource_in_use_cannot_be_deleted(owner: ArmSender, resources: NetworkResources) -> None:

@@ -12,6 +12,7 @@ from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import ArmClient, AzureCallError
+from aks_flex_node.azure.roles import CLUSTER_USER
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER, running_cloud
 from tests.service.ports import free_port
 
@@ -73,6 +74,15 @@ def test_owner_gets_admin_kubeconfig(cloud: Cloud) -> None:
     [found] = arm.post(f"{CLUSTER}/listClusterAdminCredential", AKS)["kubeconfigs"]
     assert found["name"] == "clusterAdmin"
     assert base64.b64decode(found["value"]) == b"kind: Config\n"
+
+
+def test_cluster_user_gets_a_kubeconfig_without_a_credential(cloud: Cloud) -> None:
+    _, arm = somebody(cloud, CLUSTER_USER.id)
+    [found] = arm.post(f"{CLUSTER}/listClusterUserCredential", AKS)["kubeconfigs"]
+    assert found["name"] == "clusterUser"
+    assert base64.b64decode(found["value"]) == b"kind: Config\nusers: []\n"
+    with pytest.raises(AzureCallError):
+        arm.post(f"{CLUSTER}/listClusterAdminCredential", AKS)
 
 
 def test_reader_is_refused_admin_kubeconfig_with_role_hint(cloud: Cloud) -> None:

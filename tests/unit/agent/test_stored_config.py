@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
 
 from aks_flex_node.agent.stored_config import client_secret_in, compose_document, parse_config, parse_version
 
@@ -35,6 +38,22 @@ def test_stored_config_takes_all_other_settings_from_the_provider() -> None:
     assert parse_config(text)["node"] == {"maxPods": 5}
     assert parse_version(text) == "7"
     assert "clientSecret" not in json.dumps(WANTED)  # the input is unchanged
+
+
+@pytest.mark.parametrize(
+    ("sent", "auth"),
+    [
+        ({}, "exec"),
+        ({"node": {"kubelet": {"verbosity": 3}}}, "exec"),
+        ({"node": {"kubelet": {"auth": "certificate"}}}, "certificate"),
+        ({"provider": {"url": "https://rp.example"}}, None),
+    ],
+)
+def test_update_keeps_the_kubelet_authentication_of_the_join(sent: dict[str, Any], auth: str | None) -> None:
+    known = {**KNOWN, "node": {"kubelet": {"auth": "exec"}}}
+    made = parse_config(compose_document({**WANTED, **sent}, "7", known))
+    assert made.get("node", {}).get("kubelet", {}).get("auth") == auth
+    assert parse_config(compose_document({**sent, "node": "none"}, "7", known))["node"] == "none"
 
 
 def test_damaged_stored_config_has_no_config_and_no_version() -> None:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from aks_flex_node.azure.arm import AzureCallError, refused_error
-from aks_flex_node.azure.role_assignments import NODE_ROLES, assign, assignment_id, missing_roles, unassign
+from aks_flex_node.azure.role_assignments import assign, assignment_id, missing_roles, unassign
+from aks_flex_node.azure.roles import CLUSTER_ADMIN, RBAC_CLUSTER_ADMIN, READER
 from aks_flex_node.retry import RetryDeadline
 
 CLUSTER = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c"
-READER, RBAC, ADMIN = NODE_ROLES
+RBAC, ADMIN = RBAC_CLUSTER_ADMIN, CLUSTER_ADMIN
+ROLES = (READER, RBAC, ADMIN)
 
 
 class Answers:
@@ -60,13 +62,13 @@ def test_role_assignment_name_is_deterministic_and_ignores_case() -> None:
     ],
 )
 def test_missing_roles_are_derived_from_permissions(permissions: list[dict[str, Any]], lacking: list[Any]) -> None:
-    assert missing_roles(Answers(permissions), CLUSTER, NODE_ROLES) == lacking
+    assert missing_roles(Answers(permissions), CLUSTER, ROLES) == lacking
 
 
 def test_all_roles_are_missing_when_permissions_query_is_forbidden() -> None:
-    assert missing_roles(Answers(refused_error(403, "")), CLUSTER, NODE_ROLES) == [READER, RBAC, ADMIN]
+    assert missing_roles(Answers(refused_error(403, "")), CLUSTER, ROLES) == [READER, RBAC, ADMIN]
     with pytest.raises(AzureCallError):
-        missing_roles(Answers(refused_error(500, "")), CLUSTER, NODE_ROLES)
+        missing_roles(Answers(refused_error(500, "")), CLUSTER, ROLES)
 
 
 def test_unassign_ignores_missing_assignment() -> None:

@@ -12,20 +12,22 @@ from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.role_assignments import NODE_ROLES, RolesClient
+from aks_flex_node.azure.role_assignments import RolesClient
+from aks_flex_node.azure.roles import NETWORK_CONTRIBUTOR, READER
 from aks_flex_node.errors import ConfigError, FlexError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from aks_flex_node.agent.arc.registration_state import ArcRecordStore
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.azure.role_assignments import AzureRole
+    from aks_flex_node.azure.roles import AzureRole
     from aks_flex_node.retry import RetryDeadline
 
 
 ARC_API_VERSION = "2024-07-10"
+NETWORK_API_VERSION = "2024-05-01"
 
 
 class ArcMachinesClient(RolesClient, Protocol):
@@ -107,17 +109,40 @@ def principal_of(machine: dict[str, Any]) -> str:
 
 
 class MachineRoles:
-    def __init__(self, records: ArcRecordStore, note: Callable[[str], None], deadline: RetryDeadline) -> None:
-        self._records, self._note, self._deadline = records, note, deadline
+    """The roles of the machine's identity on the cluster, and on its VPN gateway."""
+
+    def __init__(
+        self,
+        records: ArcRecordStore,
+        note: Callable[[str], None],
+        deadline: RetryDeadline,
+        roles: Sequence[AzureRole] = (),
+    ) -> None:
+        self._records, self._note, self._deadline, self._roles = records, note, deadline, tuple(roles)
 
     def assign(self, arm: RolesClient, cluster: str, principal: str) -> None:
-        for role in NODE_ROLES:
-            made, ours = role_assignments.assignment_id(cluster, role, principal), self._records.read().assignments
-            if made not in ours:
-                self._records.update(assignments=(*ours, made))
-            self._note(f"assigning the role {role.name} to the machine")
-            if not role_assignments.assign(arm, cluster, role, principal, self._deadline, self._note):
-                self._records.update(assignments=tuple(each for each in ours if each != made))
+        """Assigns the roles on the cluster. Removes others that an earlier run assigned there."""
+        for role in self._roles:
+            self.assign_one(arm, cluster, role, principal)
+        self._remove_others(
+            arm, cluster, {role_assignments.assignment_id(cluster, each, principal) for each in self._roles}
+        )
+
+    def assign_one(self, arm: RolesClient, scope: str, role: AzureRole, principal: str) -> None:
+        made, ours = role_assignments.assignment_id(scope, role, principal), self._records.read().assignments
+        if made not in ours:
+            self._records.update(assignments=(*ours, made))
+        self._note(f"assigning the role {role.name} to the machine")
+        if not role_assignments.assign(arm, scope, role, principal, self._deadline, self._note):
+            self._records.update(assignments=tuple(each for each in ours if each != made))
+
+    def _remove_others(self, arm: RolesClient, cluster: str, desired: set[str]) -> None:
+        prefix = f"{cluster}/{role_assignments.ASSIGNMENT_TYPE}/".lower()
+        for each in self._records.read().assignments:
+            if each.lower().startswith(prefix) and each not in desired:
+                role_assignments.unassign(arm, each)
+                left = tuple(one for one in self._records.read().assignments if one != each)
+                self._records.update(assignments=left)
 
     def wait(self, arm: RolesClient, cluster: str) -> None:
         """Waits until the role assignments are effective for the machine. In Azure this can take minutes."""
@@ -147,11 +172,23 @@ class MachineRoles:
     def _lacking(self, arm: RolesClient, cluster: str) -> tuple[list[AzureRole], FlexError | None]:
         """Returns the missing roles. Entra does not know a new identity for a while, so errors are not final."""
         try:
-            return role_assignments.missing_roles(arm, cluster, NODE_ROLES), None
+            return role_assignments.missing_roles(arm, cluster, self._roles), None
         except ConfigError:
             raise
         except FlexError as error:
-            return list(NODE_ROLES), error
+            return list(self._roles), error
+
+
+def gateway_grants(document: dict[str, Any], gateway: str, network: str) -> list[tuple[str, AzureRole]]:
+    """Returns the roles that adding a root certificate to a gateway requires. Azure checks a change of the gateway
+    also on its subnet and its public address.
+    """
+    parts = [gateway]
+    for each in (document.get("properties") or {}).get("ipConfigurations") or ():
+        properties = each.get("properties") or {}
+        parts += [str((properties.get(key) or {}).get("id") or "") for key in ("subnet", "publicIPAddress")]
+    grants = [(scope, NETWORK_CONTRIBUTOR) for scope in dict.fromkeys(parts) if scope]
+    return [*grants, *([(network, READER)] if network else [])]
 
 
 def roles_late_error(cluster: str, names: str, seconds: float, error: FlexError | None) -> FlexError:

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent.arc import machine_agent
 from aks_flex_node.agent.arc.azure_client import (
     ARC_API_VERSION,
+    NETWORK_API_VERSION,
     ArcCloud,
     AzureArcCloud,
     MachineRoles,
     find_machine,
+    gateway_grants,
     principal_of,
 )
 from aks_flex_node.agent.arc.machine_agent import Azcmagent
 from aks_flex_node.agent.arc.packages import AzcmagentPackage, azcmagent_missing_error
-from aks_flex_node.agent.arc.registration_state import ArcMachineSpec, ArcRecordStore, desired_machine, same_id
+from aks_flex_node.agent.arc.registration_state import (
+    ArcMachineSpec,
+    ArcRecordStore,
+    cluster_roles,
+    desired_machine,
+    same_id,
+)
 from aks_flex_node.agent.arc.unregistration import ArcUnregistration
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.azure.arm import AzureCallError
@@ -63,13 +71,36 @@ class ArcRegistration:
         with self._cloud.operator() as arm:
             machine = self._read_back(arm, want)
             self._update_tags(arm, want, machine)
-            roles = MachineRoles(self._records, self._note, self._deadline(self.config.azure.arc.wait_seconds))
+            roles = self._roles()
             if want.assign:
                 roles.assign(arm, want.cluster, str(machine["identity"]["principalId"]))
         self._start_metadata_service()
         if self._have_roles(want, roles):
             self._records.update(settled=want.fingerprint)
             self.engine.events.emit("arc-registered", f"{want.name} is registered with Azure Arc", machine=want.id)
+
+    def _roles(self) -> MachineRoles:
+        deadline = self._deadline(self.config.azure.arc.wait_seconds)
+        return MachineRoles(self._records, self._note, deadline, cluster_roles(self.config))
+
+    def grant_gateway(self, gateway: str, network: str) -> None:
+        """Assigns the roles with which the machine renews its VPN certificate, on the gateway, its subnet and its
+        public address, once. If the operator cannot assign roles there, the commands are reported.
+        """
+        record = self._records.read()
+        if not record.principal or same_id(record.gateway, gateway):
+            return
+        try:
+            with self._cloud.operator() as arm:
+                roles = self._roles()
+                for scope, role in gateway_grants(arm.get(gateway, NETWORK_API_VERSION), gateway, network):
+                    roles.assign_one(arm, scope, role, record.principal)
+        except FlexError as error:
+            if error.name != "role-assignment-forbidden" and not isinstance(error, AzureCallError):
+                raise
+            self._note(f"the machine cannot renew its VPN certificate itself: {error.message} {error.hint}")
+            return
+        self._records.update(gateway=gateway)
 
     def unregister(self) -> list[str]:
         """Removes what the agent created. Returns the commands that remove what could not be removed in Azure."""

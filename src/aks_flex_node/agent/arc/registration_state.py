@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import resolved
+from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN, find_role
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from aks_flex_node.host.disk import temporary_path
@@ -18,6 +19,7 @@ from aks_flex_node.host.disk import temporary_path
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.azure.roles import AzureRole
     from aks_flex_node.host.host import Host
 
 
@@ -42,6 +44,7 @@ class ArcMachineSpec:
     tags: dict[str, str] = field(default_factory=dict)
     cluster: str = ""  # ARM ID of the cluster on which the machine needs roles
     assign: bool = False
+    roles: tuple[str, ...] | None = None  # configured roles; None for the default
 
     @property
     def id(self) -> str:
@@ -49,8 +52,11 @@ class ArcMachineSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Changes when any part of the desired state changes."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+        """Changes when any part of the desired state changes. Without `roles`, it is the same as in releases that did
+        not have them, so that a registered machine is not verified again.
+        """
+        parts = {key: value for key, value in asdict(self).items() if key != "roles" or value is not None}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def machine_id(subscription: str, group: str, name: str) -> str:
@@ -76,9 +82,20 @@ def desired_machine(config: NodeConfig, machine: Machine) -> ArcMachineSpec:
         tags=dict(arc.tags),
         cluster=managed_cluster_id(*cluster) if cluster else "",
         assign=arc.auto_role_assignment,
+        roles=arc.roles,
     )
     _require(found)
     return found
+
+
+def cluster_roles(config: NodeConfig) -> tuple[AzureRole, ...]:
+    """Returns the roles of the machine's identity on the cluster: the configured ones, or the fewest with which the
+    join works. A provider, or the cluster for a bootstrap token, grants access to Kubernetes itself.
+    """
+    if config.azure.arc.roles is not None:
+        return tuple(role for each in config.azure.arc.roles if (role := find_role(each)))
+    needs_kubernetes = resolved.kubelet_auth(config) != "bootstrapToken" and not config.provider.url
+    return (CLUSTER_USER, RBAC_CLUSTER_ADMIN) if needs_kubernetes else (CLUSTER_USER,)
 
 
 def managed_cluster_id(subscription: str, group: str, name: str) -> str:
@@ -115,6 +132,7 @@ class ArcRecord:
     installed: bool = False  # the agent installed azcmagent
     found: tuple[str, ...] = ()  # users and directories of azcmagent that existed before the installation
     assignments: tuple[str, ...] = ()  # role assignments that the agent created
+    gateway: str = ""  # VPN gateway on which the machine has the roles for renewals
     settled: str = ""  # fingerprint of the desired state that was last verified as complete
 
 

@@ -66,12 +66,14 @@ class ArtifactFetcher:
         return self._cache.digest_of(artifact.url) or self._published_digest(artifact)
 
     def _published_digest(self, artifact: Artifact) -> Digest:
-        for url in artifact.checksums:
+        for url in (*artifact.checksums, *artifact.publisher_checksums):
             try:
                 text = fetch_text(self._network, self._sources.resolve(url), self._retrier)
             except ArtifactError as error:
                 if error.name == "artifact-not-found":
                     continue  # publishers use sha256 or sha512, with different file names
+                if url in artifact.publisher_checksums:
+                    break  # a machine with a mirror may not reach the publisher
                 raise
             digest = find_digest(text, artifact.name)
             if digest:
@@ -84,9 +86,10 @@ class ArtifactFetcher:
 
 
 def unverified_error(artifact: Artifact) -> ArtifactError:
-    searched = ", ".join(redact_url(url) for url in artifact.checksums) or "none"
+    urls = (*artifact.checksums, *artifact.publisher_checksums)
+    searched = ", ".join(redact_url(url) for url in urls) or "none"
     return ArtifactError(
         "artifact-checksum-missing",
         f"No checksum was found for {redact_url(artifact.url)} (checksum files: {searched}).",
-        f"Set `{artifact.component}.sha256` in the configuration: the file name {artifact.name} and its hash.",
+        artifact.pin_hint,
     )

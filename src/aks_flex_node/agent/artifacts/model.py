@@ -45,7 +45,8 @@ class Artifact:
     url: str
     files: tuple[ArtifactFile, ...]
     digest: str = ""  # "sha256:…" or "sha512:…"; if set, checksum files are not used
-    checksums: tuple[str, ...] = ()  # the publisher's checksum files, in order of preference
+    checksums: tuple[str, ...] = ()  # checksum files next to the file, in order of preference
+    publisher_checksums: tuple[str, ...] = ()  # the publisher's, for a file of a mirror that has none
 
     @property
     def name(self) -> str:
@@ -57,6 +58,15 @@ class Artifact:
     def is_plain(self) -> bool:
         """Returns whether the artifact is used as it is, without unpacking."""
         return all(file.is_whole_file for file in self.files)
+
+    @property
+    def pin_hint(self) -> str:
+        """Returns how to set the hash of a file that has no checksum file."""
+        return (
+            f"Set its SHA-256 hash with `--set {self.component}.sha256.{self.name}=HASH`, or in the configuration: "
+            f"`{self.component}: {{sha256: {{{self.name}: HASH}}}}`. Get the hash from a source that you trust. "
+            "Or copy the publisher's checksum file next to the file on the mirror."
+        )
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,23 @@ def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[No
     )
 
 
+def sign_in_operator(engine: Engine) -> None:
+    """Signs in as the operator before any change if Arc or the VPN needs it and the operator can be asked, because a
+    question must not appear while steps run.
+    """
+    from aks_flex_node.agent.arc.registration_state import ArcRecordStore
+    from aks_flex_node.agent.identity import azure_sign_in
+    from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
+
+    config = engine.config
+    if not azure_sign_in.offers_device_sign_in() or config.azure.service_principal:
+        return
+    registers = config.azure.arc.enabled and not ArcRecordStore(engine.host, config).read().settled
+    connects = config.azure.vpn.enabled and not context.has_credentials(config)
+    if registers or connects:
+        azure_sign_in.sign_in(config, f"{resource_manager(config)}/.default", operator=True)
+
+
 def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[PrerequisiteStage]:
     config, found = engine.config, []
     if config.azure.arc.enabled:
@@ -64,11 +81,28 @@ def prerequisite_stages(engine: Engine, note: Callable[[str], None]) -> list[Pre
     if config.azure.vpn.enabled:
         from aks_flex_node.agent.vpn.connection import VpnConnection
 
+        def connect() -> None:
+            VpnConnection(engine, note).run()
+            grant_vpn_renewal(engine, note)
+
         phases = (Phase.VPN_BOOTSTRAPPING, Phase.VPN_CONNECTED, Phase.VPN_FAILED)
-        found.append(
-            PrerequisiteStage("vpn", "VPN to the cluster's network", *phases, VpnConnection(engine, note).run)
-        )
+        found.append(PrerequisiteStage("vpn", "VPN to the cluster's network", *phases, connect))
     return found
+
+
+def grant_vpn_renewal(engine: Engine, note: Callable[[str], None]) -> None:
+    """Assigns the roles for renewals on the VPN gateway to the machine's Arc identity, if the agent assigns roles.
+    Runs after the VPN is connected, because the gateway may not exist before.
+    """
+    azure = engine.config.azure
+    if not (azure.arc.enabled and azure.arc.auto_role_assignment and azure.vpn.enabled):
+        return
+    from aks_flex_node.agent.arc.registration import ArcRegistration
+    from aks_flex_node.agent.vpn import local_state
+
+    tunnel = local_state.read_record(engine.host, engine.config)
+    if tunnel.gateway:
+        ArcRegistration(engine, note).grant_gateway(tunnel.gateway, tunnel.network)
 
 
 def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
@@ -79,6 +113,7 @@ def register_with_arc(engine: Engine, note: Callable[[str], None]) -> None:
     _save_arc_phase(engine, Phase.ARC_REGISTERING)
     try:
         ArcRegistration(engine, note).run(verify_again=True)
+        grant_vpn_renewal(engine, note)
     except FlexError as error:
         _save_arc_phase(engine, Phase.ARC_FAILED, step="arc", error=error.name, message=error.message)
         raise
@@ -130,6 +165,7 @@ def connect_vpn(
     initialize(engine, ProgressReporter())
     context.open_log_file(engine)
     VpnConnection(engine, note, make=auto_provision, adopt=adopt, renew=renew).run()
+    grant_vpn_renewal(engine, note)
 
 
 def remove_vpn(engine: Engine, progress: ProgressReporter, *, gateway: bool) -> list[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,12 +36,13 @@ from aks_flex_node.host.actions import ReloadUnits, Remove, WriteFile
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.agent.context import ConfigSelection
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -64,14 +65,19 @@ def bootstrap_node(
     with exclusive():  # before reading anything: another process may be changing the stored configuration
         config_store.finish_interrupted(RealHost())
         loaded, bundle = context.load_or_fetch_config(selection)
-        complete, found = prerequisites.discover_cluster(loaded.config, progress)
-        loaded = replace(loaded, config=complete)
-        managed = bool(loaded.config.continuous_monitoring and daemon_mode and daemon_mode.runs_daemon)
-        engine = _checked_engine(loaded, progress, managed=managed, fetched=selection.url is not None)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
-        rebuild_ledger(engine)
-        with reported_failure(engine, selection.url):
-            run_preflight(engine, progress, skip, components)
+        config = loaded.config
+        is_kept = bundle is not None and not (context.has_credentials(config) or context.applied_config())
+        with keep_fetched_on_failure(lambda: context.make_engine(config), bundle if is_kept else None, selection.url):
+            complete, found = prerequisites.discover_cluster(config, progress)
+            loaded = replace(loaded, config=complete)
+            managed = bool(complete.continuous_monitoring and daemon_mode and daemon_mode.runs_daemon)
+            engine = _checked_engine(loaded, progress, managed=managed, fetched=selection.url is not None)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
+            rebuild_ledger(engine)
+            with reported_failure(engine, selection.url):
+                run_preflight(engine, progress, skip, components)
+            if (components or SEQUENCE) is SEQUENCE:
+                prerequisites.sign_in_operator(engine)
         initialize(engine, ProgressReporter())  # creates the log directory
         if found:
             discovery.store_facts(engine.host, found)
@@ -94,6 +100,27 @@ def bootstrap_node(
         what = "manages this node" if managed else "watches this node"
         progress.message(f"aks-flex-node.service now {what}. `aks-flex-node status` shows its status.")
     return loaded.config
+
+
+@contextmanager
+def keep_fetched_on_failure(
+    make_engine: Callable[[], Engine], bundle: ConfigBundle | None, url: ConfigUrl | None
+) -> Iterator[None]:
+    """Stores a fetched configuration if a step before the join fails, because its URL may be valid only once. The
+    next run continues without the URL.
+    """
+    try:
+        yield
+    except FlexError as error:
+        if bundle is None or url is None or isinstance(error, ConfigError):
+            raise
+        with suppress(FlexError, OSError):  # the disk may be the problem that was found
+            engine = make_engine()
+            initialize(engine, ProgressReporter())
+            config_store.save_fetched(engine.host, bundle, url)
+            hint = error.hint.replace("Nothing was changed.", "Nothing was installed.")
+            error.hint = f"{hint} The configuration is stored: run the command again without the URL."
+        raise
 
 
 def _checked_engine(loaded: LoadedConfig, progress: ProgressReporter, *, managed: bool, fetched: bool) -> Engine:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
+from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
+from aks_flex_node.agent.cli.options import Config, Json, NoInput, Sets, Yes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ app = typer.Typer(help=HELP, no_args_is_help=True)
 
 
 @app.command()
-def register(config: Config = None, sets: Sets = None) -> None:
+def register(config: Config = None, sets: Sets = None, no_input: NoInput = False) -> None:
     """Register this machine with Azure Arc.
 
     Assigns the roles of its identity and waits until they are effective.
@@ -30,6 +31,7 @@ def register(config: Config = None, sets: Sets = None) -> None:
     from aks_flex_node.agent.reconcile.lock import exclusive
 
     context.require_root()
+    offer_device_sign_in(no_input=no_input)
     with exclusive():
         engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
         prerequisites.register_with_arc(engine, lambda text: terminal.print_message(f"  {text}"))

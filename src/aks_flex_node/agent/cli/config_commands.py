@@ -15,7 +15,10 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Validate, s
 
 @app.command()
 def validate(config: Config = None, sets: Sets = None, json: Json = False) -> None:
-    """Validate the configuration and list all problems. Changes nothing."""
+    """Validate the configuration and list all problems. Changes nothing.
+
+    Lists the settings that a join would read from Azure, and the requests that return them.
+    """
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cluster import discovery
@@ -32,12 +35,18 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
             terminal.print_json({"valid": False, "error": error.name, "problems": listed})
             raise typer.Exit(error.exit_code) from error
         raise
+    from_azure = discovery.describe_discovery(loaded.config)
+    warnings = [*loaded.warnings, *discovery.dns_warnings(loaded.config)]
     if json:
-        terminal.print_json({"valid": True, "warnings": loaded.warnings})
+        rows = [{"path": path, "request": request} for path, request in from_azure.items()]
+        terminal.print_json({"valid": True, "warnings": warnings, "readFromAzure": rows})
         return
-    for warning in loaded.warnings:
+    for warning in warnings:
         terminal.print_message(terminal.colored("warning: ", terminal.YELLOW) + warning)
     terminal.print_line(f"{loaded.file or 'The configuration'} is valid.")
+    if from_azure:
+        terminal.print_line("A join reads these settings from Azure:")
+        terminal.print_table(("SETTING", "REQUEST"), list(from_azure.items()))
 
 
 def _problem(one: object) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aks_flex_node.agent.cli import terminal
+from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
 from aks_flex_node.agent.cli.options import (
     Config,
     ConfigUrl,
@@ -17,6 +18,7 @@ from aks_flex_node.agent.cli.options import (
     From,
     HttpToLoopback,
     Json,
+    NoInput,
     Only,
     Sets,
     Skip,
@@ -45,6 +47,7 @@ def agent(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run the daemon in this process instead of as a service.")
     ] = False,
+    no_input: NoInput = False,
 ) -> None:
     """Join the cluster and start the daemon.
 
@@ -68,6 +71,7 @@ def agent(
         else context.DaemonMode.SERVICE
     )
     selection = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
+    offer_device_sign_in(no_input=no_input)
     _join(selection, skip or [], daemon_mode=daemon_mode)
     if daemon_mode is context.DaemonMode.FOREGROUND:
         from aks_flex_node.agent.cli.internal_commands import run_daemon_command
@@ -86,6 +90,7 @@ def bootstrap(
     start: From = "",
     steps: Annotated[bool, typer.Option("--list", help="List the steps and their components.")] = False,
     dry_run: DryRun = False,
+    no_input: NoInput = False,
     json: Json = False,
 ) -> None:
     """Join this machine to the cluster as a worker node.
@@ -107,6 +112,7 @@ def bootstrap(
         context.require_root()
         _show_plan(context.make_engine(context.load_or_fetch_config(selection)[0].config), chosen, json=json)
     else:
+        offer_device_sign_in(no_input=no_input)
         _join(selection, skip or [], chosen)
     return None
 

@@ -35,4 +35,5 @@ Only = Annotated[
 ]
 From = Annotated[str, typer.Option("--from", metavar="COMPONENT", help="Start with this component.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+NoInput = Annotated[bool, typer.Option("--no-input", help="Never ask, for example to sign in to Azure.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the actions without applying them.")]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.agent.cli.options import Config, Json, Sets, Yes
+from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
+from aks_flex_node.agent.cli.options import Config, Json, NoInput, Sets, Yes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +28,7 @@ def bootstrap_vpn(
         bool, typer.Option("--adopt", help="Change an existing gateway that has other settings.")
     ] = False,
     renew: Annotated[bool, typer.Option("--renew", help="Renew this machine's certificate now.")] = False,
+    no_input: NoInput = False,
 ) -> None:
     """Connect this machine to the cluster's network by VPN.
 
@@ -39,6 +41,7 @@ def bootstrap_vpn(
     from aks_flex_node.agent.vpn import local_state
 
     context.require_root()
+    offer_device_sign_in(no_input=no_input)
     with exclusive():
         engine = _engine(config, sets)
         prerequisites.connect_vpn(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.problems import invalid_config_error
 from aks_flex_node.agent.config.resolved import ca_certificate, target_cluster
 from aks_flex_node.agent.paths import CLUSTER_FACTS
+from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.config.problems import ConfigProblem
     from aks_flex_node.azure.arm import ArmReader
     from aks_flex_node.host.host import Host
 
@@ -52,10 +55,40 @@ def needs_discovery(config: NodeConfig) -> bool:
 
 def check_join(config: NodeConfig) -> None:
     """Raises InvalidConfigError for settings that a join requires and that cannot be read from Azure."""
-    discoverable = DISCOVERABLE_KEYS if needs_discovery(config) else ()
-    problems = [one for one in missing_for_join(config) if one.path not in discoverable]
-    if problems:
+    problems = missing_for_join(config)
+    if needs_discovery(config):
+        problems = [one for one in problems if one.path not in DISCOVERABLE_KEYS]
+    if problems := [_with_azure_hint(one) for one in problems]:
         raise invalid_config_error(problems)
+
+
+def _with_azure_hint(problem: ConfigProblem) -> ConfigProblem:
+    if problem.path not in DISCOVERABLE_KEYS:
+        return problem
+    reason = f"{problem.reason} Set it, or set azure.targetCluster.resourceId to read it from Azure."
+    return dataclasses.replace(problem, reason=reason)
+
+
+def describe_discovery(config: NodeConfig) -> dict[str, str]:
+    """Returns the settings that a join reads from Azure, with the request that returns each."""
+    if not needs_discovery(config):
+        return {}
+    kubelet, cluster = config.node.kubelet, cluster_id(config)
+    credential = f"POST {cluster}/listClusterAdminCredential, or else listClusterUserCredential"
+    sources = (
+        ("node.kubelet.serverURL", kubelet.server_url, credential),
+        ("node.kubelet.caCertData", ca_certificate(config), credential),
+        ("kubernetes.version", config.kubernetes.version, f"GET {cluster}"),
+        ("node.kubelet.dnsServiceIP", kubelet.dns_service_ip, f"GET {cluster}"),
+    )
+    return {key: source for key, value, source in sources if not value}
+
+
+def dns_warnings(config: NodeConfig) -> list[str]:
+    """Returns a warning if no DNS address is set and none is read from Azure."""
+    if config.node.kubelet.dns_service_ip or needs_discovery(config):
+        return []
+    return ["node.kubelet.dnsServiceIP is not set, so pods have no cluster DNS. Set the address of the DNS service."]
 
 
 def cluster_id(config: NodeConfig) -> str:
@@ -91,14 +124,28 @@ def complete_from_azure(
 
 
 def discover(config: NodeConfig, arm: ArmReader) -> ClusterFacts:
-    """Reads the cluster's facts from Azure. Uses only server and CA of the admin credential and discards the rest."""
+    """Reads the cluster's facts from Azure. Uses only server and CA of the credential and discards the rest."""
     path = cluster_id(config)
     properties = arm.get(path, AKS_API_VERSION).get("properties") or {}
     network = properties.get("networkProfile") or {}
-    credential = arm.post(f"{path}/listClusterAdminCredential", AKS_API_VERSION)
-    server, authority = _endpoint(credential, path)
+    server, authority = _endpoint(_credential(arm, path), path)
     version = str(properties.get("currentKubernetesVersion") or properties.get("kubernetesVersion") or "")
     return ClusterFacts(path, server, authority, version, str(network.get("dnsServiceIP") or ""))
+
+
+def _credential(arm: ArmReader, path: str) -> dict[str, Any]:
+    """Returns the admin credential, or else the user credential: for a caller with the Cluster User Role, and for a
+    cluster without local accounts. Both contain the API server and its CA.
+    """
+    try:
+        return arm.post(f"{path}/listClusterAdminCredential", AKS_API_VERSION)
+    except AzureCallError as error:
+        if error.status not in {400, 403}:
+            raise
+        try:
+            return arm.post(f"{path}/listClusterUserCredential", AKS_API_VERSION)
+        except AzureCallError:
+            raise error from None
 
 
 def _endpoint(credential: dict[str, Any], path: str) -> tuple[str, str]:

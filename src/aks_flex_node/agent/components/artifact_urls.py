@@ -31,19 +31,48 @@ def fill_url(template: str, *values: str) -> str:
     return re.sub(r"%s", lambda _: rest.pop(0) if rest else values[-1], template)
 
 
+def release_url(template: str, version: str, arch: str, *positional: str) -> str:
+    """Fills a component's URL template: `{version}` and `{arch}`, or each `%s` with the next positional value."""
+    return fill_url(fill_named_url(template, version, arch), *positional)
+
+
 def artifact(
-    component: str, version: str, url: str, files: tuple[ArtifactFile, ...], hashes: Mapping[str, str]
+    component: str,
+    version: str,
+    url: str,
+    files: tuple[ArtifactFile, ...],
+    hashes: Mapping[str, str],
+    publisher: str = "",
 ) -> Artifact:
-    """Returns an artifact with the pinned digest, if any, and the URLs of the publisher's checksum files."""
+    """Returns an artifact with the pinned digest, if any, and the URLs of checksum files.
+
+    `publisher` is the URL of the file at its publisher. Its checksum files verify a file of the same name from a
+    mirror that has no checksum files.
+    """
+    name = _file_name(url)
+    pinned = hashes.get(name, "")
+    is_mirror = bool(publisher) and publisher != url and _file_name(publisher) == name
+    return Artifact(
+        component,
+        version,
+        url,
+        files,
+        f"sha256:{pinned}" if pinned else "",
+        _checksum_urls(url),
+        _checksum_urls(publisher) if is_mirror else (),
+    )
+
+
+def _file_name(url: str) -> str:
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+def _checksum_urls(url: str) -> tuple[str, ...]:
     address, mark, query = url.partition("?")  # the query may contain a signature that checksum URLs need as well
     folder, _, name = address.rpartition("/")
-    pinned = hashes.get(name, "")
     program = name.split(".", 1)[0]
     bases = (f"{address}.sha256", f"{address}.sha256sum", f"{folder}/{program}.sha256sum", f"{address}.sha512")
-    checksums = tuple(f"{base}{mark}{query}" for base in bases)
-    return Artifact(
-        component, version, url, files, f"sha256:{pinned}" if pinned else "", _order_checksums(name, checksums)
-    )
+    return _order_checksums(name, tuple(f"{base}{mark}{query}" for base in bases))
 
 
 def _order_checksums(name: str, checksums: tuple[str, ...]) -> tuple[str, ...]:

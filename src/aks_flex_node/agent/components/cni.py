@@ -11,7 +11,8 @@ import json
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
+from aks_flex_node.agent.config.models import Cni
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec, Symlink
 
@@ -30,15 +31,19 @@ PLUGINS = (
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.cni.version), config.paths
     directory = f"{paths.install_dir}/cni/{version}"
-    url = fill_url(config.cni.url, version, machine.arch, version)
+    url, publisher = (
+        release_url(template, version, machine.arch, version, machine.arch, version)
+        for template in (config.cni.url, Cni().url)
+    )
     files = tuple(ArtifactFile(name, f"bin/{name}") for name in PLUGINS)
     networks = (File(f"{paths.cni.conf_dir}/{NETWORK}", network(machine.pod_cidr)),)
+    release = artifact("cni", version, url, files, config.cni.sha256, publisher)
     return Spec(
         (
             Directory(f"{paths.install_dir}/cni", ours=True),
             Directory(paths.cni.bin_dir),
             RuntimePath(paths.cni.lib_dir),
-            ProgramTree(directory, "cni", version, (artifact("cni", version, url, files, config.cni.sha256),)),
+            ProgramTree(directory, "cni", version, (release,)),
             # One link per plugin, because the cluster's network plugin installs programs in the same directory.
             *(Symlink(f"{paths.cni.bin_dir}/{name}", f"{directory}/bin/{name}") for name in PLUGINS),
             *(networks if config.cni.bridge and machine.pod_cidr else ()),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, fill_named_url, fill_url, plain_version
+from aks_flex_node.agent.config.models import Kubernetes
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 REQUIRED_PROGRAMS = ("kubelet",)  # the others are not required for a running node
 TOOL_PROGRAMS = ("kubectl", "kubeadm")
 TARBALL_DIR = "kubernetes/node/bin"
+PUBLISHER_TARBALL = "https://dl.k8s.io/v%s/kubernetes-node-linux-%s.tar.gz"
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:
@@ -50,7 +52,8 @@ def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple
         template = fill_named_url(template, version, machine.arch)
     if template.endswith((".tar.gz", ".tgz")):
         files = tuple(ArtifactFile(f"{TARBALL_DIR}/{name}", f"bin/{name}") for name in programs)
-        return (artifact("kubernetes", version, fill_url(template, version, machine.arch), files, hashes),)
+        url, publisher = (fill_url(each, version, machine.arch) for each in (template, PUBLISHER_TARBALL))
+        return (artifact("kubernetes", version, url, files, hashes, publisher),)
     if template.count("%s") < 3 and "{name}" not in template:
         template = template.rstrip("/") + "/%s"  # the URL of the directory
     return tuple(
@@ -60,6 +63,7 @@ def releases(config: NodeConfig, machine: Machine, version: str, programs: tuple
             _single(template, version, machine.arch, name),
             (ArtifactFile("", f"bin/{name}"),),
             hashes,
+            fill_url(Kubernetes().url_template, version, machine.arch, name),
         )
         for name in programs
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
+from aks_flex_node.agent.config.models import Runc
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, ProgramTree, Spec, Symlink
 
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 def desired(config: NodeConfig, machine: Machine) -> Spec:
     version, paths = plain_version(config.runc.version), config.paths
     directory = f"{paths.install_dir}/runc/{version}"
-    url = fill_url(config.runc.url, version, machine.arch)
-    file = artifact("runc", version, url, (ArtifactFile("", "bin/runc"),), config.runc.sha256)
+    url, publisher = (
+        release_url(template, version, machine.arch, version, machine.arch)
+        for template in (config.runc.url, Runc().url)
+    )
+    file = artifact("runc", version, url, (ArtifactFile("", "bin/runc"),), config.runc.sha256, publisher)
     return Spec(
         (
             Directory(f"{paths.install_dir}/runc", ours=True),

@@ -9,6 +9,8 @@ from msgspec import Meta, field
 from aks_flex_node.agent.config.base_model import ConfigModel, DefaultText, HttpsURL, Path
 from aks_flex_node.agent.config.secret import Secret  # noqa: TC001
 
+AZURE_CLOUDS = ("AzurePublicCloud", "AzureChinaCloud", "AzureUSGovernment")
+
 
 class ServicePrincipal(ConfigModel, frozen=True, kw_only=True):
     tenant_id: Annotated[
@@ -71,7 +73,13 @@ class ArcPackage(ConfigModel, frozen=True, kw_only=True):
 
 
 class Arc(ConfigModel, frozen=True, kw_only=True):
-    enabled: Annotated[bool, Meta(description="Register this machine with Azure Arc.")] = False
+    enabled: Annotated[
+        bool,
+        Meta(
+            description="Register this machine with Azure Arc. Default: true if machineName, resourceGroup, "
+            "location, tags or autoRoleAssignment of this section is set."
+        ),
+    ] = False
     auto_register: Annotated[bool | None, Meta(description="Deprecated. Use `enabled`.")] = None
     machine_name: Annotated[str | None, Meta(description="Name of the Arc machine. Default: the host name.")] = None
     resource_group: Annotated[
@@ -82,6 +90,14 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
     auto_role_assignment: Annotated[
         bool, Meta(description="Assign the required roles on the cluster to the machine's identity.")
     ] = False
+    roles: Annotated[
+        tuple[str, ...] | None,
+        Meta(
+            description="Roles on the cluster for autoRoleAssignment, by name or by the ID of the role definition. "
+            "Default: Azure Kubernetes Service Cluster User Role, and Azure Kubernetes Service RBAC Cluster Admin "
+            "for a kubelet that authenticates with this identity without a provider."
+        ),
+    ] = None
     target_cluster: Annotated[
         ArcTargetCluster | None,
         Meta(description="The cluster, in the form of the first release. Prefer azure.targetCluster."),

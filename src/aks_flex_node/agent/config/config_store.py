@@ -75,6 +75,8 @@ def is_fetched_from(host: Host, url: ConfigUrl) -> bool:
 def applied_config_text(config: NodeConfig) -> str:
     """Returns a configuration without secrets, for commands that run without a configuration."""
     document = to_document(config, "defaults")
+    if arc := document.get("azure", {}).get("arc"):
+        arc["enabled"] = config.azure.arc.enabled  # without it, other settings of the section would enable Arc
     document.get("azure", {}).pop("bootstrapToken", None)
     document.get("azure", {}).pop("servicePrincipal", None)
     document.get("proxy", {}).clear()

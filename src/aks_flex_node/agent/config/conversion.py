@@ -30,14 +30,14 @@ from aks_flex_node.agent.config.problems import (
     section_expected,
 )
 from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.agent.config.sources import from_document, nest
+from aks_flex_node.agent.config.sources import FALSE_WORDS, from_document, nest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _BOOLEANS = {
     **dict.fromkeys(("1", "on", "t", "true", "y", "yes"), True),
-    **dict.fromkeys(("0", "off", "f", "false", "n", "no"), False),
+    **dict.fromkeys(FALSE_WORDS, False),
 }
 _INTEGER = re.compile(r"\s*([-+]?\d+(?:_\d+)*)(\.0*)?\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[-+]?(\d+(_\d+)*(\.(\d+(_\d+)*)?)?|\.\d+(_\d+)*)([eE][-+]?\d+)?\s*", re.ASCII)

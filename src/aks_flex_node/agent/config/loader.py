@@ -8,23 +8,24 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config import files
+from aks_flex_node.agent.config import base_model, files
 from aks_flex_node.agent.config.conversion import convert_settings
 from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.parser import parse_config
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
-from aks_flex_node.agent.config.resolved import ca_certificate, join_token, kubelet_auth
+from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identity, join_token, kubelet_auth
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
     ConfigSource,
+    enable_described_arc,
     from_document,
     from_environment,
     from_flags,
     merge_sources,
     nest,
 )
-from aks_flex_node.agent.config.validation import check_combinations, check_values
+from aks_flex_node.agent.config.validation import check_azure, check_combinations, check_values
 from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
 
@@ -95,6 +96,28 @@ def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> 
     return _complete([replace(given, settings=about)], "the environment and flags", None).config
 
 
+def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> LoadedConfig:
+    """Completes the configuration of a managed node that has an identity, but neither a token nor `auth`: the node
+    joins with its identity. A joined node keeps its method, which the applied configuration has.
+    """
+    config = loaded.config
+    if config.node.kubelet.auth or config.azure.bootstrap_token or not has_azure_identity(config):
+        return loaded
+    method = kubelet_auth(applied) if applied else "exec"
+    if method == kubelet_auth(config) or method == "bootstrapToken":
+        return loaded
+    key = "node.kubelet.auth"
+    completed = base_model.replace(
+        config, node=base_model.replace(config.node, kubelet=base_model.replace(config.node.kubelet, auth=method))
+    )
+    return replace(
+        loaded,
+        config=completed,
+        settings={**loaded.settings, key: method},
+        origins={**loaded.origins, key: "implied by the Azure identity"},
+    )
+
+
 def missing_for_join(config: NodeConfig) -> list[ConfigProblem]:
     """Returns the settings that a join needs and that are neither set nor discoverable."""
     kubelet, by_token = config.node.kubelet, kubelet_auth(config) == "bootstrapToken"
@@ -106,11 +129,12 @@ def missing_for_join(config: NodeConfig) -> list[ConfigProblem]:
     )
     path = config.azure.bootstrap_token.token_file if config.azure.bootstrap_token else None
     lost = {files.TOKEN_FILE: f"is {path}, which does not exist. A join needs it."} if path else {}
-    return [
+    missing = [
         ConfigProblem(path, lost.get(path, f"is missing. A join needs it: {meaning}."))
         for path, value, meaning in needed
         if not value
     ]
+    return [*missing, *check_azure(config)]
 
 
 def check_join(config: NodeConfig) -> None:
@@ -121,6 +145,7 @@ def check_join(config: NodeConfig) -> None:
 
 def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) -> LoadedConfig:
     merged = merge_sources(weaker_first)
+    enable_described_arc(merged)
     files.load_secret_files(merged)
     config, wrong = convert_settings(merged.settings)
     problems = [*merged.problems, *wrong, *check_values(config)]

@@ -21,8 +21,9 @@ class Kubernetes(ConfigModel, frozen=True, kw_only=True):
     url_template: Annotated[
         str,
         Meta(
-            description="Download URL. Placeholders: version, architecture, program; or version and architecture "
-            "for a kubernetes-node tarball."
+            description="Download URL. Placeholders: `{version}`, `{arch}` and `{name}`, or `%s` for version, "
+            "architecture, program; or version and architecture for a kubernetes-node tarball. Without a program, "
+            "the program's name is appended."
         ),
     ] = "https://dl.k8s.io/v%s/bin/linux/%s/%s"
     sha256: Annotated[
@@ -33,9 +34,10 @@ class Kubernetes(ConfigModel, frozen=True, kw_only=True):
 
 class Containerd(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[Version, Meta(description="Version of containerd: 1.7 or 2.x.")] = "2.4.2"
-    url: Annotated[str, Meta(description="Download URL. Placeholders: version, version, architecture.")] = (
-        "https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz"
-    )
+    url: Annotated[
+        str,
+        Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, version, architecture."),
+    ] = "https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz"
     sha256: Annotated[
         dict[str, str],
         Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
@@ -50,9 +52,10 @@ class Containerd(ConfigModel, frozen=True, kw_only=True):
 
 class Runc(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[Version, Meta(description="Version of runc.")] = "1.5.2"
-    url: Annotated[str, Meta(description="Download URL. Placeholders: version, architecture.")] = (
-        "https://github.com/opencontainers/runc/releases/download/v%s/runc.%s"
-    )
+    url: Annotated[
+        str,
+        Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, architecture."),
+    ] = "https://github.com/opencontainers/runc/releases/download/v%s/runc.%s"
     sha256: Annotated[
         dict[str, str],
         Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
@@ -61,9 +64,10 @@ class Runc(ConfigModel, frozen=True, kw_only=True):
 
 class Cni(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[Version, Meta(description="Version of the CNI plugins.")] = "1.9.1"
-    url: Annotated[str, Meta(description="Download URL. Placeholders: version, architecture, version.")] = (
-        "https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz"
-    )
+    url: Annotated[
+        str,
+        Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, architecture, version."),
+    ] = "https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz"
     sha256: Annotated[
         dict[str, str],
         Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
@@ -77,9 +81,10 @@ class Cni(ConfigModel, frozen=True, kw_only=True):
 class Npd(ConfigModel, frozen=True, kw_only=True):
     enabled: Annotated[bool, Meta(description="Run node-problem-detector.")] = True
     version: Annotated[Version, Meta(description="Version of node-problem-detector.")] = "1.34.0"
-    url: Annotated[str, Meta(description="Download URL. Placeholders: version, version, architecture.")] = (
-        "https://github.com/kubernetes/node-problem-detector/releases/download/v%s/node-problem-detector-v%s-linux_%s.tar.gz"
-    )
+    url: Annotated[
+        str,
+        Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, version, architecture."),
+    ] = "https://github.com/kubernetes/node-problem-detector/releases/download/v%s/node-problem-detector-v%s-linux_%s.tar.gz"
     sha256: Annotated[
         dict[str, str],
         Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
@@ -127,7 +132,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             description="How the kubelet authenticates to the API server. `exec`: with a token of the node's Azure "
             "identity on every request. `certificate`: with that token only until it has a client "
             "certificate, which is safer. `bootstrapToken`: with a bootstrap token until it has a "
-            "client certificate. Default: `bootstrapToken` if a token is set or the node is managed by "
+            "client certificate. Default: `bootstrapToken` if a token is set or the configuration comes from "
             "a provider, else `exec` if an Azure identity is set."
         ),
     ] = None
@@ -208,9 +213,10 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
         Version | None,
         Meta(description="Version of the agent of a managed node. Default: the installed version."),
     ] = None
-    url: Annotated[str, Meta(description="Download URL. Placeholders: version, version, architecture.")] = (
-        "https://github.com/Azure/AKSFlexNode/releases/download/v%s/aks-flex-node-%s-linux-%s.tar.gz"
-    )
+    url: Annotated[
+        str,
+        Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, version, architecture."),
+    ] = "https://github.com/Azure/AKSFlexNode/releases/download/v%s/aks-flex-node-%s-linux-%s.tar.gz"
     sha256: Annotated[
         dict[str, str],
         Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),

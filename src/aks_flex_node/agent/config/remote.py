@@ -82,6 +82,12 @@ class ConfigBundle:
     text: str = field(repr=False)  # {"config": …}, contains secrets
     version: str = ""  # configVersion, if present
 
+    def with_kubelet_auth(self, method: str) -> ConfigBundle:
+        """Returns the bundle with the kubelet's authentication, so that the daemon uses the method of the join."""
+        document = json.loads(self.text)
+        document["config"].setdefault("node", {}).setdefault("kubelet", {})["auth"] = method
+        return ConfigBundle(json.dumps(document, indent=1) + "\n", self.version)
+
 
 def fetch_config(
     url: ConfigUrl,

@@ -61,9 +61,14 @@ def kubelet_auth(config: NodeConfig) -> KubeletAuth:
     if method:
         return method
     if azure.bootstrap_token or config.continuous_monitoring or config.provider.url:
-        return "bootstrapToken"  # a provider sets `auth` if it requires another method
+        return "bootstrapToken"  # a join stores `auth` in the configuration of a managed node that has no token
+    return "exec" if has_azure_identity(config) else "bootstrapToken"
+
+
+def has_azure_identity(config: NodeConfig) -> bool:
+    azure = config.azure
     identities = (azure.service_principal, azure.managed_identity, azure.workload_identity)
-    return "exec" if any(identities) or config.azure.arc.enabled else "bootstrapToken"
+    return azure.arc.enabled or any(each is not None for each in identities)
 
 
 def kubelet_credential_file(config: NodeConfig) -> str:

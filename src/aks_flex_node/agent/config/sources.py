@@ -39,6 +39,12 @@ ALTERNATIVES = (
 )
 # The deprecated key and its replacement.
 DEPRECATED_KEYS = (("azure.arc.autoRegister", "azure.arc.enabled"), ("agent.logDir", "paths.logDir"))
+FALSE_WORDS = ("0", "off", "f", "false", "n", "no")
+ARC_ENABLED = "azure.arc.enabled"
+# These settings describe the Arc machine. If one is set, Arc is enabled unless `azure.arc.enabled` is false.
+ARC_MACHINE_KEYS = tuple(
+    f"azure.arc.{name}" for name in ("machineName", "resourceGroup", "location", "tags", "autoRoleAssignment")
+)
 
 
 @dataclass
@@ -213,6 +219,23 @@ def merge_sources(weaker_first: list[ConfigSource]) -> ConfigSource:
         merged.problems += source.problems
         merged.warnings += source.warnings
     return merged
+
+
+def enable_described_arc(merged: ConfigSource) -> None:
+    """Enables Arc if its machine is described. Warns about a description that is not used."""
+    described = [path for path in ARC_MACHINE_KEYS if _is_set(merged.settings.get(path))]
+    if not described:
+        return
+    if ARC_ENABLED not in merged.settings:
+        merged.settings[ARC_ENABLED] = True
+        merged.origins[ARC_ENABLED] = f"implied by {described[0]}"
+    elif not _is_set(merged.settings[ARC_ENABLED]):
+        merged.warnings.append(f"{ARC_ENABLED} is false, so these settings are not used: {', '.join(described)}.")
+
+
+def _is_set(value: object) -> bool:
+    """Returns whether a value is neither empty nor false, which is a word in the environment and in flags."""
+    return bool(value) and str(value).lower() not in FALSE_WORDS
 
 
 def _forget(source: ConfigSource, paths: Iterable[str]) -> None:

@@ -6,13 +6,15 @@ import json
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.config.azure_models import AZURE_CLOUDS
 from aks_flex_node.agent.config.keys import ConfigKey, keys
-from aks_flex_node.agent.config.problems import ConfigProblem, format_value
-from aks_flex_node.agent.config.resolved import cluster_references
+from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, format_value
+from aks_flex_node.agent.config.resolved import cluster_references, kubelet_auth
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.redaction import MASK
 from aks_flex_node.api import kubernetes_rules as kubernetes
 from aks_flex_node.api import value_rules as rules
+from aks_flex_node.azure.roles import CLUSTER_ROLES, find_role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -63,7 +65,7 @@ TEXT_RULES: dict[str, Rule] = {
     "artifacts.baseURL": rules.url,
     "proxy.http": rules.proxy,
     "proxy.https": rules.proxy,
-    **{f"{part}.url": rules.template for part in ("containerd", "runc", "cni", "npd")},
+    **{f"{part}.url": rules.template for part in ("containerd", "runc", "cni", "npd", "agent")},
     **{f"{part}.version": kubernetes.version for part in ("kubernetes", "containerd", "runc", "cni", "npd")},
 }
 SECRET_RULES: dict[str, tuple[Rule, ...]] = {
@@ -109,8 +111,8 @@ def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:
 
 
 def _text_rules(path: str) -> tuple[Rule, ...]:
-    if path == "node.kubelet.caCertData":
-        return (rules.certificate,)  # the only string with line breaks
+    if path.endswith(".caCertData"):
+        return (rules.certificate,)  # the only strings with line breaks
     if path.startswith("paths."):
         return (rules.link_directory if path in LINK_DIRECTORIES else rules.directory,)
     return (rules.plain, TEXT_RULES[path]) if path in TEXT_RULES else (rules.plain,)
@@ -170,6 +172,11 @@ def _check_lists(config: NodeConfig) -> Iterator[ConfigProblem]:
         yield from _violation(f"azure.vpn.dnsServers[{index}]", entry, (rules.ip,))
     for index, entry in enumerate(vpn.dns_domains):
         yield from _violation(f"azure.vpn.dnsDomains[{index}]", entry, (kubernetes.domain,))
+    for index, entry in enumerate(config.azure.arc.roles or ()):
+        if find_role(entry) is None:
+            names = ", ".join(role.name for role in CLUSTER_ROLES)
+            why = f"is not one of {names}, and not the ID of a role definition."
+            yield ConfigProblem(f"azure.arc.roles[{index}]", why, format_value(entry))
     for index, entry in enumerate(config.proxy.no_proxy):
         yield from _violation(f"proxy.noProxy[{index}]", entry, (rules.no_proxy,))
     for name, mirrors in config.registry_mirrors.items():
@@ -215,6 +222,29 @@ def _check_sign_in(config: NodeConfig) -> Iterator[ConfigProblem]:
     if principal and principal.client_secret and principal.client_certificate:
         reason = "conflicts with azure.servicePrincipal.clientSecret. Set only one of them."
         yield ConfigProblem("azure.servicePrincipal.clientCertificate", reason)
+
+
+def check_azure(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """Checks that the cloud is known and that the Azure identity can sign in. Stored configurations may lack both:
+    they were used without Azure, or their secrets are stored elsewhere. So only a join requires this.
+    """
+    azure, principal = config.azure, config.azure.service_principal
+    if azure.resource_manager is None and azure.cloud.lower() not in map(str.lower, AZURE_CLOUDS):
+        near = closest_match(azure.cloud, AZURE_CLOUDS)
+        guess = f"Did you mean {near}? " if near else ""
+        yield ConfigProblem(
+            "azure.cloud",
+            f"is not one of {', '.join(AZURE_CLOUDS)}. {guess}For a private cloud, set azure.resourceManager and "
+            "azure.authorityHost.",
+            format_value(azure.cloud),
+        )
+    if principal and not (principal.client_secret or principal.client_certificate):
+        reason = "is missing. Set it, or set clientSecret, clientCertificate or clientCertificateFile."
+        yield ConfigProblem("azure.servicePrincipal.clientSecretFile", reason)
+    signs_in = config.continuous_monitoring or kubelet_auth(config) != "bootstrapToken"
+    for name, identity in (("servicePrincipal", principal), ("workloadIdentity", azure.workload_identity)):
+        if signs_in and identity and not (identity.tenant_id or azure.tenant_id):
+            yield ConfigProblem("azure.tenantId", f"is missing. azure.{name} needs it.")
 
 
 def _check_cluster(config: NodeConfig) -> Iterator[ConfigProblem]:

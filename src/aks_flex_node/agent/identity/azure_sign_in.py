@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from aks_flex_node.agent.identity.cloud_endpoints import authority_host, proxy_options, resource_manager
+from aks_flex_node.agent.identity.device_sign_in import DeviceCodeFallback, DeviceSignIn
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import ArmClient, is_connection_failure, sign_in_failed_error
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.azure_models import Azure, ServicePrincipal
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.identity.device_sign_in import DeviceCodePrompt
 
 
 IdentityKind = Literal["arc", "servicePrincipal", "managedIdentity", "workloadIdentity"]
@@ -100,7 +102,7 @@ def operator_credential(
     config: NodeConfig, ca_file: str | None, environment: Mapping[str, str] = os.environ
 ) -> TokenCredential:
     """Returns the credential for changes in Azure: the configured service principal, else the user of the Azure CLI,
-    else the machine's identity.
+    else the machine's identity, else a device code sign-in if it is enabled.
     """
     azure = config.azure
     if azure.service_principal:
@@ -111,7 +113,33 @@ def operator_credential(
         CliUser.at(environment), _authority(config, ca_file), azure.tenant_id or "", private_ca=private_ca or b""
     )
     has_own = identity_kind(config) in {"managedIdentity", "arc"}
-    return FirstWorkingCredential([cli_user, *([node_credential(config, ca_file)] if has_own else [])])
+    found = FirstWorkingCredential([cli_user, *([node_credential(config, ca_file)] if has_own else [])])
+    if (device := _interaction.device_sign_in) is None:
+        return found
+
+    def open_authority(files: contextlib.ExitStack) -> TokenAuthority:
+        return _authority(config, files.enter_context(ca_bundle(config)))
+
+    return DeviceCodeFallback(found, device, azure.tenant_id or "", open_authority)
+
+
+@dataclass
+class _Interaction:
+    """Whether the operator of this process can be asked to sign in. Only a command at a terminal sets it."""
+
+    device_sign_in: DeviceSignIn | None = None
+
+
+_interaction = _Interaction()
+
+
+def enable_device_sign_in(prompt: DeviceCodePrompt | None) -> None:
+    """Offers device code sign-in to the operator from now on, or never if `prompt` is None."""
+    _interaction.device_sign_in = DeviceSignIn(prompt) if prompt else None
+
+
+def offers_device_sign_in() -> bool:
+    return _interaction.device_sign_in is not None
 
 
 def _authority(config: NodeConfig, ca_file: str | None) -> TokenAuthority:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.config.azure_models import AZURE_CLOUDS
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.errors import ConfigError, FlexError
@@ -62,7 +63,7 @@ def _cloud(config: NodeConfig) -> tuple[str, str]:
         raise ConfigError(
             "cloud-unknown",
             f"The endpoints of azure.cloud {config.azure.cloud} are not known.",
-            f"Use one of {', '.join(CLOUD_ENDPOINTS)}, or set `azure.resourceManager` and `azure.authorityHost`.",
+            f"Use one of {', '.join(AZURE_CLOUDS)}, or set `azure.resourceManager` and `azure.authorityHost`.",
         )
     return known
 

@@ -139,17 +139,23 @@ def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFi
 def _unverified(location: DownloadUrl, artifact: Artifact) -> CheckFinding:
     return error(
         f"No checksum was found for {location}, so the file cannot be verified.",
-        "Copy the publisher's checksum file to the same directory of the mirror, or set "
-        f"`{artifact.component}.sha256`.",
+        artifact.pin_hint,
     )
 
 
 def _has_checksum(context: PreflightContext, artifact: Artifact) -> bool:
     if artifact.digest:
         return True
-    requests = (
-        ProbeRequest(context_options(context).resolve(url).url, first_byte=True) for url in artifact.checksums
-    )
+    if _any_available(context, artifact.checksums):
+        return True
+    try:
+        return _any_available(context, artifact.publisher_checksums)
+    except ProbeFailed:
+        return False  # a machine with a mirror may not reach the publisher
+
+
+def _any_available(context: PreflightContext, urls: tuple[str, ...]) -> bool:
+    requests = (ProbeRequest(context_options(context).resolve(url).url, first_byte=True) for url in urls)
     statuses = (ask_with_retry(context.network, request).status for request in requests)
     return any(status in SUCCESS_STATUSES or is_retryable(status) for status in statuses)
 

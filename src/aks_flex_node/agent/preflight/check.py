@@ -74,6 +74,13 @@ UNIT_DIRECTORY = "/etc/systemd/system"
 MAX_MARKED_BYTES = 1 << 20  # files with the management mark are smaller
 
 
+def sign_in_to_azure(config: NodeConfig, scope: str, operator: bool) -> None:
+    """Gets a token of the node's identity or of its operator. The token is discarded."""
+    from aks_flex_node.agent.identity import azure_sign_in
+
+    azure_sign_in.sign_in(config, scope, operator=operator)
+
+
 @dataclass(frozen=True)
 class PreflightContext:
     host: Host  # read-only
@@ -87,6 +94,7 @@ class PreflightContext:
     owned_paths: frozenset[str] = frozenset()
     owned_trees: frozenset[str] = frozenset()  # directories that the agent owns with all content
     owned_services: frozenset[str] = frozenset()
+    sign_in: Callable[[NodeConfig, str, bool], object] = sign_in_to_azure  # configuration, scope, as the operator
 
     @property
     def joined(self) -> bool:
@@ -142,6 +150,9 @@ def build_context(
     from aks_flex_node.agent.components.catalog import SEQUENCE
     from aks_flex_node.agent.preflight.network import SystemNetworkProbe
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
+
+    if config.azure.service_principal or config.azure.workload_identity:
+        import azure.identity  # noqa: F401 - before threads start: concurrent imports can deadlock
 
     records = [item for owned in ledger.components.values() for item in owned.paths.items()]
     desired = {component.name: component.desired(config, machine) for component in SEQUENCE}

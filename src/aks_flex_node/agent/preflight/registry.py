@@ -13,6 +13,7 @@ from aks_flex_node.agent.preflight import (
     conflict_checks,
     disk_checks,
     host_checks,
+    identity_checks,
     kernel_checks,
     port_checks,
 )
@@ -50,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     Check("api-server", "the API server and its CA", cluster_checks.check_api_server, remote=True),
     Check("clock", "the clock is correct", cluster_checks.check_clock, remote=True),
     Check("token", "the bootstrap token", cluster_checks.check_token, remote=True),
+    Check("identity", "the Azure identity can sign in", identity_checks.check_identity, remote=True),
     Check("artifacts", "artifacts can be downloaded", artifact_checks.check_artifacts, remote=True),
 )
 NAMES = tuple(check.name for check in CHECKS)

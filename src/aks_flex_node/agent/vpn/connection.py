@@ -116,7 +116,7 @@ class VpnConnection:
         self.engine.apply(COMPONENT)
 
     def _establish(self, sender: OperationSender) -> None:
-        network = virtual_network.find_virtual_network(sender, self.config)
+        network = virtual_network.find_virtual_network(sender, self.config, self.records.current.network)
         network = self._check(network)
         gateway = self._gateway(sender, network)
         self._switch_gateway(gateway.id, network.id)

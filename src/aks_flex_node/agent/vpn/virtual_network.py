@@ -183,10 +183,18 @@ class VirtualNetwork:
         return used_ranges("the network in Azure", self.address_ranges)
 
 
-def find_virtual_network(sender: OperationSender, config: NodeConfig) -> VirtualNetwork:
+def find_virtual_network(sender: OperationSender, config: NodeConfig, known: str = "") -> VirtualNetwork:
+    """Reads the network. `known` is its ID from an earlier run, for an identity that cannot list the networks of the
+    cluster's nodes.
+    """
     cluster = _cluster(sender, config)
     properties = cluster.get("properties") or {}
-    network = config.azure.vpn.virtual_network_id or _cluster_network(sender, config, properties)
+    try:
+        network = config.azure.vpn.virtual_network_id or _cluster_network(sender, config, properties)
+    except AzureCallError as error:
+        if error.status != 403 or not known:
+            raise
+        network = known
     try:
         document = sender.send("GET", network, NETWORK_API).body
     except AzureCallError as error:

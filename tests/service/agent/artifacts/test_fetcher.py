@@ -24,6 +24,7 @@ from aks_flex_node.agent.artifacts import ArtifactFile, TransferState
 from aks_flex_node.errors import ArtifactError
 from tests.service.agent.http_fakes import KUBELET as CONTENT
 from tests.service.agent.http_fakes import refusal, until
+from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts import Transfer
@@ -171,6 +172,28 @@ def test_artifact_without_checksum_is_refused_without_download(publisher: Publis
     error = refusal(publisher.store(), publisher.tree(artifact))
     assert error.name == "artifact-checksum-missing"
     assert publisher.requests("orphan") == 0
+
+
+def test_file_of_a_mirror_is_verified_with_the_publishers_checksum(publisher: Publisher) -> None:
+    sums = (publisher.url("none.sha256"),), (publisher.url("none.sha512"), publisher.url("kubelet.sha256"))
+    assert publisher.store().wait(
+        publisher.tree(publisher.kubelet(checksums=sums[0], publisher_checksums=sums[1])), 60
+    )
+
+
+def test_altered_file_of_a_mirror_is_refused_by_the_publishers_checksum(publisher: Publisher) -> None:
+    publisher.mirror.add(KUBELET, CorruptFault())
+    artifact = publisher.kubelet(checksums=(), publisher_checksums=(publisher.url("kubelet.sha256"),))
+    assert refusal(publisher.store(), publisher.tree(artifact)).name == "artifact-checksum-mismatch"
+
+
+def test_mirror_without_checksums_needs_the_publisher_or_a_pin(publisher: Publisher) -> None:
+    away = f"https://127.0.0.1:{free_port()}/kubelet.sha256"
+    artifact = publisher.kubelet(checksums=(publisher.url("none.sha256"),), publisher_checksums=(away,))
+    error = refusal(publisher.store(), publisher.tree(artifact))
+    assert error.name == "artifact-checksum-missing"
+    assert "`kubernetes: {sha256: {kubelet: HASH}}`" in error.hint
+    assert publisher.requests("kubelet") == 0
 
 
 def test_missing_artifact_is_not_retried(publisher: Publisher) -> None:

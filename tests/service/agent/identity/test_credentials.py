@@ -22,6 +22,7 @@ from aks_flex_lab.entra.directory import TENANT_ID, FederatedCredential
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.identity import azure_sign_in, cloud_endpoints
 from aks_flex_node.agent.identity.cloud_endpoints import AKS_SERVER_APP_ID
+from aks_flex_node.agent.preflight.identity_checks import check_identity
 from aks_flex_node.azure import credentials
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError
@@ -29,6 +30,7 @@ from aks_flex_node.host import processes
 from tests.service.agent.daemon.harness import PROGRAM
 from tests.service.ports import free_port
 from tests.unit.agent.config.builders import CLUSTER_ID
+from tests.unit.agent.preflight.builders import fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,6 +193,36 @@ def test_unknown_application_or_tenant_is_reported(cloud: Cloud, principal: Entr
         cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right", "tenantId": other}
     )
     assert "AADSTS90002" in refusal(lost).message
+
+
+@pytest.mark.parametrize(
+    ("changes", "identity", "said"),
+    [
+        ({}, {}, "ok"),
+        ({}, {"clientSecret": "wrong"}, "AADSTS7000215"),
+        ({"secret_expires": 1.0}, {}, "AADSTS7000222"),
+        ({"enabled": False}, {}, "AADSTS7000112"),
+        ({}, {"tenantId": "00000000-0000-4000-8000-00000000000e"}, "AADSTS90002"),
+        ({}, {"clientId": "00000000-0000-4000-8000-00000000000f"}, "AADSTS700016"),
+    ],
+    ids=["right", "wrong secret", "expired secret", "disabled", "unknown tenant", "unknown application"],
+)
+def test_preflight_signs_in_with_the_configured_identity(
+    cloud: Cloud, principal: EntraPrincipal, changes: dict[str, Any], identity: dict[str, str], said: str
+) -> None:
+    cloud.directory.change(principal, **changes)
+    given = config(cloud, servicePrincipal={"clientId": principal.client_id, "clientSecret": "right", **identity})
+    (found,) = check_identity(fit(config=given))
+    assert said == found.severity.value if said == "ok" else said in found.message
+    assert found.severity.value == "ok" or found.remedy
+
+
+def test_preflight_fails_when_the_authority_is_unreachable(cloud: Cloud, principal: EntraPrincipal) -> None:
+    nobody = f"https://127.0.0.1:{free_port()}"
+    identity = {"clientId": principal.client_id, "clientSecret": "right"}
+    (found,) = check_identity(fit(config=config(cloud, authorityHost=nobody, servicePrincipal=identity)))
+    assert found.severity.value == "error"
+    assert nobody in found.message
 
 
 def federated(key: rsa.RSAPrivateKey, **changes: Any) -> str:

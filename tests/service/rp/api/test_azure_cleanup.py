@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.role_assignments import NODE_ROLES, assignment_id
+from aks_flex_node.azure.role_assignments import assignment_id
+from aks_flex_node.azure.roles import CLUSTER_ROLES
 from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from tests.service.rp.api import callers
 from tests.service.rp.api.fake_clusters import PLANT
@@ -31,7 +32,7 @@ def machine(name: str) -> str:
     return f"{group}/providers/Microsoft.HybridCompute/machines/{name}"
 
 
-ASSIGNMENTS = [assignment_id(str(PLANT), role, OID) for role in NODE_ROLES]
+ASSIGNMENTS = [assignment_id(str(PLANT), role, OID) for role in CLUSTER_ROLES]
 
 
 @dataclass

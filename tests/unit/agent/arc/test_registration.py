@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -10,10 +12,19 @@ import pytest
 from aks_flex_node.agent.arc import machine_agent
 from aks_flex_node.agent.arc.azure_client import with_arc_identity
 from aks_flex_node.agent.arc.machine_agent import SETTINGS_FILE
+from aks_flex_node.agent.arc.registration_state import cluster_roles, desired_machine
 from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.azure.arm import AzureCallError, refused_error
-from aks_flex_node.azure.role_assignments import NODE_ROLES, assignment_id
+from aks_flex_node.azure.role_assignments import assignment_id
+from aks_flex_node.azure.roles import (
+    CLUSTER_ADMIN,
+    CLUSTER_USER,
+    NETWORK_CONTRIBUTOR,
+    RBAC_CLUSTER_ADMIN,
+    READER,
+    AzureRole,
+)
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_node.host.actions import WriteFile
 from tests.arc_machines import CLUSTER, MACHINE, config, seed
@@ -24,7 +35,8 @@ if TYPE_CHECKING:
 
     from tests.unit.agent.arc.conftest import Place
 
-ASSIGNMENTS = [assignment_id(CLUSTER, role, "principal-1") for role in NODE_ROLES]
+ROLES = (CLUSTER_USER, RBAC_CLUSTER_ADMIN)
+ASSIGNMENTS = [assignment_id(CLUSTER, role, "principal-1") for role in ROLES]
 
 
 def connected(place: Place, machine: str, status: str = "Connected") -> None:
@@ -67,9 +79,9 @@ def test_registration_restores_deleted_role_only_when_verified_again(place: Plac
     place.registration(config()).run()
     place.azure.delete(ASSIGNMENTS[1], "")
     place.registration(config()).run()
-    assert len(place.azure.state["roles"]) == 2
+    assert len(place.azure.state["roles"]) == 1
     place.registration(config()).run(verify_again=True)
-    assert len(place.azure.state["roles"]) == 3
+    assert len(place.azure.state["roles"]) == 2
 
 
 def test_registration_passes_no_token_in_argv_and_deletes_settings_file(place: Place) -> None:
@@ -138,14 +150,14 @@ def test_role_assignment_waits_until_azure_knows_the_principal(place: Place) -> 
     place.azure.known_after = 30.0
     place.registration(config()).run()
     assert any("does not know the machine's identity yet" in note for note in place.notes)
-    assert len(place.azure.state["roles"]) == 3
+    assert len(place.azure.state["roles"]) == 2
 
 
 def test_existing_role_assignment_is_accepted_and_not_removed_later(place: Place) -> None:
     exists = refused_error(409, '{"error": {"code": "RoleAssignmentExists", "message": "It exists."}}')
     connected(place, MACHINE)
     state = place.azure.state
-    state["roles"] = {"by-somebody": {"roleDefinitionId": f"x/{NODE_ROLES[0].id}"}}
+    state["roles"] = {"by-somebody": {"roleDefinitionId": f"x/{ROLES[0].id}"}}
     place.azure.keep(state)
     place.azure.faults[f"PUT {ASSIGNMENTS[0]}"] = exists
     place.registration(config()).run()
@@ -158,9 +170,9 @@ def test_forbidden_role_assignment_fails_at_once_with_role_and_scope(place: Plac
     place.azure.faults[f"PUT {CLUSTER}"] = refused_error(403, words)
     error = failure(place)
     assert error.name == "role-assignment-forbidden"
-    assert "Reader" in error.message
+    assert CLUSTER_USER.name in error.message
     assert CLUSTER in error.message
-    assert f'--role "Reader" --scope {CLUSTER}' in error.hint
+    assert f'--role "{CLUSTER_USER.name}" --scope {CLUSTER}' in error.hint
     assert place.azure.clock.time == 0.0
     assert len([call for call in place.azure.calls if call.startswith("PUT")]) == 1
 
@@ -169,7 +181,7 @@ def test_registration_waits_for_slow_role_assignments_with_few_requests(place: P
     place.azure.effective_after = 90.0
     place.registration(config()).run()
     assert 90.0 <= place.azure.clock.time < 90.0 + 15.0
-    assert any("Reader" in note and "waiting" in note for note in place.notes)
+    assert any(CLUSTER_USER.name in note and "waiting" in note for note in place.notes)
     assert len([call for call in place.azure.calls if call.endswith("/permissions")]) < 15
 
 
@@ -185,11 +197,11 @@ def test_registration_times_out_on_late_roles_and_next_run_resumes(place: Place)
 def test_registration_prints_role_commands_when_auto_assignment_is_off(place: Place) -> None:
     place.registration(config(arc__autoRoleAssignment=False)).run()
     told = [note for note in place.notes if "az role assignment create" in note]
-    assert [role.name in note for role, note in zip(NODE_ROLES, told, strict=True)] == [True] * 3
+    assert [role.name in note for role, note in zip(ROLES, told, strict=True)] == [True] * 2
     assert not any(call.startswith("PUT") for call in place.azure.calls)
     place.notes.clear()
     place.registration(config(arc__autoRoleAssignment=False)).run()
-    assert len([note for note in place.notes if "az role assignment create" in note]) == 3
+    assert len([note for note in place.notes if "az role assignment create" in note]) == 2
 
 
 def test_registration_reports_a_metadata_service_that_is_not_running(place: Place) -> None:
@@ -340,5 +352,80 @@ def test_registration_retries_throttled_azure_calls(place: Place) -> None:
     place.registration(config(arc__autoRoleAssignment=False)).run()
     place.azure.throttled = 4
     place.registration(config()).run()
-    assert len(place.azure.state["roles"]) == 3
+    assert len(place.azure.state["roles"]) == 2
     assert place.azure.clock.time > 0
+
+
+TOKEN = {"bootstrapToken__token": "abcdef.0123456789abcdef"}
+CUSTOM = "12345678-1234-1234-1234-123456789ABC"
+
+
+@pytest.mark.parametrize(
+    ("changes", "roles"),
+    [
+        ({}, [CLUSTER_USER, RBAC_CLUSTER_ADMIN]),
+        (TOKEN, [CLUSTER_USER]),
+        ({"arc__roles": [CLUSTER_USER.name]}, [CLUSTER_USER]),
+        ({"arc__roles": ["reader", CLUSTER_ADMIN.name]}, [READER, CLUSTER_ADMIN]),
+        ({"arc__roles": [CUSTOM]}, [AzureRole(CUSTOM.lower(), CUSTOM)]),
+        ({"arc__roles": []}, []),
+    ],
+    ids=["identity", "token", "chosen", "older release", "custom role", "none"],
+)
+def test_machine_gets_the_least_or_the_chosen_roles(changes: dict[str, object], roles: list[AzureRole]) -> None:
+    assert list(cluster_roles(config(**changes))) == roles
+
+
+def test_node_of_a_provider_gets_no_kubernetes_role() -> None:
+    of = config()
+    managed = replace(of, provider=replace(of.provider, url="https://rp.example"))
+    by_identity = replace(managed.node, kubelet=replace(managed.node.kubelet, auth="exec"))
+    assert cluster_roles(replace(managed, node=by_identity)) == (CLUSTER_USER,)
+
+
+def test_verified_registration_removes_roles_that_are_no_longer_chosen(place: Place) -> None:
+    place.registration(config(arc__roles=["Reader", CLUSTER_ADMIN.name, CLUSTER_USER.name])).run()
+    assert len(place.azure.state["roles"]) == 3
+    place.registration(config(arc__roles=[CLUSTER_USER.name])).run()
+    assert list(place.azure.state["roles"]) == [ASSIGNMENTS[0]]
+    assert place.registration(config()).unregister() == []
+    assert place.azure.state["roles"] == {}
+
+
+def test_machine_registered_by_an_older_release_is_not_verified_again(place: Place) -> None:
+    want = desired_machine(config(), harness.engine(place.host, config()).machine)
+    earlier = {key: value for key, value in dataclasses.asdict(want).items() if key != "roles"}
+    assert want.fingerprint == hashlib.sha256(json.dumps(earlier, sort_keys=True).encode()).hexdigest()[:16]
+
+
+GROUP = "/subscriptions/sub-1/resourceGroups/nodes/providers/Microsoft.Network"
+GATEWAY, NETWORK = f"{GROUP}/virtualNetworkGateways/aks-flex-node", f"{GROUP}/virtualNetworks/net"
+SUBNET, ADDRESS = f"{NETWORK}/subnets/GatewaySubnet", f"{GROUP}/publicIPAddresses/aks-flex-node-address"
+PARTS = {"properties": {"subnet": {"id": SUBNET}, "publicIPAddress": {"id": ADDRESS}}}
+
+
+def test_machine_gets_the_roles_for_vpn_renewals_on_the_gateway_once(place: Place) -> None:
+    place.registration(config()).run()
+    place.azure.resources[GATEWAY] = {"properties": {"ipConfigurations": [PARTS]}}
+    place.registration(config()).grant_gateway(GATEWAY, NETWORK)
+    wanted = [(scope, NETWORK_CONTRIBUTOR) for scope in (GATEWAY, SUBNET, ADDRESS)] + [(NETWORK, READER)]
+    granted = {assignment_id(scope, role, "principal-1") for scope, role in wanted}
+    assert set(place.azure.state["roles"]) == granted | set(ASSIGNMENTS)
+
+    place.azure.calls.clear()
+    place.registration(config()).grant_gateway(GATEWAY.upper(), NETWORK)
+    assert place.azure.calls == []
+    assert place.registration(config()).unregister() == []
+    assert place.azure.state["roles"] == {}
+
+
+def test_forbidden_gateway_role_is_reported_and_tried_again(place: Place) -> None:
+    place.registration(config()).run()
+    place.azure.resources[GATEWAY] = {}
+    words = '{"error": {"code": "AuthorizationFailed", "message": "No authorization."}}'
+    place.azure.faults[f"PUT {GATEWAY}"] = refused_error(403, words)
+    place.registration(config()).grant_gateway(GATEWAY, NETWORK)
+    assert f'--role "Network Contributor" --scope {GATEWAY}' in place.notes[-1]
+    place.azure.faults.clear()
+    place.registration(config()).grant_gateway(GATEWAY, NETWORK)
+    assert assignment_id(GATEWAY, NETWORK_CONTRIBUTOR, "principal-1") in place.azure.state["roles"]

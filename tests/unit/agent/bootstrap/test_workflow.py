@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent.bootstrap import workflow
-from aks_flex_node.agent.bootstrap.workflow import refuse_other_node, refuse_temporary_vpn
+from aks_flex_node.agent.bootstrap.workflow import (
+    keep_fetched_on_failure,
+    refuse_other_node,
+    refuse_temporary_vpn,
+)
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.context import DaemonMode
+from aks_flex_node.agent.config.remote import ConfigBundle
+from aks_flex_node.agent.context import DaemonMode, ledger_paths
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import CONFIG_URL_DIGEST, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
+from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
-from aks_flex_node.errors import ConfigError, MachineError
+from aks_flex_node.api import config_urls
+from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
     from tests.hosts.recorded import RecordedHost
 
 OTHER = CLUSTER_ID.replace("cluster-1", "cluster-2")
@@ -88,7 +96,7 @@ LOCAL = {"config": {"node": {"maxPods": 33}, "azure": {"bootstrapToken": {"token
 def stored_after(
     mode: DaemonMode | None, loaded: LoadedConfig, host: RecordedHost | None = None
 ) -> dict[str, Any] | None:
-    """What the daemon's configuration is after a run."""
+    """Returns the configuration of the daemon after a run."""
     host = host or empty_host()
     host.apply(MakeDirectory(DATA))
     workflow.store_standalone_config(engine_on(host, loaded.config), loaded, mode, ProgressReporter())
@@ -167,3 +175,41 @@ def test_bootstrap_only_node_writes_its_applied_config_to_the_node(version: str)
 def test_only_a_fetched_config_has_a_version_of_the_provider(file: Path | None) -> None:
     loaded = replace(load_text(json.dumps(LOCAL), "https://rp.example", {}, {}), file=file)
     assert workflow.comes_from_provider(loaded) is (file != Path("/etc/aks-flex-node/config.json"))
+
+
+URL = config_urls.parse(f"https://rp.example/configs/{'a' * 43}")
+BUNDLE = ConfigBundle('{"config": {"node": {"maxPods": 7}}}\n', "12")
+
+
+def failing(engine: Engine, error: FlexError, bundle: ConfigBundle | None = BUNDLE) -> FlexError:
+    with pytest.raises(FlexError) as caught, keep_fetched_on_failure(lambda: engine, bundle, URL):
+        raise error
+    return caught.value
+
+
+def test_failed_preflight_keeps_the_fetched_config_for_the_next_run() -> None:
+    host = empty_host()
+    error = MachineError("preflight-failed", "Preflight found 1 problem.", "Nothing was changed. Fix the problems.")
+    told = failing(engine_on(host), error)
+    assert told.hint == (
+        "Nothing was installed. Fix the problems. The configuration is stored: run the command again without the URL."
+    )
+    assert load_text((host.read(CURRENT_CONFIG) or b"").decode(), CURRENT_CONFIG, {}, {}).config.node.max_pods == 7
+    assert config_store.is_fetched_from(host, URL)
+    assert Ledger(host, ledger_paths(config_of())).exists  # unbootstrap removes the directory
+
+
+def test_config_of_a_joined_or_invalid_node_is_not_kept() -> None:
+    host = empty_host()
+    assert failing(engine_on(host), MachineError("preflight-failed", "No.", "Fix."), None).hint == "Fix."
+    assert failing(engine_on(host), ConfigError("config-invalid", "No.", "Correct it.")).hint == "Correct it."
+    assert host.stat(CURRENT_CONFIG) is None
+
+
+def test_hint_is_true_when_the_config_cannot_be_stored() -> None:
+    def broken() -> Engine:
+        raise MachineError("disk-full", "Full.", "Free space.")
+
+    with pytest.raises(MachineError) as caught, keep_fetched_on_failure(broken, BUNDLE, URL):
+        raise MachineError("preflight-failed", "Preflight found 1 problem.", "Nothing was changed.")
+    assert caught.value.hint == "Nothing was changed."

@@ -23,7 +23,7 @@ from aks_flex_node.errors import CommandUsageError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
-from tests.unit.agent.config.builders import TOKEN, settings
+from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,6 +133,67 @@ def test_config_validate_reports_settings_required_for_a_join(tmp_path: Path) ->
     code, text = ran("config", "validate", "--config", str(path), "--set", "node.maxPods=5", "--json")
     assert code == 3
     assert {"node.kubelet.serverURL", "kubernetes.version"} <= {one["path"] for one in json.loads(text)["problems"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "said"),
+    [
+        ({"azure.cloud": "InvalidCloud"}, "azure.cloud", "set azure.resourceManager and azure.authorityHost"),
+        ({"azure.cloud": "AzurePublicCloudd"}, "azure.cloud", "Did you mean AzurePublicCloud?"),
+        ({"azure.servicePrincipal.clientId": "a"}, "azure.servicePrincipal.clientSecretFile", "set clientSecret"),
+        ({"provider.caCertData": "bm9uc2Vuc2U="}, "provider.caCertData", "is not a certificate"),
+        ({"azure.caCertData": "nonsense"}, "azure.caCertData", "is not a certificate"),
+        ({"node.kubelet.serverURL": ""}, "node.kubelet.serverURL", "or set azure.targetCluster.resourceId to read"),
+        ({"node.kubelet.caCertData": ""}, "node.kubelet.caCertData", "or set azure.targetCluster.resourceId to read"),
+    ],
+)
+def test_config_validate_refuses_what_a_join_cannot_use(
+    tmp_path: Path, values: dict[str, object], path: str, said: str
+) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(settings({**JOIN, **values}))
+    code, text = ran("config", "validate", "--config", str(file), "--json")
+    (problem,) = json.loads(text)["problems"]
+    assert (code, problem["path"]) == (3, path)
+    assert said in problem["reason"]
+
+
+@pytest.mark.parametrize("missing", ["node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version"])
+def test_config_validate_lists_what_a_join_reads_from_azure(tmp_path: Path, missing: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(settings({**JOIN, missing: "", "azure.targetCluster.resourceId": CLUSTER_ID}))
+    code, text = ran("config", "validate", "--config", str(file), "--json")
+    found = {row["path"]: row["request"] for row in json.loads(text)["readFromAzure"]}
+    assert code == 0
+    assert set(found) == {missing, "node.kubelet.dnsServiceIP"}
+    assert all(CLUSTER_ID in request for request in found.values())
+    assert CLUSTER_ID in ran("config", "validate", "--config", str(file))[1]
+
+
+def test_config_validate_accepts_a_managed_node_without_a_token(tmp_path: Path) -> None:
+    values = {key: value for key, value in JOIN.items() if "bootstrapToken" not in key}
+    principal = {"tenantId": "t", "clientId": "c", "clientSecret": "s"}
+    managed = {
+        "continuousMonitoring": True,
+        "azure.targetCluster.resourceId": CLUSTER_ID,
+        "provider.url": "https://a",
+    }
+    file = tmp_path / "config.json"
+    file.touch(mode=0o600)
+    file.write_text(settings({**values, **managed, "azure.servicePrincipal": principal}))
+    assert ran("config", "validate", "--config", str(file))[0] == 0
+
+
+def test_config_validate_warns_about_a_missing_dns_address(file: Path) -> None:
+    said = json.loads(ran("config", "validate", "--config", str(file), "--json")[1])
+    assert said["readFromAzure"] == []
+    assert ["dnsServiceIP" in each for each in said["warnings"]] == [True]
+
+
+def test_private_cloud_with_its_endpoint_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(settings({**JOIN, "azure.cloud": "Ours", "azure.resourceManager": "https://arm.example"}))
+    assert ran("config", "validate", "--config", str(file))[0] == 0
 
 
 def test_config_show_prints_settings_without_secrets(file: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.paths import CLUSTER_FACTS
+from aks_flex_node.azure.arm import refused_error
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from tests.unit.agent.builders import config_of, empty_host
@@ -53,6 +54,33 @@ def test_discovery_stores_address_and_ca_without_the_credential() -> None:
     assert not discovery.needs_discovery(complete)
     assert complete.node.kubelet.server_url == "https://c.example:443"
     assert (complete.kubernetes.version, complete.node.kubelet.dns_service_ip) == ("1.34.4", "10.0.0.10")
+
+
+class Limited(Azure):
+    """Refuses some of the two credentials."""
+
+    def __init__(self, *refused: str, status: int = 403) -> None:
+        super().__init__()
+        self.refused, self.status = refused, status
+
+    def post(self, path: str, api_version: str, body: Any = None) -> dict[str, Any]:
+        which = path.rpartition("/")[2]
+        if which in self.refused:
+            raise refused_error(self.status, json.dumps({"error": {"code": "No", "message": f"No {which}."}}))
+        return super().post(path.replace("listClusterUser", "listClusterAdmin"), api_version, body)
+
+
+@pytest.mark.parametrize("status", [400, 403])
+def test_discovery_uses_the_user_credential_without_the_admin_role(status: int) -> None:
+    config = config_of(NAMED, without=LEFT_OUT)
+    found = discovery.discover(config, Limited("listClusterAdminCredential", status=status))
+    assert found.server == "https://c.example:443"
+
+
+def test_discovery_reports_the_missing_admin_role_if_both_are_refused() -> None:
+    azure = Limited("listClusterAdminCredential", "listClusterUserCredential")
+    with pytest.raises(FlexError, match="listClusterAdminCredential"):
+        discovery.discover(config_of(NAMED, without=LEFT_OUT), azure)
 
 
 def test_configured_version_takes_precedence_over_discovered_version() -> None:

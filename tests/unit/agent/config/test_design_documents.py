@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
-from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.config.resolved import log_file, target_cluster
-from tests.unit.agent.config.builders import CA, CLUSTER_ID
+import pytest
+
+from aks_flex_node.agent.config.config_store import applied_config_text
+from aks_flex_node.agent.config.loader import load_text, missing_for_join, with_join_method
+from aks_flex_node.agent.config.remote import ConfigBundle
+from aks_flex_node.agent.config.resolved import kubelet_auth, log_file, target_cluster
+from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN, load_settings
 
 BUNDLE = {
     "config": {
@@ -114,6 +118,53 @@ def test_provider_config_bundle_from_the_design_is_accepted() -> None:
     assert target_cluster(config) == ("sub-1", "group-1", "cluster-1")
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"provider": {"url": "https://rp.example"}}],
+    ids=["bundle", "file with a provider"],
+)
+def test_managed_node_without_a_token_joins_with_its_identity(more: dict[str, object]) -> None:
+    text = json.dumps({"config": {**BUNDLE["config"], **more}})
+
+    loaded = with_join_method(load_text(text, "bundle", {}, {}), None)
+
+    assert kubelet_auth(loaded.config) == "exec"
+    assert missing_for_join(loaded.config) == []
+    again = load_text(loaded.text(), "stored", {}, {}).config  # as the daemon reads it
+    assert kubelet_auth(again) == "exec"
+    stored = ConfigBundle(text).with_kubelet_auth(kubelet_auth(loaded.config)).text
+    assert kubelet_auth(load_text(stored, "stored", {}, {}).config) == "exec"
+
+
+@pytest.mark.parametrize(
+    ("change", "applied"),
+    [
+        ({"azure.bootstrapToken.token": TOKEN}, None),
+        ({"azure.bootstrapToken.tokenFile": "/missing"}, None),
+        ({"node.kubelet.auth": "bootstrapToken"}, None),
+        ({}, {"continuousMonitoring": True}),
+    ],
+    ids=["token", "token file", "auth", "joined with a token"],
+)
+def test_managed_node_with_a_token_keeps_its_token(
+    change: dict[str, object], applied: dict[str, object] | None
+) -> None:
+    loaded = load_text(json.dumps(BUNDLE), "bundle", {}, change)
+
+    chosen = with_join_method(loaded, load_settings(applied).config if applied else None)
+
+    assert kubelet_auth(chosen.config) == "bootstrapToken"
+
+
+def test_node_that_joined_with_its_identity_keeps_it() -> None:
+    first = with_join_method(load_text(json.dumps(BUNDLE), "bundle", {}, {"node.kubelet.auth": "certificate"}), None)
+    applied = load_text(applied_config_text(first.config), "applied", {}, {}).config
+
+    again = with_join_method(load_text(json.dumps(BUNDLE), "bundle", {}, {}), applied)
+
+    assert kubelet_auth(again.config) == "certificate"
+
+
 def test_config_file_of_the_first_release_is_accepted() -> None:
     loaded = load_text(FILE, "config.yaml", {}, {})
 
@@ -129,4 +180,6 @@ def test_every_setting_of_the_reference_design_is_accepted() -> None:
     config = load_text(json.dumps(REFERENCE), "config.json", {}, {}).config
 
     assert config.azure.arc.tags == {"site": "one"}
+    assert config.azure.arc.enabled
+    assert kubelet_auth(config) == "exec"
     assert target_cluster(config) == ("sub-1", "group-1", "cluster-1")

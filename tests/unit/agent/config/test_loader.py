@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent.config.config_store import applied_config_text
 from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token, log_file, target_cluster
@@ -229,3 +230,39 @@ def test_one_time_flags_can_be_omitted_from_the_stored_config(tmp_path: Path) ->
 
     file.write_text('{"azure": {"servicePrincipal": {"clientId": "1", "clientSecret": "for-good"}}}')
     assert "for-good" in load(file, {}, {}).text("azure.servicePrincipal.")
+
+
+@pytest.mark.parametrize(
+    ("arc", "enabled"),
+    [
+        ({"machineName": "edge-1"}, True),
+        ({"resourceGroup": "group-1"}, True),
+        ({"location": "westeurope"}, True),
+        ({"tags": {"site": "one"}}, True),
+        ({"autoRoleAssignment": True}, True),
+        ({"autoRoleAssignment": False}, False),
+        ({"targetCluster": {"name": "cluster-1"}}, False),
+        ({"package": {"install": False}}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_arc_is_enabled_by_settings_that_describe_its_machine(arc: dict[str, object], enabled: bool) -> None:
+    loaded = load_settings({"azure.arc": arc})
+    assert (loaded.config.azure.arc.enabled, loaded.warnings) == (enabled, [])
+    assert ("azure.arc.enabled" in loaded.origins) == enabled
+
+
+def test_arc_key_that_is_false_in_the_environment_does_not_enable_arc() -> None:
+    env = {"AKS_FLEX_NODE_AZURE__ARC__AUTO_ROLE_ASSIGNMENT": "no"}
+    assert not load_text("{}", "a.json", env, {}).config.azure.arc.enabled
+
+
+@pytest.mark.parametrize("key", ["enabled", "autoRegister"])
+def test_disabled_arc_stays_off_and_unused_settings_give_a_warning(key: str) -> None:
+    loaded = load_settings({f"azure.arc.{key}": False, "azure.arc.machineName": "edge-1"})
+    assert not loaded.config.azure.arc.enabled
+    assert loaded.warnings == ["azure.arc.enabled is false, so these settings are not used: azure.arc.machineName."]
+
+    stored = load_text(applied_config_text(loaded.config), "applied", {}, {})
+    assert not stored.config.azure.arc.enabled

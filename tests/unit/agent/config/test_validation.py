@@ -86,6 +86,15 @@ CASES: list[tuple[str, object, str]] = [
     ("kubernetes.urlTemplate", "https://dl.k8s.io/release/bin", "has 0 %s placeholders"),
     ("runc.url", "ftp://example.com/%s", "starts with http:// or https://"),
     ("runc.url", "https://example.com/%d", "neither %s nor"),
+    *(
+        (f"{part}.url", "https://m.example/{verison}/a", "unknown placeholder {verison}. Use {version} and {arch}.")
+        for part in ("containerd", "runc", "cni", "npd", "agent")
+    ),
+    ("runc.url", "https://m.example/{name}", "unknown placeholder {name}"),
+    ("runc.url", "https://m.example/{version/runc", "unknown placeholder {version/runc"),
+    ("runc.url", "https://m.example/{version}/runc.%s", "has both %s and {} placeholders"),
+    ("agent.url", "ftp://m.example/{version}", "starts with http:// or https://"),
+    ("kubernetes.urlTemplate", "https://m.example/{program}", "unknown placeholder {program}"),
     ("artifacts.baseURL", "mirror", "starts with http:// or https://"),
     ("proxy.https", "proxy:3128", "A proxy has the form"),
     ("proxy.noProxy", ["http://a"], "without scheme"),
@@ -129,6 +138,7 @@ CASES: list[tuple[str, object, str]] = [
         "Set only one of them",
     ),
     ("azure.vpn", {"gatewaySubnetCIDR": "10.0.0.0"}, "has no prefix length"),
+    ("azure.arc.roles", ["Cluster User"], "is not one of Reader, Azure Kubernetes Service RBAC Cluster Admin"),
     ("azure.vpn", {"dnsServers": ["ns.example"]}, "is not an IP address"),
     ("azure.vpn", {"dnsDomains": ["Example.com"]}, "is not a DNS domain"),
     ("azure.arc", {"package": {"repository": "packages.example"}}, "is not a URL"),
@@ -162,6 +172,8 @@ RIGHT: list[tuple[str, object]] = [
     ("node.kubelet.serverURL", "https://[fd00::1]:6443"),
     ("node.kubelet.dnsServiceIP", "fd00::a"),
     ("kubernetes.urlTemplate", "https://example.com/v%s/kubernetes-node-linux-%s.tar.gz"),
+    ("kubernetes.urlTemplate", "https://dl.k8s.io/release/v{version}/bin/linux/amd64"),
+    ("containerd.url", "https://example.com/v{version}/containerd-{version}-linux-{arch}.tar.gz"),
     ("kubernetes.version", "v1.35.0-rc.1"),
     ("kubernetes.sha256", {"kubelet": HASH}),
     ("runc.url", "http://10.0.0.1:8080/a%20b/runc"),

@@ -254,6 +254,23 @@ def test_preflight_reports_missing_checksum_unless_the_digest_is_pinned() -> Non
     assert severities(answering(lost, config=pinned), "artifacts") == ["ok"]
 
 
+def test_public_mirror_of_document_5_needs_the_publisher_or_a_pin() -> None:
+    """Document 5 sets the URL template of a public mirror that has no checksum files."""
+    template = "https://acs-mirror.azureedge.net/kubernetes/v%s/binaries/kubernetes-node-linux-%s.tar.gz"
+    given = {"kubernetes": {"urlTemplate": template}}
+    mirror = next(each for each in missing_artifacts(fit(config=config(given))) if each.component == "kubernetes")
+    published = "https://dl.k8s.io/v1.34.4/kubernetes-node-linux-amd64.tar.gz.sha256"
+    none = dict.fromkeys(mirror.checksums, ProbeResponse(404))
+
+    assert severities(answering({**none, published: ProbeResponse(206)}, config=config(given)), "artifacts") == ["ok"]
+
+    (refused,) = findings(answering(none, config=config(given)), "artifacts")
+    key, _, _ = refused.remedy.partition("--set ")[2].partition("=HASH")
+    section, name, file = key.split(".", 2)
+    pinned = config({section: {**given["kubernetes"], name: {file: "0" * 64}}})
+    assert severities(answering(none, config=pinned), "artifacts") == ["ok"]
+
+
 def test_preflight_with_a_mirror_sends_requests_only_to_the_mirror() -> None:
     situation = fit(config=config({"artifacts": {"baseURL": MIRROR}}))
     findings(situation, "artifacts")

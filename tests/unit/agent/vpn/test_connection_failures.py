@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,14 +11,19 @@ from aks_flex_node.agent.components.vpn import HOSTS, LINK
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase, write
 from aks_flex_node.agent.vpn import local_state
 from aks_flex_node.agent.vpn.client_certificate import make_client_certificate
+from aks_flex_node.agent.vpn.virtual_network import find_virtual_network
+from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from aks_flex_node.host.host import CommandResult
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, MACHINE, config_of
 from tests.unit.agent.config.builders import CLUSTER_ID
-from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK
+from tests.unit.agent.vpn.fakes import API_NAME, GATEWAY, NETWORK, FakeAzure, refusal, start
 from tests.unit.agent.vpn.harness import FILES, PAIR, SETTINGS, Site
+
+if TYPE_CHECKING:
+    from aks_flex_node.azure.operations import OperationReply
 
 STUB = "/run/systemd/resolve/stub-resolv.conf"
 SHOW = ("ip", "link", "show", "dev", LINK)
@@ -137,3 +142,21 @@ def test_node_address_is_the_tunnel_address_even_while_the_vpn_is_down(there: bo
     host, config = RecordedHost(FILES, answers), config_of(SETTINGS)
     write(host, f"{DATA}/state.json", NodeState(address="192.168.100.2").with_phase(Phase.NODE_JOINED))
     assert local_state.with_stable_address(host, config, MACHINE).address == address
+
+
+def test_renewal_uses_the_recorded_network_if_networks_cannot_be_listed() -> None:
+    documents = {CLUSTER_ID: {"properties": {"nodeResourceGroup": "nodes"}}, NETWORK: start()[NETWORK]}
+    listing = "/subscriptions/sub-1/resourceGroups/nodes/providers/Microsoft.Network/virtualNetworks"
+
+    class Limited(FakeAzure):
+        def send(
+            self, method: str, where: str, api_version: str = "", body: Any = None, if_match: str = ""
+        ) -> OperationReply:
+            if where == listing:
+                raise refusal(403, "AuthorizationFailed")
+            return super().send(method, where, api_version, body, if_match)
+
+    azure, config = Limited(documents), config_of({"azure.targetCluster.resourceId": CLUSTER_ID})
+    assert find_virtual_network(azure, config, NETWORK).id == NETWORK
+    with pytest.raises(AzureCallError):
+        find_virtual_network(azure, config)

@@ -100,7 +100,9 @@ def test_config_of_node_with_azure_auth_has_auth_method_and_provider(said: dict[
     assert made["node"]["kubelet"]["auth"] == way
     assert made["provider"]["url"] == "https://flex.example"
     assert node_config(made).node.kubelet.auth == way
-    assert "auth" not in config(azureAuth=principal(), kubernetesAuth={"method": "bootstrapToken"})["node"]["kubelet"]
+    by_token = config(azureAuth=principal(), kubernetesAuth={"method": "bootstrapToken"})["node"]["kubelet"]
+    assert by_token["auth"] == "bootstrapToken"
+    assert "auth" not in config(azureAuth=principal())["node"]["kubelet"]
 
 
 def test_config_with_certificate_on_machine_contains_its_path() -> None:

@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.components.templates import render_template as template
+from aks_flex_node.agent.config.models import Containerd
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import (
     MANAGED_MARK,
@@ -84,9 +85,12 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 
 def release(config: NodeConfig, machine: Machine, version: str, programs: tuple[str, ...]) -> Artifact:
-    url = fill_url(config.containerd.url, version, version, machine.arch)
+    url, publisher = (
+        release_url(template, version, machine.arch, version, version, machine.arch)
+        for template in (config.containerd.url, Containerd().url)
+    )
     files = tuple(ArtifactFile(f"bin/{name}", f"bin/{name}") for name in programs)
-    return artifact("containerd", version, url, files, config.containerd.sha256)
+    return artifact("containerd", version, url, files, config.containerd.sha256, publisher)
 
 
 def generation(version: str) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, plain_version
-from aks_flex_node.agent.components.artifact_urls import fill_url as address
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template
+from aks_flex_node.agent.config.models import Npd
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, Spec, Symlink, make_service
 
@@ -25,7 +25,10 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         return Spec()
     version, paths = plain_version(config.npd.version), config.paths
     directory = f"{paths.install_dir}/npd/{version}"
-    url = address(config.npd.url, version, version, machine.arch)
+    url, publisher = (
+        release_url(template, version, machine.arch, version, version, machine.arch)
+        for template in (config.npd.url, Npd().url)
+    )
     files = (
         ArtifactFile("bin/node-problem-detector", "bin/node-problem-detector"),
         ArtifactFile("config/", "config/"),
@@ -35,10 +38,11 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         UNIT, render_template(__name__, "node-problem-detector.service", **unit_values(config, machine, directory))
     )
     link = Symlink(f"{paths.bin_dir}/node-problem-detector", f"{directory}/bin/node-problem-detector")
+    release = artifact("npd", version, url, files, config.npd.sha256, publisher)
     return Spec(
         (
             Directory(f"{paths.install_dir}/npd", ours=True),
-            ProgramTree(directory, "npd", version, (artifact("npd", version, url, files, config.npd.sha256),)),
+            ProgramTree(directory, "npd", version, (release,)),
             link,
             unit,
             # It authenticates with the kubelet's credential, so it starts only when the kubeconfig exists.

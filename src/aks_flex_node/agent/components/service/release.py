@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
-from aks_flex_node.agent.components.artifact_urls import artifact, fill_url, plain_version
+from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template as template
+from aks_flex_node.agent.config.models import Agent
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
 
@@ -60,7 +61,10 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
     version = configured_version(config)
     if not version:
         return Spec()
-    url = fill_url(config.agent.url, version, version, machine.arch)
+    url, publisher = (
+        release_url(template, version, machine.arch, version, version, machine.arch)
+        for template in (config.agent.url, Agent().url)
+    )
     return Spec(
         (
             Directory(releases_dir(config), ours=True),
@@ -68,7 +72,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
                 release_path(config),
                 "agent",
                 version,
-                (artifact("agent", version, url, DESIRED_RELEASE, config.agent.sha256),),
+                (artifact("agent", version, url, DESIRED_RELEASE, config.agent.sha256, publisher),),
             ),
             File(launcher_path(config), render_launcher(config, machine), 0o755),
             *(RuntimePath(path) for path in (current_link(config), trial_file(config), failed_file(config))),
