@@ -70,7 +70,10 @@ def test_config_example_is_the_only_conffile(files: dict[str, bytes], told: dict
 
 
 def test_package_starts_and_enables_no_unit(files: dict[str, bytes], told: dict[str, bytes]) -> None:
-    assert not [path for path in files if "systemd" in path]
+    assert [path for path in files if "systemd" in path] == ["usr/lib/systemd/system/aks-flex-node.service"]
+    unit = files["usr/lib/systemd/system/aks-flex-node.service"].decode().splitlines()
+    assert "ConditionPathExists=/var/lib/aks-flex-node/current-config.json" in unit
+    assert "ExecStart=/usr/bin/aks-flex-node daemon" in unit
     scripts = b"".join(told[name] for name in ("preinst", "postinst", "prerm", "postrm"))
     assert not [word for word in (b"deb-systemd", b"systemctl start", b"systemctl enable") if word in scripts]
 

@@ -165,7 +165,7 @@ def reported_failure(engine: Engine, url: ConfigUrl | None) -> Iterator[None]:
         if url:
             from aks_flex_node.agent.config.remote import report_join_failure
 
-            message = redact_output(error.message, queries=True)[:MAX_REPORTED_LENGTH]
+            message = redact_output(" ".join(error.message.split()), queries=True)[:MAX_REPORTED_LENGTH]
             report_join_failure(url, artifact_sources(engine.config), message)
         raise
 

@@ -289,7 +289,7 @@ def test_failed_preflight_of_a_join_by_url_is_reported_without_secrets(server: B
     ):
         raise MachineError("preflight-failed", f"Preflight found 1 problem:\nconfig: token {token} is old.")
     [report] = server.reports
-    assert json.loads(report)["joinFailure"] == "Preflight found 1 problem:\nconfig: token *** is old."
+    assert json.loads(report)["joinFailure"] == "Preflight found 1 problem: config: token *** is old."
 
 
 def test_failed_preflight_of_a_join_by_file_is_not_reported() -> None:
