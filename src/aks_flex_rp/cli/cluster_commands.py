@@ -178,7 +178,8 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
 
     async with command_context.open_local_store(settings) as store:
         cluster = command_context.choose_cluster(await store.clusters(), text)
-        connection = cluster_connection(settings, cluster)
+        own = str(cluster.facts.get("holder", ""))
+        connection = cluster_connection(settings, cluster) if own else None
         try:
             await store.delete_cluster(cluster.key)
         except Conflict:
@@ -188,17 +189,16 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
                 "Delete them first: run `aks-flex-rp node list` and `aks-flex-rp node delete`.",
             ) from None
         await store.record(AuditEvent(_now(), "aks-flex-rp cluster", AuditAction.CLUSTER_REMOVED, cluster.id))
-    await _remove_mark(settings, connection, str(cluster.facts.get("holder", "")))
+    if connection:
+        await _remove_mark(settings, connection, own)
     return cluster.id
 
 
-async def _remove_mark(settings: ServiceSettings, connection: ClusterConnection | None, own: str) -> None:
+async def _remove_mark(settings: ServiceSettings, connection: ClusterConnection, own: str) -> None:
     """Removes the provider's mark from a removed cluster, so that another provider can add it."""
     from aks_flex_rp.clusters import holder
     from aks_flex_rp.clusters.client import ApiRefused
 
-    if connection is None or not own:
-        return
     try:
         async with _client(settings, connection) as client:
             await holder.remove_holder(client, own)

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.api.machine_identity import MachineIdentity
 from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.api_client import ServiceClient, ServiceConnection
 from aks_flex_rp.cli.command_context import ServiceOptions
 from aks_flex_rp.cli.node_write_commands import UpdateOptions, update_node
+from aks_flex_rp.clusters.node_controller import NodeMachine
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 
@@ -192,6 +194,22 @@ def test_cluster_show_without_cluster_is_refused_when_there_are_several(person: 
 
     assert said.code == 3
     assert "Several clusters exist and none was specified" in said.err
+
+
+def test_join_command_names_the_machine_and_moves_the_node_with_replace(person: Person, service: Running) -> None:
+    one = MachineIdentity("1" * 32, "edge-one", "10.0.0.1", "Ubuntu 22.04")
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+    heard = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2100-01-01T00:00:00Z", "kubeletVersion": "v1"}
+    service.clusters.machines["edge-1"] = NodeMachine(one, ready=True)
+    service.call(service.service.join_tracker.on_node_observed(PLANT.key, "edge-1", {**heard, "machine": one}))
+
+    bound = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1")
+    moving = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1", "--replace")
+
+    assert "lives on the machine edge-one (10.0.0.1, Ubuntu 22.04)" in bound.err
+    assert "--replace" in bound.err
+    assert "becomes node edge-1" in moving.err
+    assert "edge-one (10.0.0.1" in person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
 
 
 def test_node_delete_without_terminal_and_yes_is_refused(person: Person) -> None:
