@@ -74,7 +74,8 @@ def tested_table() -> list[dict[str, str]]:
     """Returns the table of tested versions, the newest Kubernetes version first."""
     newest_first = sorted(TESTED_COMPONENTS.items(), reverse=True)
     return [
-        {"kubernetes": f"{major}.{minor}", **row, "tests": TESTS[major, minor]} for (major, minor), row in newest_first
+        {"kubernetes": f"{major}.{minor}", **row, "tests": TESTS[major, minor]}
+        for (major, minor), row in newest_first
     ]
 
 
