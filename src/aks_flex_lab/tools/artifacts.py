@@ -13,7 +13,7 @@ import shutil
 import tarfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -106,8 +106,12 @@ NODE_TARBALL_MIRRORS = ("acs-mirror.azureedge.net", "packages.aks.azure.com")
 def artifact_tree(
     toolbox: Toolbox, progress: ProgressReporter = NO_PROGRESS, compress: Compress | None = None
 ) -> Path:
-    """Returns the tree of all release files; builds it if it does not exist."""
+    """Returns the tree of all release files; builds it if it does not exist.
+
+    A tree with tools on demand starts from the links of the tree without them, because packing takes minutes.
+    """
     directories = published_tools(toolbox)
+    base = artifact_tree(replace(toolbox, on_demand=()), progress, compress) if toolbox.on_demand else None
     root = toolbox.cache / "artifacts"
     target = root / tree_key(directories)
     if target.exists():
@@ -120,7 +124,11 @@ def artifact_tree(
     ):
         if not target.exists():
             shutil.rmtree(tree.root, ignore_errors=True)
-            fill_tree(tree, directories)
+            if base:
+                shutil.copytree(base, tree.root, copy_function=os.link, symlinks=True)
+                publish_programs(tree, [directory for directory in directories if directory.tool.on_demand])
+            else:
+                fill_tree(tree, directories)
             os.sync()
             tree.root.rename(target)
     progress.finished("artifacts", "packed", time.monotonic() - start)
@@ -191,6 +199,13 @@ def fill_tree(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
         publish_node_tarball(tree, directory)
         link_below_release(tree, directory.tool.version)
     write_stable_files(tree, [directory.tool.version for directory in kubernetes])
+
+
+def publish_programs(tree: ArtifactTree, directories: list[ToolDirectory]) -> None:
+    """Adds tools on demand, which are single programs: no tarball, and no change to a file of the tree."""
+    for directory in directories:
+        for file in directory.tool.release_for(directory.arch):
+            publish_file(tree, directory, file)
 
 
 def publish_file(tree: ArtifactTree, directory: ToolDirectory, file: ReleaseFile) -> None:

@@ -90,7 +90,7 @@ def version(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
 
 @app.command("versions")
 def show_versions(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show the tested versions of Kubernetes and the components of each.
+    """Show the tested versions of Kubernetes and its components.
 
     Other versions are allowed, with a warning. A node cannot be newer than its cluster.
     """

@@ -127,10 +127,21 @@ def test_tool_on_demand_is_published_only_in_labs_that_demand_it(tmp_path: Path)
     older = catalog.find_tool("kubernetes", "1.33.13")
     assert isinstance(older, GoTool)
     box = Toolbox(tmp_path, "amd64", (older,), on_demand=("kubernetes@1.33.13",))
-    store_fake_tool(box.tool_directory(older))
+    assert [directory.tool for directory in artifacts.published_tools(box)] == [older]
     assert artifacts.published_tools(replace(box, on_demand=())) == []
-    tree = artifacts.artifact_tree(box, compress=python_gzip)
-    assert (tree / "dl.k8s.io/v1.33.13/bin/linux/amd64/kubelet").exists()
+
+
+def test_tree_with_tool_on_demand_links_the_files_of_the_other_tree(toolbox: Toolbox, tree: Path) -> None:
+    older = catalog.find_tool("kubernetes", "1.33.13")
+    assert isinstance(older, GoTool)
+    store_fake_tool(toolbox.tool_directory(older))
+    more = artifacts.artifact_tree(replace(toolbox, on_demand=("kubernetes@1.33.13",)), compress=python_gzip)
+
+    archive = "github.com/containerd/containerd/releases/download/v2.4.2/containerd-2.4.2-linux-amd64.tar.gz"
+    assert (more / archive).samefile(tree / archive)
+    kubelet = more / "dl.k8s.io/v1.33.13/bin/linux/amd64/kubelet"
+    assert kubelet.with_name("kubelet.sha256").read_text() == hashlib.sha256(kubelet.read_bytes()).hexdigest()
+    assert not (tree / "dl.k8s.io/v1.33.13").exists()
 
 
 def test_artifact_tree_is_rebuilt_only_when_a_tool_changes(tmp_path: Path) -> None:
