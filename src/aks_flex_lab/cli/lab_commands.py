@@ -22,6 +22,7 @@ from aks_flex_lab.files import write_atomically
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.supervisor import COMPONENT_NAMES
+from aks_flex_rp.cli.output import COMMAND_VARIABLE
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -198,11 +199,12 @@ def rp(ctx: typer.Context) -> None:
     Example: aks-flex-lab rp node list
     """
     lab = Lab(selected_layout(ctx))
+    named = {COMMAND_VARIABLE: f"{lab.command} rp"}
     if _asks_for_help(ctx):
-        processes.exec_program(*PROVIDER_COMMAND, *ctx.args)
+        processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env=named)
     if lab.supervisor.process("provider") is None:
         raise ComponentError("lab-not-running", "The resource provider is not running.", f"Run `{lab.command} up`.")
-    processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env=lab.provider.environment())
+    processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env={**lab.provider.environment(), **named})
 
 
 def _asks_for_help(ctx: typer.Context) -> bool:
