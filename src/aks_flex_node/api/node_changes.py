@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Document = dict[str, Any]
+    NodeChange = Callable[[Document], Document]
 
 WRITABLE = ("continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "nodeConfig")
 NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # azureAuth without an identity: in the API, and in az
@@ -330,15 +331,17 @@ def _matches_taint(identity: tuple[Any, Any], key: str, effect: str) -> bool:
     return identity[0] == key and effect in {"", identity[1]}
 
 
-def conflicting_paths(first: Document, second: Document, options: NodeOptions) -> list[str]:
-    """Returns the paths that the options change and that another client changed between two reads."""
-    ours, theirs = _changes(first, options), _changes(second, options)
+def conflicting_paths(first: Document, second: Document, change: NodeOptions | NodeChange) -> list[str]:
+    """Returns the paths that the change affects and that another client changed between two reads."""
+    options = change if isinstance(change, NodeOptions) else None
+    changed = change if callable(change) else lambda properties: apply_options(properties, options or NodeOptions())
+    ours, theirs = _changes(first, changed), _changes(second, changed)
     return [path for path, change in theirs.items() if ours.get(path) != change]
 
 
-def _changes(properties: Document, options: NodeOptions) -> dict[str, tuple[object, object]]:
+def _changes(properties: Document, change: NodeChange) -> dict[str, tuple[object, object]]:
     """Returns the values before and after the change, by path."""
-    before, after = dict(_leaves(properties)), dict(_leaves(apply_options(properties, options)))
+    before, after = dict(_leaves(properties)), dict(_leaves(change(properties)))
     paths = [path for path in {**before, **after} if before.get(path) != after.get(path)]
     return {path: (before.get(path), after.get(path)) for path in paths}
 
