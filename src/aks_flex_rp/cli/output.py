@@ -70,7 +70,8 @@ def print_error(error: FlexError) -> None:
     typer.echo(with_command_name("\n".join(lines)), err=True)
 
 
-NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN", "ATTENTION")
+NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN", "CAUSE")
+MAX_CAUSE = 100  # characters of a cause in a table; `node show` prints all of it
 EVENT_COLUMNS = ("TIME", "CALLER", "EVENT", "OUTCOME", "NODE", "SOURCE", "DETAIL")
 
 
@@ -90,7 +91,7 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
         status.get("joinState", "-"),
         status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
         format_age(properties.get("lastSeen"), now),
-        attention(properties) or "-",
+        (printable(status.get("cause")) or attention(properties))[:MAX_CAUSE] or "-",
     )
 
 

@@ -225,7 +225,7 @@ def test_node_list_filters_by_label_readiness_and_version(person: Person) -> Non
         person.does("node", "create", *ON_PLANT, "--name", f"edge-{number}", "--label", f"site={number}")
 
     everything = person.does("node", "list", *ON_PLANT)
-    assert everything.out.splitlines()[0].split() == ["NAME", "READY", "JOIN", "VERSION", "LAST", "SEEN", "ATTENTION"]
+    assert everything.out.splitlines()[0].split() == ["NAME", "READY", "JOIN", "VERSION", "LAST", "SEEN", "CAUSE"]
     assert [line.split()[0] for line in everything.out.splitlines()[1:]] == ["edge-0", "edge-1", "edge-2"]
     one = person.does("node", "list", *ON_PLANT, "--label", "site=2", "--ready", "unknown", "--json").json
     assert [each["name"] for each in one] == ["edge-2"]

@@ -42,10 +42,14 @@ class Delete(FlexNodeCommand):
     def execute(self) -> None:
         """Prints nothing on success, as other delete commands of az do."""
         name, found = self.ctx.options["name"], self._found()
-        if DeleteNode(self.ctx)() is None:
+        done = DeleteNode(self.ctx)()
+        if done is None:
             logger.warning("The flex node %s was not found.", name)
-        elif found and (text := deletion_text(name, found)):
+            return
+        if found and (text := deletion_text(name, found)):
             logger.warning(text)
+        for each in done.get("azureResources", ()):
+            logger.warning("Removed by the agent. If it remains, run: %s", each["command"])
 
     def _found(self) -> dict[str, Any] | None:
         """Reads the node, to tell what happens to its machine. Not every caller may read it."""
