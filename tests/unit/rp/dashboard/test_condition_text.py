@@ -103,4 +103,6 @@ def test_invalid_time_is_parsed_as_zero() -> None:
 def test_update_that_waits_for_its_window_is_shown_with_its_cause() -> None:
     message = "The maintenance window opens at 22:00."
     waits = {"type": "ConfigApplied", "status": "False", "reason": "MaintenanceWindowClosed", "message": message}
-    assert [each.message for each in problems_shown([explain_condition(waits)])] == [message]
+    assert [each.message for each in condition_text.problems_shown([condition_text.explain_condition(waits)])] == [
+        message
+    ]
