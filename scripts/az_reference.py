@@ -71,6 +71,8 @@ def prose(help_text: dict[str, Any]) -> str:
 
 
 def row(option: dict[str, Any]) -> str:
+    if "--ids" in option["options"]:
+        return "| `--ids` | Resource IDs of one or several nodes, space-separated, instead of the needed options. |"
     names = ", ".join(f"`{each}`" for each in sorted(option["options"], key=len, reverse=True))
     text = " ".join(option["help"].split())
     if "true" in option["choices"]:

@@ -193,6 +193,12 @@ def settings(schema: Schema) -> None:
         arg_group="Node",
         help="File (JSON or YAML) with all kubelet settings (nodeConfig.kubelet of the API).",
     )
+    schema.kubelet_settings = WordsArg(
+        options=["--kubelet-settings"],
+        arg_group="Node",
+        help="Space-separated kubelet settings, for example kubeReserved.cpu=100m: KEY=VALUE sets, KEY- removes. "
+        "Others are kept.",
+    )
     schema.server_url = AAZStrArg(
         options=["--server-url"],
         arg_group="Node",
@@ -223,6 +229,41 @@ def management(schema: Schema) -> None:
         help="Action on drift: report it (log), or also repair it (repair).",
     )
     schema.pause = AAZBoolArg(options=["--pause"], arg_group=group, help="Pause changes on the machine.")
+    schema.drain = AAZBoolArg(
+        options=["--drain"], arg_group=group, help="Drain the node before an update that stops its pods."
+    )
+    schema.drain_timeout = AAZIntArg(
+        options=["--drain-timeout"], arg_group=group, help="Time limit of a drain in seconds."
+    )
+    schema.health_timeout = AAZIntArg(
+        options=["--health-timeout"],
+        arg_group=group,
+        help="Time in seconds in which an updated node must become healthy.",
+    )
+    _maintenance_window(schema, group)
+
+
+def _maintenance_window(schema: Schema, group: str) -> None:
+    schema.window_start = AAZStrArg(
+        options=["--window-start"],
+        arg_group=group,
+        help='Maintenance window: its start, HH:MM. "" removes the window.',
+    )
+    schema.window_days = WordsArg(
+        options=["--window-days"],
+        arg_group=group,
+        help="Maintenance window: space-separated weekdays, or daily (default).",
+    )
+    schema.window_minutes = AAZIntArg(
+        options=["--window-minutes"],
+        arg_group=group,
+        help="Maintenance window: its duration in minutes, 15 to 1440.",
+    )
+    schema.window_time_zone = AAZStrArg(
+        options=["--window-time-zone"],
+        arg_group=group,
+        help="Maintenance window: its time zone, for example Europe/Berlin.",
+    )
 
 
 def node_options(schema: Schema) -> None:

@@ -158,16 +158,18 @@ class FlexNodeContext(AAZCommandCtx):
 
     @property
     def subscription_id(self) -> str:
-        """The subscription ID. With the admin key and without `az login`, it must be set with --subscription."""
-        if not self.service.key_file:
+        """The subscription ID. A self-hosted service accepts also an ID that Azure does not know."""
+        if not self.service.endpoint:
             return str(super().subscription_id)
         try:
             found = str(super().subscription_id)
         except CLIError:
+            if not self.service.key_file:
+                raise
             raise RequiredArgumentMissingError(NO_SUBSCRIPTION, "Set its ID with --subscription.") from None
         if not GUID.fullmatch(found):
             raise InvalidArgumentValueError(
-                f"--subscription: {found!r} is not an ID, and its ID is unknown because you are not signed in.",
+                f"--subscription: {found!r} is not an ID, and az knows no subscription of this name.",
                 "Set the subscription ID.",
             )
         return found
@@ -176,7 +178,14 @@ class FlexNodeContext(AAZCommandCtx):
         """Returns the admin key only for its own service."""
         if self.service.endpoint and self.service.key_file:
             return AdminKeyCredential(read_private(self.service.key_file, "--rp-key-file"))
+        if self.service.endpoint and not self._is_known_subscription():
+            credential, _, _ = self.profile.get_login_credentials()  # of the default account
+            return credential
         return super().get_login_credential()
+
+    def _is_known_subscription(self) -> bool:
+        known = {str(each["id"]).lower() for each in self.profile.load_cached_subscriptions()}
+        return self.subscription_id.lower() in known
 
 
 @register_client(CLIENT)

@@ -6,6 +6,8 @@ import time
 from datetime import datetime
 from typing import Any
 
+from azext_aks_flex_node.vendored.node_summary import attention, printable, unhealthy_conditions
+
 Document = dict[str, Any]
 MAX_WIDTH = 100  # characters of a cause; `show` prints all of it
 
@@ -26,7 +28,7 @@ def _row(node: Document) -> Document:
         "Applied": status.get("kubeletVersion") or "-",
         "ConfigApplied": _applied(properties),
         "LastSeen": time_ago(properties.get("lastSeen"), time.time()),
-        "Cause": cause(status)[:MAX_WIDTH],
+        "Cause": _table_cause(properties)[:MAX_WIDTH],
         **({"ConfigUrl": properties["configUrl"]} if "configUrl" in properties else {}),  # shown only once
     }
 
@@ -42,7 +44,16 @@ def _desired_version(properties: Document) -> str:
 
 def _applied(properties: Document) -> str:
     applied = properties.get("status", {}).get("appliedConfigVersion")
-    return "yes" if applied == properties["configVersion"] else "no"
+    if applied is None:  # the node has not reported, or is not managed
+        return "Unknown"
+    return "True" if applied == properties["configVersion"] else "False"
+
+
+def _table_cause(properties: Document) -> str:
+    """Returns why a node is not Ready, or which other condition needs attention."""
+    status = properties.get("status", {})
+    problems = [f"{each.type}: {each.cause or each.status}" for each in unhealthy_conditions(status)]
+    return cause(status) or "; ".join(problems) or attention(properties)
 
 
 def cause(status: Document) -> str:
@@ -51,7 +62,7 @@ def cause(status: Document) -> str:
     if ready.get("status") == "True":
         return ""
     text = str(status.get("joinFailure") or ready.get("message") or ready.get("reason") or "")
-    return "".join(each for each in " ".join(text.split()) if each.isprintable())
+    return printable(text)
 
 
 def time_ago(moment: str | None, now: float) -> str:

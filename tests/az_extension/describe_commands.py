@@ -8,6 +8,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 
 from azure.cli.core import get_default_cli
+from knack.events import EVENT_INVOKER_POST_CMD_TBL_CREATE
 
 OWN = "aks flex-node"
 cli = get_default_cli()
@@ -16,12 +17,18 @@ cli.invocation = invoker
 invoker.data["command_string"] = OWN
 loader = invoker.commands_loader
 loader.load_command_table([*OWN.split(), "create"])
-shown = {}
-for name, command in loader.command_table.items():
-    if not name.startswith(f"{OWN} "):
-        continue
+own = {name: command for name, command in loader.command_table.items() if name.startswith(f"{OWN} ")}
+required, shared = {}, {"ids"}  # az adds --ids and options of its own to every command
+for name, command in own.items():
     loader.command_name = name
     loader.load_arguments(name)
+    shared |= command.arguments.keys()
+    required[name] = {dest for dest, each in command.arguments.items() if each.type.settings.get("required")}
+loader.command_table.clear()
+loader.command_table.update(own)
+cli.raise_event(EVENT_INVOKER_POST_CMD_TBL_CREATE, commands_loader=loader)  # adds --ids, which replaces names
+shown = {}
+for name, command in own.items():
     shown[name] = {
         "help": command.help,
         "source": command.command_source.extension_name,
@@ -33,12 +40,12 @@ for name, command in loader.command_table.items():
                 "help": argument.type.settings.get("help"),
                 "default": str(argument.type.settings.get("default")),
                 "choices": [str(each) for each in argument.type.settings.get("choices") or ()],
-                "required": bool(argument.type.settings.get("required")),
+                "required": dest in required[name],
                 "completer": bool(argument.completer),
                 "group": argument.arg_group,
             }
             for dest, argument in command.arguments.items()
-            if argument.options_list
+            if argument.options_list and dest in shared
         },
     }
 print(json.dumps(shown))

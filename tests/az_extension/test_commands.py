@@ -161,12 +161,31 @@ def test_table_output_shows_state_versions_and_join_failure(az: WarmAz, site: Si
         [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)] for line in (first, second)
     ]
     assert rule.startswith("---")
-    assert cells[0][:6] == [name, "True", "Created", "1.33.9", "v1.33.9", "yes"]
+    assert cells[0][:6] == [name, "True", "Created", "1.33.9", "v1.33.9", "True"]
     assert cells[0][6].endswith("s ago")
     assert cells[1][1:3] == ["Unknown", "Failed"]
-    assert cells[1][5:] == ["no", cells[1][6], failed["joinFailure"]]
+    assert cells[1][5:] == ["Unknown", cells[1][6], failed["joinFailure"]]
     one = az.run("aks", "flex-node", "show", *ON, "--name", name, "-o", "table").out
     assert one.splitlines()[0].split()[: len(COLUMNS) - 1] == COLUMNS[:-1]
+
+
+def test_table_output_shows_why_configuration_is_not_applied(az: WarmAz, site: Site, name: str) -> None:
+    flex(az, "create", "--name", name, "--labels", f"own={name}", "--pause")
+    paused = {"type": "ConfigApplied", "status": "False", "reason": "Paused", "message": "Updates are paused."}
+    listed = ("aks", "flex-node", "list", *ON, "--label", f"own={name}", "-o", "table")
+    for conditions, cause in (
+        ([READY], "Paused"),
+        ([READY, paused], "ConfigApplied: Paused: Updates are paused."),
+        (
+            [READY, {"type": "CredentialsRejected", "status": "True", "reason": "SignInRejected"}],
+            "CredentialsRejected: SignInRejected",
+        ),
+    ):
+        report = {"conditions": conditions, "appliedConfigVersion": "1"}
+        assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), report).status == 200
+        [row] = az.run(*listed).out.splitlines()[2:]
+        assert row.endswith(cause)
+        assert " False " in row
 
 
 def test_table_output_includes_requested_config_url(az: WarmAz, name: str) -> None:
@@ -241,6 +260,15 @@ def test_wait_ends_when_node_is_ready_or_join_failed(az: WarmAz, site: Site, nam
     assert az.run(*wait, "--exists", check=False).code != 0
 
 
+def test_wait_without_condition_names_possible_conditions(az: WarmAz, name: str) -> None:
+    refused = az.run("aks", "flex-node", "wait", *ON, "--name", name, check=False)
+    assert refused.code == 1
+    assert "No condition to wait for." in refused.err
+    assert "--ready, --created, --updated, --deleted, --exists, --custom" in refused.err
+    shown = az.run("aks", "flex-node", "wait", "--help").out
+    assert "--ready" in shown
+
+
 def test_wait_retries_when_provider_is_briefly_unavailable(
     az: WarmAz, site: Site, between: Between, name: str
 ) -> None:
@@ -252,16 +280,26 @@ def test_wait_retries_when_provider_is_briefly_unavailable(
     assert "The service does not respond. Retrying in 1 s." in done.err
 
 
-def test_delete_requires_confirmation_and_reports_cleanup(az: WarmAz, site: Site, name: str) -> None:
+def test_delete_requires_confirmation_and_prints_nothing(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
     delete = ("aks", "flex-node", "delete", *ON, "--name", name)
     unasked = az.run(*delete, check=False)
     assert unasked.code == 1
     assert "Use --yes" in unasked.err
-    assert flex(az, "delete", "--name", name, "--yes")["cleanup"]["configUrlRevoked"] is True
+    done = az.run(*delete, "--yes")
+    assert (done.out, "unbootstrap" in done.err) == ("", False)
     assert site.admin.get(name).status == 404
     again = az.run(*delete, "--yes")
     assert f"The flex node {name} was not found." in again.err
+
+
+def test_delete_of_used_node_says_what_to_run_on_its_machine(az: WarmAz, site: Site, name: str) -> None:
+    flex(az, "create", "--name", name)
+    failed = {"joinState": "Failed", "joinFailure": "No route."}
+    assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), failed).status == 200
+    done = az.run("aks", "flex-node", "delete", *ON, "--name", name, "--yes")
+    assert done.out == ""
+    assert "Run `aks-flex-node unbootstrap` on it." in done.err
 
 
 def test_no_wait_prints_nothing_and_is_refused_with_output_url(az: WarmAz, site: Site, name: str) -> None:

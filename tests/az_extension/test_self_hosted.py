@@ -97,6 +97,19 @@ def test_subscription_id_is_required_without_azure_login(
     assert said in done.err
 
 
+def test_rp_endpoint_accepts_subscription_that_azure_does_not_know(az: WarmAz, site: Site) -> None:
+    """The service answers that it has no such cluster; az itself does not refuse."""
+    unknown = "99999999-8888-7777-6666-555555555555"
+    words = ("aks", "flex-node", "list", *ON, "--subscription", unknown)
+    done = az.run(*words, "--rp-endpoint", site.service.connection.url, check=False)
+    assert "(AuthorizationFailed)" in done.err or "(ParentResourceNotFound)" in done.err
+    assert f"/subscriptions/{unknown}" in done.err
+    by_name = az.run(*words[:-1], "no-such", "--rp-endpoint", site.service.connection.url, check=False)
+    assert "az knows no subscription of this name" in by_name.err
+    through_azure = az.run(*words, check=False)
+    assert f"Subscription '{unknown}' not found" in through_azure.err
+
+
 def test_untrusted_provider_certificate_is_refused(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
     words = (
         "--rp-endpoint",

@@ -140,6 +140,25 @@ EFFECTS = {
             auth_method="arc", principal_id=CLIENT, kubernetes_auth={"useAzureAuth": True, "method": "certificate"}
         ),
     ),
+    "maintenance window and drain": (
+        "--window-start 22:00 --window-days Saturday Sunday --window-minutes 90 --window-time-zone Europe/Berlin "
+        "--drain false --drain-timeout 60 --health-timeout 120",
+        NodeOptions(
+            window_start="22:00",
+            window_days=("Saturday", "Sunday"),
+            window_minutes=90,
+            window_time_zone="Europe/Berlin",
+            drain=False,
+            drain_timeout=60,
+            health_timeout=120,
+        ),
+    ),
+    "kubelet settings": (
+        "--kubelet-settings podPidsLimit=100 kubeReserved.cpu=100m evictionHard.memory.available=5%",
+        NodeOptions(
+            kubelet_settings=("podPidsLimit=100", "kubeReserved.cpu=100m", "evictionHard.memory.available=5%")
+        ),
+    ),
     "another address of the API server, behind a VPN": (
         "--server-url https://10.0.0.4:443 --vpn",
         NodeOptions(server_url="https://10.0.0.4:443", vpn=True),
@@ -154,3 +173,53 @@ def test_update_option_changes_its_properties(az: WarmAz, site: Site, name: str,
     written = flex(az, "update", "--name", name, *words.split())["properties"]
     wanted = apply_options(BEFORE, said)
     assert {key: written.get(key) for key in wanted} == wanted
+
+
+def test_generic_update_sets_adds_and_removes_by_path(az: WarmAz, site: Site, name: str) -> None:
+    site.admin.put(name, {"properties": {"nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}})
+    words = (
+        "--set properties.nodeConfig.kubelet.podPidsLimit=100 properties.versions.runc=1.5.2 "
+        "--add properties.nodeConfig.taints key=edge effect=NoSchedule --remove properties.nodeConfig.maxPods"
+    )
+    written = flex(az, "update", "--name", name, *words.split())["properties"]
+    assert written["nodeConfig"] == {
+        "labels": {"site": "north"},
+        "taints": [{"key": "edge", "effect": "NoSchedule"}],
+        "kubelet": {"podPidsLimit": 100},
+    }
+    assert written["versions"] == {"runc": "1.5.2"}
+    removed = flex(az, "update", "--name", name, "--remove", "properties.nodeConfig.taints", "0")["properties"]
+    assert removed["nodeConfig"].get("taints", []) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", "properties.status.joinState=Joined"), "Couldn't find 'status'"),
+        (("--set", "properties.configVersion=1"), "properties.configVersion cannot be changed."),
+        (("--set", "name=other"), "name cannot be changed."),
+        (("--set", "nodeConfig.maxPods=5"), "Couldn't find 'nodeConfig'"),
+        (("--remove", "properties.nodeConfig.maxPods"), "--remove"),
+        (("--set", "properties.nodeConfig.maxPods=many"), "nodeConfig.maxPods"),
+    ],
+)
+def test_invalid_generic_update_is_refused_with_its_path(
+    az: WarmAz, site: Site, name: str, words: tuple[str, ...], said: str
+) -> None:
+    site.admin.put(name)
+    refused = az.run("aks", "flex-node", "update", *ON, "--name", name, *words, check=False)
+    assert refused.code == 1
+    assert said in refused.err
+
+
+def test_update_of_unmanaged_node_warns_that_it_is_not_applied(
+    az: WarmAz, site: Site, between: Between, name: str
+) -> None:
+    written = site.admin.put(name).json
+    written["properties"]["status"]["joinState"] = "Joined"
+    answer = (200, {"Content-Type": "application/json"}, written)
+    between.answers += [answer, answer]
+    words = ("aks", "flex-node", "update", *ON, "--name", name, "--labels", "rack=8", "--rp-endpoint", between.url)
+    done = az.run(*words)
+    assert f"{name} is not managed, so the change is not applied on its machine automatically." in done.err
+    assert "`az aks flex-node join-command`" in done.err

@@ -9,7 +9,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from aks_flex_node.api import contract, node_changes
+from aks_flex_node.api import contract, node_changes, node_summary
 from tests.azure_cli import build_extension
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 SHARED = {
     "azext_aks_flex_node/vendored/contract.py": contract.__file__,
     "azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__,
+    "azext_aks_flex_node/vendored/node_summary.py": node_summary.__file__,
 }
 
 

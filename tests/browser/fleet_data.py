@@ -61,6 +61,12 @@ class Fleet:
         self.ready(name)
         self._report(name, self._conditions(Ready=("False", reason, cause)))
 
+    def on_machine(self, name: str, **machine: str) -> None:
+        """What the service knows of its machine."""
+        found = self._stored(name)
+        status = {**found.status, "machine": machine}
+        self.running.call(self.running.service.store.report(found.cluster, found.key, status, time.time()))
+
     def hostile(self, name: str) -> None:
         """Creates a node that reports HTML in its conditions and has labels that bypass validation."""
         self.ready(name)

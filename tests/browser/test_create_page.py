@@ -113,7 +113,6 @@ def test_create_works_without_javascript_and_back_keeps_input(provider: Provider
         "labels": {"site": "hall-1", "line": "3"},
         "taints": [{"key": "dedicated", "effect": "NoExecute"}],
         "maxPods": 50,
-        "driftPolicy": "repair",
     }
 
 

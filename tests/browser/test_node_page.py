@@ -140,3 +140,30 @@ def test_page_of_unknown_node_returns_not_found(provider: Provider, open_page: O
     page = open_page()
     open_page.expect("status of 404")
     assert "Not found" in node_page_text(page, provider, "nobody")
+
+
+def test_missing_node_page_keeps_navigation_on_every_screen(provider: Provider, open_page: Opened) -> None:
+    page = open_page()
+    open_page.expect("status of 404")
+    sign_in(page, provider)
+    page.goto(provider.url + address("nobody"))
+    assert "Not found" in page.get_by_role("main").inner_text()
+    judge_on_every_screen(page, "node-missing")
+    follow(page, page.get_by_role("navigation", name="Main").get_by_role("link", name="Audit"))
+    page.wait_for_url("**/ui/audit")
+
+
+def test_node_page_shows_machine_and_resumes_paused_node(provider: Provider, open_page: Opened) -> None:
+    fleet, name = provider.fleet, "press-paused"
+    fleet.ready(name, nodeConfig={"updatePolicy": {"paused": True, "drain": False}})
+    fleet.on_machine(
+        name, id="0123456789abcdef", hostName="press-4.hall-1.example", address="10.0.0.4", os="Debian 13"
+    )
+    page = open_page()
+    text = node_page_text(page, provider, name)
+    for known in ("Paused.", "0123456789abcdef", "press-4.hall-1.example", "10.0.0.4", "Debian 13"):
+        assert known in text
+    judge_on_every_screen(page, "node-paused")
+    follow(page, page.get_by_role("button", name="Resume"))
+    assert "Paused." not in page.get_by_role("main").inner_text()
+    assert provider.running.admin.get(name).json["properties"]["nodeConfig"]["updatePolicy"] == {"drain": False}

@@ -1,8 +1,7 @@
-"""`aks-flex-lab up | down | status | logs | kubectl | rp | kubeconfig | token | principal | demo`."""
+"""`aks-flex-lab up | down | status | logs | kubectl | rp | az | kubeconfig | token | principal | demo`."""
 
 from __future__ import annotations
 
-import secrets
 import sys
 import time
 from dataclasses import asdict
@@ -13,15 +12,17 @@ import typer
 from rich.text import Text
 
 from aks_flex_lab import processes
+from aks_flex_lab.azure_cli import LabAzureCli
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, TerminalProgress, selected_layout
 from aks_flex_lab.components.resource_provider import PROVIDER_COMMAND
 from aks_flex_lab.demo import Demo
 from aks_flex_lab.errors import ComponentError, LabError, UsageError, did_you_mean
-from aks_flex_lab.files import write_atomically
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
+from aks_flex_lab.principals import SCOPES, LabPrincipals, find_role
 from aks_flex_lab.supervisor import COMPONENT_NAMES
+from aks_flex_rp.cli.output import COMMAND_VARIABLE
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -37,6 +38,7 @@ def add_commands(app: typer.Typer) -> None:
     }
     app.command(context_settings=help_texts)(kubectl)
     app.command(context_settings=help_texts)(rp)
+    app.command(context_settings=help_texts)(az)
     app.command()(kubeconfig)
     app.command()(token)
     app.command()(principal)
@@ -198,11 +200,31 @@ def rp(ctx: typer.Context) -> None:
     Example: aks-flex-lab rp node list
     """
     lab = Lab(selected_layout(ctx))
+    named = {COMMAND_VARIABLE: f"{lab.command} rp"}
     if _asks_for_help(ctx):
-        processes.exec_program(*PROVIDER_COMMAND, *ctx.args)
+        processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env=named)
     if lab.supervisor.process("provider") is None:
         raise ComponentError("lab-not-running", "The resource provider is not running.", f"Run `{lab.command} up`.")
-    processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env=lab.provider.environment())
+    processes.exec_program(*PROVIDER_COMMAND, *ctx.args, env={**lab.provider.environment(), **named})
+
+
+def az(ctx: typer.Context) -> None:
+    """Run the Azure CLI as an owner of the lab's resource group.
+
+    It has the extension `aks flex-node` of this checkout. The first run prepares it, which takes a minute.
+
+    Example: aks-flex-lab az aks flex-node list -g lab --cluster lab -o table
+    """
+    lab = Lab(selected_layout(ctx))
+    if lab.supervisor.process("azure") is None:
+        raise _azure_not_running(lab)
+    cli = LabAzureCli(lab)
+    cli.prepare(TerminalProgress())
+    processes.exec_program(*cli.command(*ctx.args), env=cli.environment)
+
+
+def _azure_not_running(lab: Lab) -> ComponentError:
+    return ComponentError("lab-not-running", "The lab's Azure is not running.", f"Run `{lab.command} up`.")
 
 
 def _asks_for_help(ctx: typer.Context) -> bool:
@@ -232,21 +254,55 @@ def token(
 
 def principal(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of the service principal.")],
-    secret_file: Annotated[Path, typer.Option(metavar="FILE", help="File for its secret, written with mode 0600.")],
+    name: Annotated[str, typer.Argument(help="Name of the principal.")],
+    *,
+    secret_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Service principal: file for its secret, with mode 0600.")
+    ] = None,
+    certificate_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Service principal: file for its certificate and key, with mode 0600."),
+    ] = None,
+    machine: Annotated[
+        str, typer.Option(metavar="MACHINE", help="Managed identity of this machine, without a credential.")
+    ] = "",
+    role: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE", help="Azure role to assign: name or GUID. Repeatable.")
+    ] = None,
+    scope: Annotated[
+        str, typer.Option(metavar="SCOPE", help="Scope of the roles: cluster, group, or a resource ID.")
+    ] = "cluster",
+    json: JsonOption = False,
 ) -> None:
-    """Create a service principal in the lab's Entra ID.
+    """Create a service principal or a managed identity in the lab's Entra ID.
 
     A managed node can use it as its identity. Prints its client ID.
 
     Example: aks-flex-lab principal edge-1 --secret-file edge-1.secret
     """
+    if [bool(each) for each in (secret_file, certificate_file, machine)].count(True) != 1:
+        raise UsageError(
+            "principal-credential-invalid",
+            "A principal needs exactly one credential.",
+            "Set one of --secret-file, --certificate-file and --machine.",
+        )
+    roles, where = [find_role(each) for each in role or ()], SCOPES.get(scope, scope)
     lab = Lab(selected_layout(ctx))
     if lab.supervisor.process("azure") is None:
-        raise ComponentError("lab-not-running", "The lab's Azure is not running.", f"Run `{lab.command} up`.")
-    secret = secrets.token_urlsafe(24)
-    write_atomically(secret_file, secret, 0o600)
-    console.out.print(lab.azure.directory.service_principal(name, secret).client_id)
+        raise _azure_not_running(lab)
+    principals = LabPrincipals(lab.azure)
+    if secret_file:
+        made = principals.with_secret(name, secret_file)
+    elif certificate_file:
+        made = principals.with_certificate(name, certificate_file)
+    else:
+        made = principals.of_machine(name, lab.inventory.find(machine))
+    principals.assign(made, roles, where)
+    known = {"name": name, "kind": made.kind, "clientId": made.client_id, "objectId": made.object_id}
+    if json:
+        console.print_json({**known, "tenantId": lab.azure.directory.tenant, "roles": [each.name for each in roles]})
+    else:
+        console.out.print(made.client_id)
 
 
 def demo(

@@ -57,7 +57,7 @@ def list_rules(ctx: typer.Context, as_json: JsonOption = False) -> None:
     if as_json:
         console.print_json([rule.to_json() for rule in rules])
     elif rules:
-        console.print_table(("ID", "SWITCH", "PATTERN", "HITS", "TIMES"), (rule_row(rule) for rule in rules))
+        console.print_table(("ID", "FAULT", "PATTERN", "HITS", "TIMES"), (rule_row(rule) for rule in rules))
     else:
         console.out.print("No fault rule is active: the mirror serves all files unchanged.")
 

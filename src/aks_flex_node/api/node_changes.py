@@ -7,22 +7,32 @@ library, so that the wheel needs no dependency.
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Document = dict[str, Any]
+    NodeChange = Callable[[Document], Document]
 
 WRITABLE = ("continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "nodeConfig")
 NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # azureAuth without an identity: in the API, and in az
 SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC = "servicePrincipal", "managedIdentity", "arc"
 IDENTITIES = (SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC)
 KUBERNETES_AUTH_METHODS = (BOOTSTRAP_TOKEN, "exec", "certificate")
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+DAILY = "daily"
+EXTRA_CONFIG = "extraConfig"
+KUBELET_NUMBERS = ("imageGCHighThreshold", "imageGCLowThreshold", "verbosity", "podPidsLimit")
+KUBELET_TEXTS = ("clusterDomain", "serverURL")
+KUBELET_MAPS = ("kubeReserved", "systemReserved", "evictionHard", EXTRA_CONFIG)
+KUBELET_KEYS = (*KUBELET_NUMBERS, *KUBELET_TEXTS, *KUBELET_MAPS)
 OBJECT_PATHS = (
     *(f"azureAuth.{method}" for method in IDENTITIES),
     *(f"nodeConfig.{name}" for name in ("labels", "kubelet", "updatePolicy", "vpn")),
+    "nodeConfig.updatePolicy.maintenanceWindow",
     "kubernetesAuth",
     "versions",
 )
@@ -42,9 +52,17 @@ class NodeOptions:
     monitor: bool | None = None
     versions: Document = field(default_factory=dict)
     max_pods: int | None = None
-    kubelet: Document | None = None
+    kubelet: Document | None = None  # replaces all kubelet settings
+    kubelet_settings: Sequence[str] = ()
     drift_policy: str | None = None
     pause: bool | None = None
+    window_start: str | None = None
+    window_days: Sequence[str] = ()
+    window_minutes: int | None = None
+    window_time_zone: str | None = None
+    drain: bool | None = None
+    drain_timeout: int | None = None
+    health_timeout: int | None = None
     vpn: bool | None = None
     server_url: str | None = None
     labels: Sequence[str] = ()
@@ -169,19 +187,108 @@ def _node_config(before: Document, options: NodeOptions) -> Document:
         node["kubelet"] = options.kubelet
     if options.drift_policy is not None:
         node["driftPolicy"] = options.drift_policy
-    if options.pause is not None:
-        node["updatePolicy"] = {**node.get("updatePolicy", {}), "paused": options.pause}
+    policy = _update_policy(node.get("updatePolicy", {}), options)
+    if policy != node.get("updatePolicy", {}):
+        node["updatePolicy"] = policy
     if options.vpn is not None:
         node["vpn"] = {**node.get("vpn", {}), "enabled": options.vpn}
     if options.server_url is not None:
         rest = {name: value for name, value in node.pop("kubelet", {}).items() if name != "serverURL"}
         kubelet = {**rest, "serverURL": options.server_url} if options.server_url else rest
         node |= {"kubelet": kubelet} if kubelet else {}
+    if options.kubelet_settings:
+        kubelet = _kubelet(node.pop("kubelet", {}), options.kubelet_settings)
+        node |= {"kubelet": kubelet} if kubelet else {}
     if options.labels:
         node["labels"] = _labels(node.get("labels", {}), options.labels)
     if options.taints:
         node["taints"] = _taints(node.get("taints", []), options.taints)
     return node
+
+
+def _update_policy(before: Document, options: NodeOptions) -> Document:
+    changes = {
+        "paused": options.pause,
+        "drain": options.drain,
+        "drainTimeoutSeconds": options.drain_timeout,
+        "healthTimeoutSeconds": options.health_timeout,
+    }
+    policy = {**before, **{name: value for name, value in changes.items() if value is not None}}
+    if options.window_start == "":
+        return {name: value for name, value in policy.items() if name != "maintenanceWindow"}
+    parts = {
+        "start": options.window_start,
+        "durationMinutes": options.window_minutes,
+        "timeZone": options.window_time_zone,
+    }
+    window: Document = {name: value for name, value in parts.items() if value is not None}
+    if options.window_days:
+        window["days"] = _weekdays(options.window_days)
+    if window:
+        merged = {**policy.get("maintenanceWindow", {}), **window}
+        policy["maintenanceWindow"] = {name: value for name, value in merged.items() if value != []}
+    return policy
+
+
+def _weekdays(given: Sequence[str]) -> list[str]:
+    """Returns full names of weekdays, in the order of the week. `daily` is an empty list."""
+    chosen = {text: text.strip().capitalize() for text in given if text.lower() != DAILY}
+    for text, day in chosen.items():
+        if day not in WEEKDAYS:
+            hint = f"Use {', '.join(WEEKDAYS)}, or {DAILY}."
+            raise NodeChangeError("window-days", text, "is not a weekday", hint)
+    return [each for each in WEEKDAYS if each in chosen.values()]
+
+
+def _kubelet(before: Document, changes: Sequence[str]) -> Document:
+    """Applies kubelet settings: KEY=VALUE or KEY.NAME=VALUE sets, KEY- removes."""
+    kubelet = copy.deepcopy(before)
+    for change in changes:
+        path, equals, value = change.partition("=")
+        removes = not equals and path.endswith("-")
+        key, _, name = path.removesuffix("-" if removes else "").partition(".")
+        if (
+            key not in KUBELET_KEYS
+            or not (equals or removes)
+            or (bool(name) != (key in KUBELET_MAPS) and not removes)
+        ):
+            raise _not_a_kubelet_setting(change)
+        if removes:
+            _remove_setting(kubelet, key, name)
+        elif name:
+            kubelet[key] = {**kubelet.get(key, {}), name: _json_value(value) if key == EXTRA_CONFIG else value}
+        else:
+            kubelet[key] = _number(change, value) if key in KUBELET_NUMBERS else value
+    return kubelet
+
+
+def _remove_setting(kubelet: Document, key: str, name: str) -> None:
+    inner = kubelet.get(key)
+    if name and isinstance(inner, dict):
+        inner.pop(name, None)
+    if not name or not inner:
+        kubelet.pop(key, None)
+
+
+def _number(change: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise _not_a_kubelet_setting(change) from None
+
+
+def _json_value(text: str) -> Any:
+    """Returns the value of JSON text. Other text is a string."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _not_a_kubelet_setting(change: str) -> NodeChangeError:
+    keys = [*KUBELET_NUMBERS, *KUBELET_TEXTS, *(f"{key}.NAME" for key in KUBELET_MAPS)]
+    hint = f"Use KEY=VALUE to set, or KEY- to remove. Keys: {', '.join(keys)}."
+    return NodeChangeError("kubelet-settings", change, "is not a kubelet setting", hint)
 
 
 def _labels(before: dict[str, str], changes: Sequence[str]) -> dict[str, str]:
@@ -224,15 +331,17 @@ def _matches_taint(identity: tuple[Any, Any], key: str, effect: str) -> bool:
     return identity[0] == key and effect in {"", identity[1]}
 
 
-def conflicting_paths(first: Document, second: Document, options: NodeOptions) -> list[str]:
-    """Returns the paths that the options change and that another client changed between two reads."""
-    ours, theirs = _changes(first, options), _changes(second, options)
+def conflicting_paths(first: Document, second: Document, change: NodeOptions | NodeChange) -> list[str]:
+    """Returns the paths that the change affects and that another client changed between two reads."""
+    options = change if isinstance(change, NodeOptions) else None
+    changed = change if callable(change) else lambda properties: apply_options(properties, options or NodeOptions())
+    ours, theirs = _changes(first, changed), _changes(second, changed)
     return [path for path, change in theirs.items() if ours.get(path) != change]
 
 
-def _changes(properties: Document, options: NodeOptions) -> dict[str, tuple[object, object]]:
+def _changes(properties: Document, change: NodeChange) -> dict[str, tuple[object, object]]:
     """Returns the values before and after the change, by path."""
-    before, after = dict(_leaves(properties)), dict(_leaves(apply_options(properties, options)))
+    before, after = dict(_leaves(properties)), dict(_leaves(change(properties)))
     paths = [path for path in {**before, **after} if before.get(path) != after.get(path)]
     return {path: (before.get(path), after.get(path)) for path in paths}
 

@@ -115,8 +115,8 @@ def explain(
     Without a name, lists all names.
     """
     text, document = error_catalog.explain(name, "aks_flex_rp", "aks_flex_node")
-    output.print_result(text, document, json)
+    output.print_result(output.with_command_name(text), document, json)
 
 
 def main() -> None:
-    app(prog_name="aks-flex-rp")  # also where it runs as `python -m aks_flex_rp`
+    app(prog_name=output.command_name())  # also where it runs as `python -m aks_flex_rp`

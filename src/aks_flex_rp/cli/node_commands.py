@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from aks_flex_node.api.node_summary import deletion_text
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import node_write_commands, output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, NameOption, ServiceOptions, with_service
@@ -87,10 +88,13 @@ def delete(
     target = service.cluster(cluster)
     if not yes:
         output.confirm(f"Delete the node {name} of the cluster {target.name}?")
-    deleted = service.client().delete_node(target, name)
+    client = service.client()
+    found = node_write_commands.read_node(client, target, name)  # tells what happens to the machine
+    deleted = client.delete_node(target, name)
     output.print_result(f"{name} deleted" if deleted else f"node {name} not found", deleted or {}, json)
+    if deleted and found and not json and (text := deletion_text(name, found)):
+        output.print_note(text)
     if deleted and not json:
-        output.print_note("If the node is not managed, run `aks-flex-node unbootstrap` on its machine.")
         for each in deleted.get("azureResources", ()):
             output.print_note(f"Removed by the agent. If it remains, run: {each['command']}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,9 +11,11 @@ import typer
 
 from aks_flex_node.api import node_changes
 from aks_flex_node.api.node_changes import BOOTSTRAP_TOKEN, NodeChangeError, NodeOptions, UnusedOptionsError
+from aks_flex_node.api.node_summary import not_applied_text
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
+    SERVICE_OPTIONS,
     ClusterName,
     JsonOption,
     NameOption,
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+REPEATED_OPTIONS = ("cluster", *SERVICE_OPTIONS)
 ATTEMPTS = 4  # when other clients change the node at the same time
 
 
@@ -92,8 +96,39 @@ def write_node(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE:EFFECT", help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable."),
     ] = None,
+    kubelet_config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="All kubelet settings as JSON or YAML (nodeConfig.kubelet).")
+    ] = None,
+    kubelet_setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A kubelet setting, for example kubeReserved.cpu=100m; KEY- removes. Repeatable.",
+        ),
+    ] = None,
     drift_policy: Annotated[
         str | None, typer.Option(metavar="POLICY", help="Action on drift: log or repair.")
+    ] = None,
+    window_start: Annotated[
+        str | None,
+        typer.Option(metavar="HH:MM", help="Maintenance window: its start. '' removes the window."),
+    ] = None,
+    window_day: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DAY", help="Maintenance window: a weekday, or `daily` (default). Repeatable."),
+    ] = None,
+    window_minutes: Annotated[
+        int | None, typer.Option(metavar="N", help="Maintenance window: its duration in minutes, 15 to 1440.")
+    ] = None,
+    window_time_zone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Maintenance window: its time zone, for example Europe/Berlin.")
+    ] = None,
+    drain: Annotated[
+        bool | None, typer.Option("--drain/--no-drain", help="Drain the node before an update that stops its pods.")
+    ] = None,
+    drain_timeout: Annotated[int | None, typer.Option(metavar="SECONDS", help="Time limit of a drain.")] = None,
+    health_timeout: Annotated[
+        int | None, typer.Option(metavar="SECONDS", help="Time in which an updated node must become healthy.")
     ] = None,
     pause: Annotated[
         bool | None, typer.Option("--pause/--resume", help="Pause or resume changes on the machine.")
@@ -132,8 +167,17 @@ def write_node(
         monitor=monitor,
         versions={name: version for name, version in versions.items() if version is not None},
         max_pods=max_pods,
+        kubelet=read_mapping(kubelet_config, "--kubelet-config") if kubelet_config else None,
+        kubelet_settings=kubelet_setting or (),
         drift_policy=drift_policy,
         pause=pause,
+        window_start=window_start,
+        window_days=window_day or (),
+        window_minutes=window_minutes,
+        window_time_zone=window_time_zone,
+        drain=drain,
+        drain_timeout=drain_timeout,
+        health_timeout=health_timeout,
         vpn=vpn,
         server_url=server_url,
         labels=label or (),
@@ -146,7 +190,7 @@ def write_node(
     else:
         how = UpdateOptions(url=join_command, downgrade=allow_downgrade)
         written = update_node(client, target, name, body, options, how)
-    _print_written(ctx.command.name or "", target, written, join_command=join_command, json=json)
+    _print_written(ctx, written, join_command=join_command, json=json)
 
 
 def kubernetes_auth_from(use_azure_auth: bool | None, azure_auth: str | None) -> Document | None:
@@ -175,6 +219,10 @@ def _usage_error(error: NodeChangeError) -> CommandUsageError:
         return CommandUsageError("label-invalid", text, error.hint)
     if error.option == "taints":
         return CommandUsageError("taint-invalid", text, error.hint)
+    if error.option == "kubelet-settings":
+        return CommandUsageError("kubelet-setting-invalid", text, error.hint)
+    if error.option == "window-days":
+        return CommandUsageError("weekday-invalid", text, error.hint)
     return CommandUsageError("auth-method-invalid", f"Unknown authentication method {error.value!r}.", error.hint)
 
 
@@ -190,6 +238,18 @@ def create_node(client: ServiceClient, cluster: ClusterId, name: str, properties
         raise ConfigError(
             "node-exists", f"The node {name} already exists.", "Use `aks-flex-rp node update` to change it."
         ) from None
+
+
+def read_node(client: ServiceClient, cluster: ClusterId, name: str) -> Document | None:
+    """Reads a node. Returns None if it does not exist, or if the caller may not read it."""
+    from aks_flex_rp.api_client import RequestRefused
+
+    try:
+        return client.node(cluster, name)
+    except RequestRefused as refusal:
+        if refusal.status not in {403, 404}:
+            raise
+        return None
 
 
 @dataclass(frozen=True)
@@ -237,8 +297,8 @@ def update_node(
     raise AssertionError("The last attempt returns or raises.")
 
 
-def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_command: bool, json: bool) -> None:
-    properties = written["properties"]
+def _print_written(ctx: typer.Context, written: Document, *, join_command: bool, json: bool) -> None:
+    verb, properties = ctx.command.name, written["properties"]
     name, version = written["name"], properties["configVersion"]
     if join_command:
         print_join_command(properties, json)
@@ -248,12 +308,18 @@ def _print_written(verb: str, cluster: ClusterId, written: Document, *, join_com
         output.print_note(f"warning: {warning}")
     if json:
         return
-    if properties["status"].get("joinState") == "Joined":
-        conditions = properties["status"].get("conditions", ())
-        for pending in (each for each in conditions if each["type"] == "ConfigurationPending"):
-            output.print_note(pending["message"])
-    else:
-        output.print_note(f"To join: aks-flex-rp node join-command --cluster {cluster.name} --name {name}")
+    command = f"`aks-flex-rp node join-command --name {name}{given_options(ctx)}`"
+    if verb == "update" and (text := not_applied_text(name, written)):
+        output.print_note(f"{text} To apply it, run {command}, and run the command that it prints on the machine.")
+    elif properties["status"].get("joinState") != "Joined":
+        output.print_note(f"To join, run {command}, and run the command that it prints on the machine.")
+
+
+def given_options(ctx: typer.Context) -> str:
+    """Returns the options for cluster and service as given on the command line, for the next command."""
+    sources = {name: ctx.get_parameter_source(name) for name in REPEATED_OPTIONS}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    return "".join(f" --{name.replace('_', '-')} {shlex.quote(str(ctx.params[name]))}" for name in given)
 
 
 def print_join_command(made: Document, json: bool) -> None:
@@ -295,17 +361,9 @@ def _secret(file: str | None, token_file: str | None) -> str | None:
 
 def read_properties(file: Path | None) -> Document | None:
     """Reads properties from a file, with or without the ARM envelope."""
-    import yaml
-
     if file is None:
         return None
-    try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is neither JSON nor YAML"
-        raise ConfigError("node-file-invalid", f"{file} is invalid: {why}.", "Check `--file`.") from None
-    if not isinstance(document, dict):
-        raise ConfigError("node-file-invalid", f"{file} is invalid: it is not a mapping.", "Check `--file`.")
+    document = read_mapping(file, "--file")
     inner = document.get("properties", document)
     if not isinstance(inner, dict):
         raise _invalid_file(file, "properties")
@@ -314,6 +372,20 @@ def read_properties(file: Path | None) -> Document | None:
     if malformed:
         raise _invalid_file(file, malformed)
     return made
+
+
+def read_mapping(file: Path, option: str) -> Document:
+    """Reads a JSON or YAML file that contains a mapping."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is neither JSON nor YAML"
+        raise ConfigError("node-file-invalid", f"{file} is invalid: {why}.", f"Check `{option}`.") from None
+    if not isinstance(document, dict):
+        raise ConfigError("node-file-invalid", f"{file} is invalid: it is not a mapping.", f"Check `{option}`.")
+    return document
 
 
 def _invalid_file(file: Path, path: str) -> ConfigError:

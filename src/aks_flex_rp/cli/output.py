@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from datetime import timezone
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from aks_flex_node.api.node_summary import attention, printable, unhealthy_conditions
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
 from aks_flex_rp.resource.view import format_taint
@@ -21,6 +23,19 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+PROGRAM = "aks-flex-rp"
+COMMAND_VARIABLE = "AKS_FLEX_RP_COMMAND"  # how a wrapper, such as `aks-flex-lab rp`, is called
+
+
+def command_name() -> str:
+    """Returns the command that runs this program, for the usage line and for printed commands."""
+    return os.environ.get(COMMAND_VARIABLE) or PROGRAM
+
+
+def with_command_name(text: str) -> str:
+    """Replaces this program's name in commands of a text, which are in backticks."""
+    return text.replace(f"`{PROGRAM} ", f"`{command_name()} ")
+
 
 def print_result(text: str, document: Any = None, as_json: bool = False) -> None:
     """Prints the result on standard output, as text or JSON."""
@@ -29,7 +44,7 @@ def print_result(text: str, document: Any = None, as_json: bool = False) -> None
 
 def print_note(text: str) -> None:
     """Prints a note on standard error."""
-    typer.echo(text, err=True)
+    typer.echo(with_command_name(text), err=True)
 
 
 def confirm(question: str) -> None:
@@ -62,10 +77,9 @@ def format_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
 def print_error(error: FlexError) -> None:
     """Prints message, hint and name of an error on standard error."""
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
-    typer.echo(f"{red}error{plain}: {error.message}", err=True)
-    if error.hint:
-        typer.echo(f"  {error.hint}", err=True)
-    typer.echo(f"  {error.name}: run `aks-flex-rp explain {error.name}` for causes and remedies", err=True)
+    lines = [f"{red}error{plain}: {error.message}", *([f"  {error.hint}"] if error.hint else [])]
+    lines.append(f"  {error.name}: run `{PROGRAM} explain {error.name}` for causes and remedies")
+    typer.echo(with_command_name("\n".join(lines)), err=True)
 
 
 NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN", "CAUSE")
@@ -89,7 +103,7 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
         status.get("joinState", "-"),
         status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
         format_age(properties.get("lastSeen"), now),
-        " ".join(str(status.get("cause", "")).split())[:MAX_CAUSE],
+        (printable(status.get("cause")) or attention(properties))[:MAX_CAUSE] or "-",
     )
 
 
@@ -118,16 +132,16 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "name": resource["name"],
         "id": resource["id"],
         "ready": _ready_with_cause(status),
-        "join": ": ".join(filter(None, (status.get("joinState", "-"), status.get("joinFailure")))),
-        **_problems(status),
+        "join": ": ".join(filter(None, (status.get("joinState", "-"), printable(status.get("joinFailure"))))),
         "machine": format_machine(status["machine"]) if status.get("machine") else "",
+        "machine ID": status.get("machine", {}).get("id", ""),
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
-        "warning": " ".join(version_warnings(status)),
         "azure": properties.get("azureAuth", {}).get("method", "none"),
         "kubelet auth": _join_method(properties.get("kubernetesAuth", {})),
         "managed": "yes" if properties.get("continuousMonitoring") else "no",
+        "updates": format_update_policy(settings.get("updatePolicy", {})),
         "server": settings.get("kubelet", {}).get("serverURL", ""),
         "vpn": _vpn(settings.get("vpn", {})),
         "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
@@ -135,20 +149,8 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "agent": status.get("agentVersion", ""),
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
-    return format_pairs(rows)
-
-
-def version_warnings(status: Document) -> list[str]:
-    """Returns the messages about versions that are not in the table of tested versions."""
-    found = [each for each in status.get("conditions", ()) if each["type"] == "VersionsTested"]
-    return [each["message"] for each in found if each["status"] == "False"]
-
-
-def _problems(status: Document) -> dict[str, str]:
-    """Returns the conditions besides Ready that explain the state of the node, by type."""
-    found = (each for each in status.get("conditions", ()) if each["type"] != "Ready")
-    bad = [each for each in found if each["status"] == ("False" if each["type"] == "ConfigApplied" else "True")]
-    return {each["type"]: ": ".join(filter(None, (each.get("reason"), each.get("message")))) for each in bad}
+    problems = [f"{each.type} is {each.status} ({each.cause})" for each in unhealthy_conditions(status)]
+    return "\n".join([format_pairs(rows), *(f"{'condition':<{_width(rows)}}{each}" for each in problems)])
 
 
 def format_machine(machine: Document) -> str:
@@ -156,6 +158,31 @@ def format_machine(machine: Document) -> str:
     name = machine.get("hostName") or machine.get("id", "")
     more = ", ".join(filter(None, (machine.get("address"), machine.get("os"))))
     return f"{name} ({more})" if more else name
+
+
+def format_update_policy(policy: Document) -> str:
+    """Formats the update settings that differ from the defaults."""
+    window = policy.get("maintenanceWindow") or {}
+    texts = [
+        "paused" if policy.get("paused") else "",
+        format_window(window) if window else "",
+        "without drain" if policy.get("drain") is False else "",
+        f"drain for at most {policy['drainTimeoutSeconds']} s" if "drainTimeoutSeconds" in policy else "",
+    ]
+    return ", ".join(filter(None, texts))
+
+
+def format_window(window: Document) -> str:
+    """Formats a maintenance window, for example `Saturday, Sunday 22:00 for 120 min (Europe/Berlin)`."""
+    days = ", ".join(window.get("days") or ()) or "daily"
+    minutes = f" for {window['durationMinutes']} min" if "durationMinutes" in window else ""
+    return f"{days} {window.get('start', '')}{minutes} ({window.get('timeZone', 'UTC')})"
+
+
+def version_warnings(status: Document) -> list[str]:
+    """Returns the messages about versions that are not in the table of tested versions."""
+    found = [each for each in status.get("conditions", ()) if each["type"] == "VersionsTested"]
+    return [each["message"] for each in found if each["status"] == "False"]
 
 
 def _join_method(auth: Document) -> str:
@@ -173,7 +200,7 @@ def _vpn(vpn: Document) -> str:
 def _ready_with_cause(status: Document) -> str:
     found: list[Document] = [each for each in status.get("conditions", ()) if each["type"] == "Ready"]
     ready = found[0] if found else {}
-    cause = ready.get("message") or ready.get("reason", "")
+    cause = printable(ready.get("message") or ready.get("reason"))
     return f"{ready.get('status', 'Unknown')}{f' ({cause})' if cause else ''}"
 
 
@@ -184,8 +211,12 @@ def _running(status: Document) -> str:
 
 def format_pairs(pairs: Mapping[str, str]) -> str:
     """Formats pairs one per line, without empty values."""
-    width = max(map(len, pairs)) + 2
+    width = _width(pairs)
     return "\n".join(f"{name:<{width}}{value}" for name, value in pairs.items() if value)
+
+
+def _width(pairs: Mapping[str, str]) -> int:
+    return max(map(len, pairs)) + 2
 
 
 def format_events(found: Sequence[Document]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -22,7 +23,7 @@ from aks_flex_rp.dashboard.edit_page import EditPage
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
 from aks_flex_rp.dashboard.help_page import HelpPage
 from aks_flex_rp.dashboard.join_page import ConfigUrlCookie, JoinPage
-from aks_flex_rp.dashboard.node_actions import DeletePage, TokenPage
+from aks_flex_rp.dashboard.node_actions import DeletePage, ResumeAction, TokenPage
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
 from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
@@ -62,6 +63,7 @@ class Dashboard:
     edit_page: EditPage
     token_page: TokenPage
     delete_page: DeletePage
+    resume_action: ResumeAction
     create_page: CreatePage
     join_page: JoinPage
     audit_page: AuditPage
@@ -81,6 +83,7 @@ class Dashboard:
             *self._closed(f"{NODE_PATH}/edit", self.edit_page.ask, self.edit_page.save),
             *self._closed(f"{NODE_PATH}/token", self.token_page.ask, self.token_page.renew),
             *self._closed(f"{NODE_PATH}/delete", self.delete_page.ask, self.delete_page.remove),
+            *self._closed(f"{NODE_PATH}/resume", post=self.resume_action.resume),
             *self._closed(f"{NODE_PATH}/joining", self.join_page.show),
             *self._closed("/ui/create", self.create_page.show, self.create_page.take),
             *self._closed("/ui/audit", self.audit_page.show),
@@ -142,9 +145,10 @@ class Dashboard:
             try:
                 return await answer(incoming)
             except ArmError as error:
-                return self._problem(error)
+                return self._problem(error, await self._visitor(incoming))
             except FlexError as error:
-                return self._problem(http_messages.arm_error(error, http_messages.new_request_id()))
+                problem = http_messages.arm_error(error, http_messages.new_request_id())
+                return self._problem(problem, await self._visitor(incoming))
             except Exception:
                 request_id = http_messages.new_request_id()
                 log.exception("Rendering a page failed.", extra={"request": request_id})
@@ -153,8 +157,15 @@ class Dashboard:
 
         return guarded
 
-    def _problem(self, error: ArmError) -> Response:
-        response = self.pages.show("problem", status=error.status, error=error)
+    async def _visitor(self, incoming: Incoming) -> PageRequest | None:
+        """Returns the request of a signed-in user, whose error page keeps the navigation."""
+        with suppress(FlexError, OSError):  # the error page may be about the database
+            session = await self.sessions.find(incoming.cookies.get(SESSION_COOKIE, ""), by_hand=False)
+            return await self._page_request(incoming, session) if session else None
+        return None
+
+    def _problem(self, error: ArmError, page_request: PageRequest | None = None) -> Response:
+        response = self.pages.show("problem", page_request, status=error.status, error=error)
         response.headers.update(error.headers)
         return response
 
@@ -190,6 +201,7 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
         EditPage(pages, scopes, arm.queries, arm.commands),
         TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, url_cookie),
         DeletePage(pages, scopes, arm.queries, arm.commands),
+        ResumeAction(scopes, arm.queries, arm.commands),
         CreatePage(pages, scopes, arm, url_cookie),
         JoinPage(pages, scopes, arm.queries, url_cookie),
         AuditPage(pages, scopes),

@@ -1,13 +1,14 @@
-"""Pages that create a new join command for a node, and that delete a node after its name is entered."""
+"""Actions on a node: a new join command, resuming its updates, and its deletion after its name is entered."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from aks_flex_node.api.node_summary import is_paused
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import condition_text, page_request
+from aks_flex_rp.dashboard import condition_text, document_diff, page_request
 from aks_flex_rp.dashboard.node_page import system, unbootstraps_on_delete
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.commands import Preconditions
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.store.model import Node
+
+PAUSED = ("nodeConfig", "updatePolicy", "paused")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,24 @@ class TokenPage:
             hours=round(self.scopes.authorizer.context.token_seconds / 3600),
             raced=status == 409,
         )
+
+
+@dataclass(frozen=True)
+class ResumeAction:
+    """Resumes the updates of a paused node."""
+
+    scopes: DashboardScopes
+    queries: NodeQueries
+    commands: NodeCommands
+
+    async def resume(self, visit: PageRequest) -> Response:
+        where, known, request = await self.scopes.node(visit, Operation.WRITE)
+        node, _ = await self.queries.get(known, where.node)
+        if is_paused(node.properties):
+            resumed = document_diff.apply_values(node.properties, {PAUSED: None})
+            preconditions = Preconditions(if_match=node.etag)
+            await self.commands.put(known, node.name, {"properties": resumed}, preconditions, request, url=False)
+        return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ COMPONENTS = ("containerd", "runc", "cni", "npd")
 VERSIONS = ("kubernetes", *COMPONENTS)
 SECRET = "secret"  # noqa: S105 - the name of a field
 REVIEW = 5
+DRIFT_DEFAULT = "repair"  # of the API
 FIELDS: Mapping[int, tuple[str, ...]] = {
     1: ("cluster", "name"),
     2: ("method", "kubelet", "sp-client", "sp-proof", "sp-tenant", "mi-client", "mi-principal", "arc-principal"),
@@ -30,7 +31,7 @@ FIELDS: Mapping[int, tuple[str, ...]] = {
     4: (),  # labels and taints, which are rows
     REVIEW: (SECRET,),
 }
-DEFAULTS = {"method": TOKEN, "kubelet": TOKEN, "sp-proof": "secret", "monitor": "yes", "drift": "log"}
+DEFAULTS = {"method": TOKEN, "kubelet": TOKEN, "sp-proof": "secret", "monitor": "yes", "drift": DRIFT_DEFAULT}
 ROWS = {"label": ("key", "value"), "taint": ("key", "value", "effect")}
 MAX_ROWS = {"label": 40, "taint": 20}  # limits the number of form fields
 MAX_FIELD_LENGTH = 2048  # longer values are truncated
@@ -80,6 +81,11 @@ class NodeDraft:
         return self["monitor"] == "yes" and self["method"] != TOKEN
 
     @property
+    def _drift_policy(self) -> str:
+        """The drift policy, or an empty string for the default of the API. The wizard asks only with an identity."""
+        return "" if self["method"] == TOKEN or self["drift"] == DRIFT_DEFAULT else self["drift"]
+
+    @property
     def needs_secret(self) -> bool:
         return self["method"] == PRINCIPAL and self["sp-proof"] != "certificate"
 
@@ -89,7 +95,7 @@ class NodeDraft:
             "labels": {key: value for key, value in self.labels if key},
             "taints": [_taint(row) for row in self.taints if row[0]],
             "maxPods": _number(self["pods"]),
-            "driftPolicy": self["drift"],
+            "driftPolicy": self._drift_policy,
         }
         properties = {
             "continuousMonitoring": self.monitored,

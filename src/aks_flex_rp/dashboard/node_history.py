@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 MACHINE = "the node"
 MAX_ENTRIES = 20
+MAX_EVENTS = 5 * MAX_ENTRIES  # read from the audit log, which also contains routine events
 MAX_CHANGES = 12  # listed per event
 
 
@@ -52,8 +53,8 @@ EVENT_LABELS: dict[AuditAction, str] = {
     AuditAction.AZURE_CLEANUP: "Azure resources cleaned up",
     AuditAction.ACCESS_GRANTED: "Cluster access granted to its identity",
     AuditAction.ACCESS_WITHDRAWN: "Cluster access of its identity revoked",
-    AuditAction.LIST_CREDENTIALS: "Credentials read",
 }
+ROUTINE = frozenset({AuditAction.LIST_CREDENTIALS})  # a daemon does this at every start: only in the audit log
 DENIED = {
     AuditAction.MACHINE_REFUSED: "Second machine refused",
     AuditAction.READ: "Read denied",
@@ -76,7 +77,8 @@ BAD = frozenset(
 
 def node_history(events: Iterable[AuditEvent], status: Document | None = None) -> list[HistoryEntry]:
     """Returns the newest entries from audit events and the reported status."""
-    entries = [*map(_audit_entry, events), *(_reported_entries(status) if status else ())]
+    notable = (each for each in events if each.what not in ROUTINE or each.outcome is AuditOutcome.DENIED)
+    entries = [*map(_audit_entry, notable), *(_reported_entries(status) if status else ())]
     return sorted(entries, key=lambda each: each.at, reverse=True)[:MAX_ENTRIES]
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.node_summary import is_paused
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import condition_text, document_diff, node_history
@@ -44,6 +45,12 @@ METHODS = {
     "servicePrincipal": "service principal",
     "managedIdentity": "managed identity of the VM",
     "arc": "identity of the Arc machine",
+}
+MACHINE_LABELS = {
+    "hostName": "Host name",
+    "address": "Address",
+    "os": "Operating system",
+    "id": "Machine ID",
 }
 JOIN_METHODS = {
     None: "bootstrap token",
@@ -101,7 +108,7 @@ class NodeDetailPage:
     async def show(self, page_request: PageRequest) -> Response:
         where, known, _ = await self.scopes.node(page_request, Operation.READ)
         may = {each for each in CHECKED_OPERATIONS if await self.scopes.may(page_request, each, known.id)}
-        events = await self._events(known.id.node(where.node), node_history.MAX_ENTRIES) if "audit" in may else ()
+        events = await self._events(known.id.node(where.node), node_history.MAX_EVENTS) if "audit" in may else ()
         try:
             node, shown = await self.queries.get(known, where.node)
         except ArmError as error:
@@ -185,9 +192,17 @@ def facts(node: Node, shown: Document) -> Document:
         "join_method": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth")],
         "config": json.dumps(node.config, indent=2, ensure_ascii=False),
         "system": system(node.system),
+        "machine": machine_rows(status),
+        "paused": is_paused(properties),
         "last_seen": condition_text.parse_time(properties.get("lastSeen", "")),
         "last_drift": condition_text.parse_time(status.get("lastDriftDetected", "")),
     }
+
+
+def machine_rows(status: Document) -> dict[str, str]:
+    """Returns what the service knows of the machine, by label."""
+    machine = status.get("machine") or {}
+    return {label: str(machine[name]) for name, label in MACHINE_LABELS.items() if machine.get(name)}
 
 
 def was_deleted(events: Sequence[AuditEvent]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from aks_flex_node import __version__
+from aks_flex_node import __version__, error_catalog
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ ASSETS = {
     "app.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+
+EXPLAIN_COMMAND = re.compile(r"^aks-flex-(node|rp) explain ")
 
 
 class PageRenderer:
@@ -104,8 +106,21 @@ def number(value: int) -> str:
 
 
 def marked(text: str) -> Markup:
-    """Escapes text, and turns `backticks` into code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it is escaped
+    """Escapes text, and turns `backticks` into code. Names of the catalogue link to their help page."""
+    return Markup(re.sub(r"`([^`]+)`", _code, str(escape(text))))  # noqa: S704 - it is escaped
+
+
+def _code(found: re.Match[str]) -> str:
+    code = f"<code>{found[1]}</code>"
+    name = EXPLAIN_COMMAND.sub("", found[1])
+    return f'<a href="/ui/help/{name}">{code}</a>' if name in help_names() else code
+
+
+@cache
+def help_names() -> frozenset[str]:
+    """Returns the names of which the dashboard has a help page."""
+    errors = error_catalog.load_catalog("aks_flex_rp", "aks_flex_node")
+    return frozenset({*errors, *error_catalog.load_status_names()})
 
 
 def asset(name: str) -> bytes:

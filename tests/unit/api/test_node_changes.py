@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from aks_flex_node.api.node_changes import (
+    KUBELET_KEYS,
+    WEEKDAYS,
     NodeChangeError,
     NodeOptions,
     UnusedOptionsError,
@@ -14,6 +18,7 @@ from aks_flex_node.api.node_changes import (
     malformed_path,
     writable_properties,
 )
+from aks_flex_rp.resource.models import Kubelet, Weekday
 
 CLIENT = "11111111-2222-3333-4444-555555555555"
 PRINCIPAL = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT}}
@@ -200,3 +205,93 @@ def test_conflicting_paths_lists_only_diverging_changes_of_same_path() -> None:
     assert conflicting_paths(first, second, NodeOptions(max_pods=60, labels=["rack=7"])) == []
     assert conflicting_paths(first, second, NodeOptions(labels=["site=south"])) == ["nodeConfig.labels.site"]
     assert conflicting_paths(first, {"nodeConfig": {"maxPods": 60}}, NodeOptions(max_pods=60)) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "after"),
+    [
+        (
+            {},
+            NodeOptions(window_start="22:00", window_days=["sunday", "Saturday"], window_minutes=90),
+            {"maintenanceWindow": {"start": "22:00", "durationMinutes": 90, "days": ["Saturday", "Sunday"]}},
+        ),
+        (
+            {"maintenanceWindow": {"start": "22:00", "days": ["Monday"]}, "paused": True},
+            NodeOptions(window_days=["daily"], window_time_zone="Europe/Berlin"),
+            {"maintenanceWindow": {"start": "22:00", "timeZone": "Europe/Berlin"}, "paused": True},
+        ),
+        ({"maintenanceWindow": {"start": "22:00"}, "drain": True}, NodeOptions(window_start=""), {"drain": True}),
+        (
+            {"paused": True},
+            NodeOptions(drain=False, drain_timeout=60, health_timeout=120),
+            {"paused": True, "drain": False, "drainTimeoutSeconds": 60, "healthTimeoutSeconds": 120},
+        ),
+    ],
+)
+def test_window_and_drain_options_change_only_their_settings(
+    before: dict[str, object], options: NodeOptions, after: dict[str, object]
+) -> None:
+    changed = apply_options({"nodeConfig": {"updatePolicy": before}}, options)
+
+    assert changed["nodeConfig"]["updatePolicy"] == after
+
+
+@pytest.mark.parametrize(
+    ("before", "settings", "after"),
+    [
+        ({}, ["podPidsLimit=100", "clusterDomain=a.b"], {"podPidsLimit": 100, "clusterDomain": "a.b"}),
+        (
+            {"kubeReserved": {"memory": "1Gi"}},
+            ["kubeReserved.cpu=100m", "evictionHard.memory.available=5%"],
+            {"kubeReserved": {"memory": "1Gi", "cpu": "100m"}, "evictionHard": {"memory.available": "5%"}},
+        ),
+        (
+            {"kubeReserved": {"memory": "1Gi"}, "verbosity": 4, "systemReserved": {"cpu": "1", "memory": "1Gi"}},
+            ["kubeReserved.memory-", "verbosity-", "systemReserved.cpu-"],
+            {"systemReserved": {"memory": "1Gi"}},
+        ),
+        (
+            {},
+            ["extraConfig.serializeImagePulls=false", "extraConfig.cpuManagerPolicy=static"],
+            {"extraConfig": {"serializeImagePulls": False, "cpuManagerPolicy": "static"}},
+        ),
+    ],
+)
+def test_kubelet_settings_are_set_and_removed(
+    before: dict[str, object], settings: list[str], after: dict[str, object]
+) -> None:
+    changed = apply_options({"nodeConfig": {"kubelet": before}}, NodeOptions(kubelet_settings=settings))
+
+    assert changed["nodeConfig"]["kubelet"] == after
+
+
+def test_last_removed_kubelet_setting_removes_section() -> None:
+    changed = apply_options(
+        {"nodeConfig": {"kubelet": {"verbosity": 4}}}, NodeOptions(kubelet_settings=["verbosity-"])
+    )
+
+    assert changed["nodeConfig"] == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        (NodeOptions(kubelet_settings=["nodeIP=1.2.3.4"]), "kubelet-settings"),
+        (NodeOptions(kubelet_settings=["podPidsLimit=many"]), "kubelet-settings"),
+        (NodeOptions(kubelet_settings=["kubeReserved=1Gi"]), "kubelet-settings"),
+        (NodeOptions(kubelet_settings=["verbosity"]), "kubelet-settings"),
+        (NodeOptions(window_days=["Caturday"]), "window-days"),
+    ],
+)
+def test_invalid_kubelet_setting_or_weekday_is_refused(options: NodeOptions, option: str) -> None:
+    with pytest.raises(NodeChangeError) as refused:
+        apply_options({}, options)
+
+    assert refused.value.option == option
+
+
+def test_kubelet_setting_keys_and_weekdays_are_those_of_the_api() -> None:
+    fields = {each.alias for each in Kubelet.model_fields.values()}
+
+    assert set(KUBELET_KEYS) == fields
+    assert get_args(Weekday) == WEEKDAYS

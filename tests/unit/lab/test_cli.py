@@ -80,3 +80,18 @@ def test_error_hint_includes_the_selected_lab_name(monkeypatch: pytest.MonkeyPat
     console.print_error(error, lab_layout("mine", {}))
 
     assert "Run `aks-flex-lab --lab mine up`, or `aks-flex-lab --lab x down`." in said.getvalue()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["principal", "edge-1"],
+        ["principal", "edge-1", "--secret-file", "a", "--certificate-file", "b"],
+        ["principal", "edge-1", "--secret-file", "a", "--machine", "edge-1"],
+    ],
+)
+def test_principal_needs_exactly_one_credential(words: list[str]) -> None:
+    said = runner.invoke(app, words)
+
+    assert said.exit_code == 2
+    assert "principal-credential-invalid" in said.output

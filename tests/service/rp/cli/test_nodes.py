@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 CLIENT = "11111111-2222-3333-4444-555555555555"
 CANARY = "canary-8d3f-secret"
 ON_PLANT = ("--cluster", "plant")
+WRAPPED = {"AKS_FLEX_RP_COMMAND": "aks-flex-lab rp"}
 
 
 def test_cli_on_service_host_needs_only_cluster_and_node_name(person: Person) -> None:
@@ -118,6 +124,75 @@ def test_node_update_sets_vpn_and_server_url(person: Person) -> None:
     assert "https://10.77.0.4" in shown
     assert plain["azure"]["vpn"] == {"enabled": False}
     assert plain["node"]["kubelet"]["serverURL"] == "https://api.plant.example:443"
+
+
+def test_node_update_sets_window_drain_and_kubelet_settings(person: Person, tmp_path: Path) -> None:
+    (tmp_path / "kubelet.yaml").write_text("podPidsLimit: 100\n")
+    words = (
+        "--window-start 22:00 --window-day saturday --window-minutes 90 --window-time-zone Europe/Berlin --no-drain "
+        f"--drain-timeout 60 --health-timeout 120 --kubelet-config {tmp_path}/kubelet.yaml "
+        "--kubelet-setting kubeReserved.cpu=100m"
+    )
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", *words.split())
+    on_edge = ("node", "update", *ON_PLANT, "--name", "edge-1", "--json")
+
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]["nodeConfig"]
+    changed = person.does(*on_edge, "--window-start", "", "--kubelet-setting", "podPidsLimit-").json["properties"]
+    refused = person.types(*on_edge, "--kubelet-setting", "nodeIP=1.2.3.4")
+
+    assert shown == {
+        "kubelet": {"podPidsLimit": 100, "kubeReserved": {"cpu": "100m"}},
+        "updatePolicy": {
+            "drain": False,
+            "drainTimeoutSeconds": 60,
+            "healthTimeoutSeconds": 120,
+            "maintenanceWindow": {
+                "start": "22:00",
+                "durationMinutes": 90,
+                "timeZone": "Europe/Berlin",
+                "days": ["Saturday"],
+            },
+        },
+    }
+    assert "maintenanceWindow" not in changed["nodeConfig"]["updatePolicy"]
+    assert changed["nodeConfig"]["kubelet"] == {"kubeReserved": {"cpu": "100m"}}
+    assert (refused.code, "kubelet-setting-invalid" in refused.err) == (2, True)
+
+
+def test_printed_join_command_of_node_create_works(person: Person) -> None:
+    created = person.does(
+        "node", "create", *ON_PLANT, "--name", "edge-1", "--state", str(person.state), env={"AKS_FLEX_RP_STATE": ""}
+    )
+    wrapped = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", env=WRAPPED)
+
+    [command] = re.findall(r"`aks-flex-rp (.*?)`", created.err)
+    assert person.does(*shlex.split(command), env={"AKS_FLEX_RP_STATE": ""}).out.startswith("aks-flex-node agent ")
+    assert "`aks-flex-lab rp node join-command --name edge-1 --cluster plant`" in wrapped.err
+
+
+def test_usage_line_shows_name_of_wrapper(person: Person) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "aks_flex_rp", "node", "show", "--help"],
+        env={**os.environ, **WRAPPED},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert run.stdout.split("Usage: ")[1].startswith("aks-flex-lab rp node show")
+
+
+def test_node_delete_tells_what_happens_to_the_machine(service: Running, person: Person) -> None:
+    for name in ("edge-1", "edge-2"):
+        person.does("node", "create", *ON_PLANT, "--name", name)
+    failed = {"joinState": "Failed", "joinFailure": "No route."}
+    api = service.admin.at(PLANT)
+    assert api.ask("POST", api.path("edge-2", "reportStatus"), failed).status == 200
+
+    unused = person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+    used = person.does("node", "delete", *ON_PLANT, "--name", "edge-2", "--yes")
+    assert unused.err == ""
+    assert "Run `aks-flex-node unbootstrap` on it." in used.err
 
 
 def test_node_update_without_changes_keeps_etag(person: Person) -> None:
@@ -229,7 +304,7 @@ def test_node_delete_reports_whether_node_existed(person: Person) -> None:
 
     deleted = person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
     assert deleted.out == "edge-1 deleted\n"
-    assert "`aks-flex-node unbootstrap`" in deleted.err
+    assert deleted.err == ""  # no machine has used the node
     assert person.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes").out == "node edge-1 not found\n"
     assert person.types("node", "show", *ON_PLANT, "--name", "edge-1").code == 5
 

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli.audit_commands import parse_since
-from aks_flex_rp.cli.output import format_age, format_node, format_nodes
+from aks_flex_rp.cli.output import format_age, format_node, format_nodes, with_command_name
 
 NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
 
@@ -44,7 +44,7 @@ def test_age_is_formatted_in_one_unit(seconds: int, said: str) -> None:
 def test_node_that_never_reported_is_listed_with_placeholders() -> None:
     created = {"name": "edge-1", "properties": {"status": {"joinState": "Created"}}}
 
-    assert format_nodes([created]).splitlines()[1].split() == ["edge-1", "Unknown", "Created", "-", "never"]
+    assert format_nodes([created]).splitlines()[1].split() == ["edge-1", "Unknown", "Created", "-", "never", "-"]
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,37 @@ def test_node_output_shows_server_url_and_vpn(vpn: dict[str, object], words: str
     lines = dict(line.split(maxsplit=1) for line in shown.splitlines())
     assert lines["server"] == "https://10.1.0.4:443"
     assert lines.get("vpn") == words
+
+
+def node(**properties: object) -> dict[str, object]:
+    return {"name": "edge-1", "id": "/x", "properties": {"configVersion": "1", **properties}}
+
+
+def test_failed_update_is_visible_in_node_show_and_list() -> None:
+    failed = {"type": "ConfigApplied", "status": "False", "reason": "DiskFull", "message": "The disk is full."}
+    ready = {"type": "Ready", "status": "True"}
+    found = node(status={"joinState": "Joined", "conditions": [ready, failed]})
+
+    assert (
+        format_node(found).splitlines()[-1] == "condition      ConfigApplied is False (DiskFull: The disk is full.)"
+    )
+    assert format_nodes([found]).splitlines()[1].endswith("ConfigApplied=False (DiskFull)")
+
+
+def test_node_output_shows_machine_pause_and_window() -> None:
+    machine = {"id": "0123", "hostName": "press-4", "address": "10.0.0.4", "os": "Debian 13"}
+    window = {"days": ["Sunday"], "start": "22:00", "durationMinutes": 60, "timeZone": "Europe/Berlin"}
+    policy = {"paused": True, "maintenanceWindow": window, "drain": False}
+    shown = format_node(node(status={"machine": machine}, nodeConfig={"updatePolicy": policy}))
+
+    assert "machine        press-4 (10.0.0.4, Debian 13)" in shown
+    assert "machine ID     0123" in shown
+    assert "updates        paused, Sunday 22:00 for 60 min (Europe/Berlin), without drain" in shown
+
+
+def test_printed_commands_use_name_of_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Run `aks-flex-rp node list`. The user is aks-flex-rp."
+
+    assert with_command_name(text) == text
+    monkeypatch.setenv("AKS_FLEX_RP_COMMAND", "aks-flex-lab --lab x rp")
+    assert with_command_name(text) == "Run `aks-flex-lab --lab x rp node list`. The user is aks-flex-rp."

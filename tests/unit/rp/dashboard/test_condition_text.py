@@ -100,3 +100,11 @@ def test_problems_with_same_cause_are_shown_once() -> None:
 def test_invalid_time_is_parsed_as_zero() -> None:
     assert condition_text.parse_time("2026-11-15T10:00:00Z") == 1794736800.0
     assert condition_text.parse_time("yesterday") == condition_text.parse_time("") == 0.0
+
+
+def test_update_that_waits_for_its_window_is_shown_with_its_cause() -> None:
+    message = "The maintenance window opens at 22:00."
+    waits = {"type": "ConfigApplied", "status": "False", "reason": "MaintenanceWindowClosed", "message": message}
+    assert [each.message for each in condition_text.problems_shown([condition_text.explain_condition(waits)])] == [
+        message
+    ]

@@ -51,8 +51,17 @@ def test_draft_with_bootstrap_token_has_no_identity_or_monitoring() -> None:
     assert properties({**BASE, "monitor": "yes"}) == {
         "continuousMonitoring": False,
         "kubernetesAuth": {"method": "bootstrapToken"},
-        "nodeConfig": {"driftPolicy": "log"},
     }
+
+
+@pytest.mark.parametrize(
+    ("form", "policy"),
+    [({**BASE, **NodeDraft().values}, None), ({**PRINCIPAL, "drift": "repair"}, None), (PRINCIPAL, "log")],
+)
+def test_draft_uses_documented_drift_policy_unless_another_is_chosen(
+    form: dict[str, str], policy: str | None
+) -> None:
+    assert properties(form).get("nodeConfig", {}).get("driftPolicy") == policy
 
 
 def test_draft_service_principal_has_secret_or_certificate() -> None:

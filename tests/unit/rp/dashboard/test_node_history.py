@@ -82,3 +82,9 @@ def test_drift_update_and_rollback_are_shown_in_history_from_status() -> None:
         ("Ready", ""),
     ]
     assert {each.who for each in found} == {MACHINE}
+
+
+def test_credential_reads_are_only_in_the_audit_log_unless_denied() -> None:
+    reads = [event(at, "listCredentials") for at in range(2, 60)]
+    found = node_history([*reads, event(1, "create"), event(0, "listCredentials", "denied")])
+    assert [each.what for each in found] == ["Created", "Read of credentials denied"]

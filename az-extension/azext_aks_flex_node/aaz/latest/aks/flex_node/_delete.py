@@ -3,11 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 from azure.cli.core.aaz import register_command
+from azure.core.exceptions import HttpResponseError
 from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
-from azext_aks_flex_node.operations import DeleteNode
+from azext_aks_flex_node.operations import DeleteNode, GetNode
+from azext_aks_flex_node.vendored.node_summary import deletion_text
 
 CONFIRMATION = (
     "The configuration URL and token are revoked immediately. The daemon of a managed node drains the node, removes "
@@ -37,8 +39,23 @@ class Delete(FlexNodeCommand):
         arguments.self_hosted(schema)
         return schema
 
-    def execute(self) -> Any:
+    def execute(self) -> None:
+        """Prints nothing on success, as other delete commands of az do."""
+        name, found = self.ctx.options["name"], self._found()
         done = DeleteNode(self.ctx)()
         if done is None:
-            logger.warning("The flex node %s was not found.", self.ctx.options["name"])
-        return done
+            logger.warning("The flex node %s was not found.", name)
+            return
+        if found and (text := deletion_text(name, found)):
+            logger.warning(text)
+        for each in done.get("azureResources", ()):
+            logger.warning("Removed by the agent. If it remains, run: %s", each["command"])
+
+    def _found(self) -> dict[str, Any] | None:
+        """Reads the node, to tell what happens to its machine. Not every caller may read it."""
+        try:
+            return dict(GetNode(self.ctx)())
+        except HttpResponseError as error:
+            if error.status_code not in {403, 404}:
+                raise
+            return None

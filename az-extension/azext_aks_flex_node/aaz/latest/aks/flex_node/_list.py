@@ -10,7 +10,7 @@ from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import ListNodes
 from azext_aks_flex_node.tables import table_rows
 
-STATES = ("Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed")
+STATES = ("Created", "ConfigFetched", "BootstrapAttempted", "Joined", "Failed", "Left")
 
 
 @register_command("aks flex-node list")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,13 +11,16 @@ from knack.log import get_logger
 
 from azext_aks_flex_node import arguments, option_values
 from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.generic_update import apply_generic_update
 from azext_aks_flex_node.operations import GetNode, PutNode
 from azext_aks_flex_node.secret_input import client_secret
 from azext_aks_flex_node.tables import table_rows
 from azext_aks_flex_node.vendored import node_changes
+from azext_aks_flex_node.vendored.node_summary import not_applied_text
 
 from ._create import check_no_wait
 
+Change = Callable[[dict[str, Any]], dict[str, Any]]
 ATTEMPTS = 4  # when other clients change the node at the same time
 logger = get_logger(__name__)
 
@@ -31,7 +35,7 @@ class UpdateFlags:
 
 @register_command("aks flex-node update")
 class Update(FlexNodeCommand):
-    """Update the specified settings of a flex node.
+    r"""Update the specified settings of a flex node.
 
     Other settings, and concurrent changes by other clients, are kept. The daemon of a managed
     node applies the change within seconds.
@@ -40,6 +44,12 @@ class Update(FlexNodeCommand):
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --kubernetes-version 1.36.3
     :example: Set a label and remove another
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --labels site=north rack-
+    :example: Change settings by their path, as in the output of `az aks flex-node show`
+        az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 \
+        --set properties.nodeConfig.kubelet.podPidsLimit=100 properties.nodeConfig.maxPods=50
+    :example: Allow updates only at weekends at night
+        az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 \
+        --window-days Saturday Sunday --window-start 22:00 --window-minutes 120
     :example: Set a new client secret from standard input
         az aks flex-node update -g my-rg --cluster my-cluster --node edge-1 --client-secret-file - < secret
     :example: Pause and resume changes of a machine
@@ -48,6 +58,7 @@ class Update(FlexNodeCommand):
     """
 
     AZ_SUPPORT_NO_WAIT = True
+    AZ_SUPPORT_GENERIC_UPDATE = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, table_transformer=table_rows, **kwargs)
@@ -69,19 +80,24 @@ class Update(FlexNodeCommand):
         body, options = option_values.properties_from_file(args), option_values.node_options_of(args)
         found = GetNode(self.ctx)()
         first = node_changes.writable_properties(found)
-        if option_values.is_secret_missing(
-            first, option_values.apply_options(first if body is None else body, options)
-        ):
+        if option_values.is_secret_missing(first, self._change(body, options)(first)):
             options = replace(options, client_secret=client_secret())
-        return self._write(found, body, options, how)
+        return self._write(found, self._change(body, options), body is not None, how)
 
-    def _write(
-        self, found: dict[str, Any], body: dict[str, Any] | None, options: node_changes.NodeOptions, how: UpdateFlags
-    ) -> dict[str, Any]:
+    def _change(self, body: dict[str, Any] | None, options: node_changes.NodeOptions) -> Change:
+        """Returns the change that the command line describes, which can be applied to what another client wrote."""
+
+        def change(properties: dict[str, Any]) -> dict[str, Any]:
+            changed = option_values.apply_options(properties if body is None else body, options)
+            return apply_generic_update(changed, self.ctx.generic_update_args)
+
+        return change
+
+    def _write(self, found: dict[str, Any], change: Change, replaces: bool, how: UpdateFlags) -> dict[str, Any]:
         """Writes with If-Match, and retries if another client changed unrelated settings."""
         for attempt in range(1, ATTEMPTS + 1):
             first = node_changes.writable_properties(found)
-            desired = option_values.apply_options(first if body is None else body, options)
+            desired = change(first)
             if desired == first and not (how.url or how.downgrade):
                 logger.warning("No changes.")
                 return found
@@ -90,21 +106,20 @@ class Update(FlexNodeCommand):
             except HttpResponseError as error:
                 if error.status_code != 412 or attempt == ATTEMPTS:
                     raise
-                found = self._read_again(first, body, options)
+                found = self._read_again(first, change, replaces)
             else:
                 _warn_revoked_url(written, how)
+                _warn_not_applied(written)
                 return dict(written)
         raise AssertionError("The last attempt returns or raises.")
 
-    def _read_again(
-        self, first: dict[str, Any], body: dict[str, Any] | None, options: node_changes.NodeOptions
-    ) -> dict[str, Any]:
+    def _read_again(self, first: dict[str, Any], change: Change, replaces: bool) -> dict[str, Any]:
         """Reads the node again. Fails if another client changed the same settings."""
         found = GetNode(self.ctx)()
         conflicts = (
             ["all settings"]
-            if body is not None
-            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), options)
+            if replaces
+            else node_changes.conflicting_paths(first, node_changes.writable_properties(found), change)
         )
         if conflicts:
             raise ValidationError(
@@ -120,4 +135,12 @@ def _warn_revoked_url(written: dict[str, Any], how: UpdateFlags) -> None:
     if token and properties["status"].get("joinState") != "Joined" and not how.url:
         logger.warning(
             "A previous configuration URL is revoked. Run `az aks flex-node join-command` to create a new one."
+        )
+
+
+def _warn_not_applied(written: dict[str, Any]) -> None:
+    if text := not_applied_text(written["name"], written):
+        logger.warning(
+            "%s To apply it, run `az aks flex-node join-command`, and run the command that it prints on the machine.",
+            text,
         )

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from azure.cli.core.aaz import AAZBoolArg, AAZWaitCommand, register_command
-from azure.cli.core.azclierror import AzureResponseError
+from azure.cli.core.azclierror import AzureResponseError, RequiredArgumentMissingError
 from azure.core.exceptions import HttpResponseError, ServiceRequestError, ServiceResponseError
 from knack.arguments import CLICommandArgument
 from knack.log import get_logger
@@ -15,6 +15,7 @@ from azext_aks_flex_node.errors import explain_errors
 from azext_aks_flex_node.operations import GetNode
 
 READY = "properties.status.conditions[?type=='Ready' && status=='True'] | [0]"
+CONDITIONS = ("created", "updated", "deleted", "exists", "custom")
 INTERVAL = 5  # seconds; az's default of 30 is too long for a join
 MAX_RETRIES = 12  # intervals that the service can be unavailable
 logger = get_logger(__name__)
@@ -22,7 +23,9 @@ logger = get_logger(__name__)
 
 @register_command("aks flex-node wait")
 class Wait(AAZWaitCommand, FlexNodeCommand):
-    r"""Wait until a flex node meets a condition, for example Ready.
+    r"""Wait until a flex node meets a condition.
+
+    The condition is one of --ready, --created, --updated, --deleted, --exists and --custom.
 
     :example: Wait until the node has joined and is Ready
         az aks flex-node wait -g my-rg --cluster my-cluster --name edge-1 --ready --timeout 300
@@ -47,6 +50,11 @@ class Wait(AAZWaitCommand, FlexNodeCommand):
     def __call__(self, command_args: dict[str, Any]) -> None:
         self.ctx = self.create_context(command_args)
         self._interval = int(command_args["interval"])
+        if not self._for_ready and not any(command_args.get(name) for name in CONDITIONS):
+            options = ", ".join(f"--{name}" for name in CONDITIONS)
+            raise RequiredArgumentMissingError(
+                "No condition to wait for.", f"Set one of --ready, {options}, for example --ready --timeout 300."
+            )
         if self._for_ready:
             command_args["custom"] = READY
         with explain_errors(self.ctx):

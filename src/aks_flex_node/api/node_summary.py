@@ -1,0 +1,91 @@
+"""Short texts about a node's state: conditions that need attention, and what follows from an update or a deletion.
+
+`aks-flex-rp` imports this module, and the wheel of `az aks flex-node` contains a copy. It imports only the standard
+library, so that the wheel needs no dependency.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+
+HEALTHY_IF_TRUE = frozenset({"Ready", "ConfigApplied", "VersionsTested"})  # all other conditions are healthy if False
+PENDING = "ConfigurationPending"
+
+
+@dataclass(frozen=True)
+class NodeCondition:
+    """A condition of a node. All texts are printable: a machine reports them, and can report anything."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+    @property
+    def short(self) -> str:
+        """The condition in a few words, for example `ConfigApplied=False (Paused)`."""
+        return f"{self.type}={self.status}" + (f" ({self.reason})" if self.reason else "")
+
+    @property
+    def cause(self) -> str:
+        return ": ".join(filter(None, (self.reason, self.message)))
+
+
+def printable(text: object) -> str:
+    """Returns text on one line and without control characters."""
+    return "".join(each for each in " ".join(str(text or "").split()) if each.isprintable())
+
+
+def conditions_of(status: Document) -> list[NodeCondition]:
+    """Returns the conditions of a status document."""
+    return [
+        NodeCondition(*(printable(each.get(name)) for name in ("type", "status", "reason", "message")))
+        for each in status.get("conditions", ())
+    ]
+
+
+def unhealthy_conditions(status: Document) -> list[NodeCondition]:
+    """Returns the conditions besides Ready that need attention or wait for something."""
+    return [each for each in conditions_of(status) if each.type != "Ready" and not _is_healthy(each)]
+
+
+def _is_healthy(condition: NodeCondition) -> bool:
+    return condition.status == ("True" if condition.type in HEALTHY_IF_TRUE else "False")
+
+
+def is_paused(properties: Document) -> bool:
+    return bool(properties.get("nodeConfig", {}).get("updatePolicy", {}).get("paused"))
+
+
+def attention(properties: Document) -> str:
+    """Returns what a list shows about a node besides Ready: its unhealthy conditions, or that it is paused."""
+    found = unhealthy_conditions(properties.get("status", {}))
+    texts = [each.short for each in found]
+    if is_paused(properties) and not any(each.reason == "Paused" for each in found):
+        texts.append("Paused")
+    return ", ".join(texts)
+
+
+def not_applied_text(name: str, written: Document) -> str:
+    """Returns why an update is not applied automatically, or an empty string if the daemon applies it."""
+    properties = written.get("properties", {})
+    status = properties.get("status", {})
+    pending = any((each.type, each.status) == (PENDING, "True") for each in conditions_of(status))
+    unmanaged = status.get("joinState") == "Joined" and not properties.get("continuousMonitoring")
+    if not pending and not unmanaged:
+        return ""
+    return f"{name} is not managed, so the change is not applied on its machine automatically."
+
+
+def deletion_text(name: str, deleted: Document) -> str:
+    """Returns what happens to the machine of a deleted node, or an empty string if no machine has used the node."""
+    properties = deleted.get("properties", {})
+    if properties.get("status", {}).get("joinState") == "Created" and not properties.get("lastSeen"):
+        return ""
+    leaves = properties.get("nodeConfig", {}).get("unbootstrapOnDelete", True) is not False
+    if properties.get("continuousMonitoring") and leaves:
+        return f"The daemon of {name} unbootstraps its machine within two minutes."
+    return f"The machine of {name} is not changed. Run `aks-flex-node unbootstrap` on it."
