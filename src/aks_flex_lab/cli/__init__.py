@@ -64,8 +64,8 @@ app = typer.Typer(
     cls=LabCommandGroup,
     help="Runs a cloud and edge sites on one Linux machine: a real Kubernetes control plane, and edge machines that "
     "are real systemd hosts.",
-    epilog="Start with `aks-flex-lab up`. Exit codes: 0 success, 1 failure, 2 invalid command line, 3 missing host "
-    "requirement, 4 a tool could not be downloaded or built, 5 a component of the lab failed.",
+    epilog="Start with `aks-flex-lab up`. Exit codes: 0 success, 1 failed, 2 wrong command line, 3 unsuitable host, "
+    "4 tool failed, 5 component failed, 130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help does not cut option names
     pretty_exceptions_enable=False,

@@ -274,7 +274,7 @@ def principal(
     ] = "cluster",
     json: JsonOption = False,
 ) -> None:
-    """Create a service principal or managed identity in Entra ID.
+    """Create a service principal or a managed identity.
 
     A managed node can use it as its identity. Prints its client ID.
 

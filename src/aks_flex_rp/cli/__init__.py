@@ -60,7 +60,8 @@ app = typer.Typer(
     cls=ErrorHandlingGroup,
     help="Resource provider of flex nodes: configuration, join tokens, and status of nodes.",
     epilog="To start, run `aks-flex-rp serve`. It prints the next steps. "
-    "Exit codes: 0 success, 1 failure, 2 invalid arguments, 3 configuration, 5 service or Azure, 6 cluster, 7 busy.",
+    "Exit codes: 0 success, 1 failed, 2 wrong command line, 3 wrong configuration, 4 unsuitable host, 5 service or "
+    "Azure failed, 6 cluster failed, 7 locked, 130 interrupted.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain help does not cut option names
     pretty_exceptions_enable=False,

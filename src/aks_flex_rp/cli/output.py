@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aks_flex_node.api.node_summary import attention, printable, unhealthy_conditions
+from aks_flex_node.api.node_summary import attention, conditions_of, printable, unhealthy_conditions
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
 from aks_flex_rp.resource.view import format_taint
@@ -149,8 +149,17 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "agent": status.get("agentVersion", ""),
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
-    problems = [f"{each.type} is {each.status} ({each.cause})" for each in unhealthy_conditions(status)]
-    return "\n".join([format_pairs(rows), *(f"{'condition':<{_width(rows)}}{each}" for each in problems)])
+    label = f"{'condition':<{_width(rows)}}"
+    return "\n".join([format_pairs(rows), *(f"{label}{each}" for each in _condition_lines(status))])
+
+
+def _condition_lines(status: Document) -> list[str]:
+    """Formats ConfigApplied and the conditions that need attention. Ready has a line of its own."""
+    unhealthy = unhealthy_conditions(status)
+    applied = [each for each in conditions_of(status) if each.type == "ConfigApplied" and each not in unhealthy]
+    return [
+        f"{each.type} is {each.status}" + (f" ({each.cause})" if each.cause else "") for each in applied + unhealthy
+    ]
 
 
 def format_machine(machine: Document) -> str:

@@ -31,8 +31,8 @@ def _show_version(requested: bool) -> None:
 
 
 @app.callback(
-    epilog="Exit codes: 0 success, 1 failed, 2 usage, 3 configuration, 4 machine, 5 artifacts, 6 cluster, 7 locked, "
-    "130 interrupted. `aks-flex-node explain NAME` explains an error."
+    epilog="Exit codes: 0 success, 1 failed, 2 wrong command line, 3 wrong configuration, 4 unsuitable machine, "
+    "5 artifact failed, 6 cluster failed, 7 locked, 130 interrupted. `aks-flex-node explain NAME` explains an error."
 )
 def root(
     version: Annotated[  # eager: handled before any command

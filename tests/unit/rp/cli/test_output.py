@@ -99,6 +99,14 @@ def test_failed_update_is_visible_in_node_show_and_list() -> None:
     assert format_nodes([found]).splitlines()[1].endswith("ConfigApplied=False (DiskFull)")
 
 
+def test_node_show_contains_condition_of_completed_update() -> None:
+    applied = {"type": "ConfigApplied", "status": "True", "reason": "Applied"}
+    healthy = {"type": "Drifted", "status": "False", "reason": "NoDrift"}
+    shown = format_node(node(status={"conditions": [applied, healthy]}))
+
+    assert shown.splitlines()[-1] == "condition      ConfigApplied is True (Applied)"
+
+
 def test_node_output_shows_machine_pause_and_window() -> None:
     machine = {"id": "0123", "hostName": "press-4", "address": "10.0.0.4", "os": "Debian 13"}
     window = {"days": ["Sunday"], "start": "22:00", "durationMinutes": 60, "timeZone": "Europe/Berlin"}
