@@ -65,7 +65,8 @@ class ManagedNode:
     def probe_provider(self, text: str) -> PollResult:
         """Polls the provider once with the endpoint and the credentials of another configuration."""
         config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
-        tokens = ProviderTokens(self.program, lambda: text)
+        program = self.provider.tokens.program if self.provider else self.program
+        tokens = ProviderTokens(program, lambda: text)
         other = ProviderClient(provider_endpoint(config, self.name), config, tokens)
         try:
             return other.poll("", 0)
