@@ -65,8 +65,10 @@ class ManagedNode:
     def probe_provider(self, text: str) -> PollResult:
         """Polls the provider once with the endpoint and the credentials of another configuration."""
         config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
-        tokens = ProviderTokens(self.program, lambda: text)
-        machine = self.provider.machine if self.provider else None
+        program, machine = (
+            (self.provider.tokens.program, self.provider.machine) if self.provider else (self.program, None)
+        )
+        tokens = ProviderTokens(program, lambda: text)
         other = ProviderClient(provider_endpoint(config, self.name), config, tokens, machine=machine)
         try:
             return other.poll("", 0)
