@@ -9,6 +9,7 @@ from aks_flex_node.agent.artifacts.digest import Digest, find_digest
 from aks_flex_node.agent.artifacts.download import Download, fetch_text
 from aks_flex_node.agent.http.download_options import DownloadOptions, redact_url
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.retry import AttemptFailed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,20 @@ class ArtifactFetcher:
             digest = find_digest(text, artifact.name)
             if digest:
                 return digest
+        self._require_published(artifact)
         raise unverified_error(artifact)
+
+    def _require_published(self, artifact: Artifact) -> None:
+        """Raises artifact-not-found if the file itself does not exist: then a checksum would not help."""
+        try:
+            response = self._network.get(self._sources.resolve(artifact.url), {"Range": "bytes=0-0"})
+        except AttemptFailed:
+            return
+        except ArtifactError as error:
+            if error.name == "artifact-not-found":
+                raise
+            return
+        self._network.discard(response)
 
     def _wait(self, seconds: float) -> None:
         self._retrier.raise_if_stopped()

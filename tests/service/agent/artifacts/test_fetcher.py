@@ -171,7 +171,13 @@ def test_artifact_without_checksum_is_refused_without_download(publisher: Publis
     artifact = publisher.kubelet(url=publisher.url("orphan"), checksums=(publisher.url("orphan.sha256"),))
     error = refusal(publisher.store(), publisher.tree(artifact))
     assert error.name == "artifact-checksum-missing"
-    assert publisher.requests("orphan") == 0
+    assert publisher.requests("orphan") == 1  # its first byte, to know that it exists
+
+
+def test_file_and_checksum_that_do_not_exist_are_not_found(publisher: Publisher) -> None:
+    """A version that does not exist needs another version, and not a checksum in the configuration."""
+    artifact = publisher.kubelet(url=publisher.url("v1.99.9"), checksums=(publisher.url("v1.99.9.sha256"),))
+    assert refusal(publisher.store(), publisher.tree(artifact)).name == "artifact-not-found"
 
 
 def test_file_of_a_mirror_is_verified_with_the_publishers_checksum(publisher: Publisher) -> None:
@@ -193,7 +199,7 @@ def test_mirror_without_checksums_needs_the_publisher_or_a_pin(publisher: Publis
     error = refusal(publisher.store(), publisher.tree(artifact))
     assert error.name == "artifact-checksum-missing"
     assert "`kubernetes: {sha256: {kubelet: HASH}}`" in error.hint
-    assert publisher.requests("kubelet") == 0
+    assert publisher.requests("kubelet") == 1  # its first byte, to know that it exists
 
 
 def test_missing_artifact_is_not_retried(publisher: Publisher) -> None:
