@@ -108,6 +108,10 @@ def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
     )
 
 
+def replace_machine(schema: Any) -> None:
+    schema.replace = AAZBoolArg(options=["--replace"], help="Move the node: another machine may use the URL.")
+
+
 def self_hosted(schema: Schema) -> None:
     """Adds the options of a self-hosted resource provider."""
     default = f"Default: `az config set {SECTION}"

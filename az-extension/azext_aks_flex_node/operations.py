@@ -131,9 +131,21 @@ class DeleteNode(GetNode):
 
 
 class RegenerateToken(GetNode):
-    """Creates a new token and configuration URL."""
+    """Creates a new token and configuration URL. With `replace`, another machine than the current one may use it."""
 
     METHOD = "POST"
+
+    def __init__(self, ctx: FlexNodeContext, *, replace: bool = False) -> None:
+        super().__init__(ctx)
+        self._body = {"replaceMachine": True} if replace else {}
+
+    @property
+    def header_parameters(self) -> dict[str, str]:
+        return {**super().header_parameters, "Content-Type": "application/json"}
+
+    @property
+    def content(self) -> Document:
+        return self._body
 
     @property
     def url(self) -> str:

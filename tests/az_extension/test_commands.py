@@ -235,6 +235,8 @@ def test_regenerate_token_returns_new_config_url(az: WarmAz, name: str) -> None:
     made = flex(az, "regenerate-token", "--name", name)
     assert made["configUrl"] != first
     assert set(made) == {"name", "configUrl", "configUrlExpires", "configVersion"}
+    moved = az.run("aks", "flex-node", "regenerate-token", *ON, "--name", name, "--replace")
+    assert f"The machine that uses the URL becomes node {name}." in moved.err
 
 
 def test_wait_ends_when_node_is_ready_or_join_failed(az: WarmAz, site: Site, name: str) -> None:

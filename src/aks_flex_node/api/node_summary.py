@@ -89,3 +89,25 @@ def deletion_text(name: str, deleted: Document) -> str:
     if properties.get("continuousMonitoring") and leaves:
         return f"The daemon of {name} unbootstraps its machine within two minutes."
     return f"The machine of {name} is not changed. Run `aks-flex-node unbootstrap` on it."
+
+
+def format_machine(machine: Document) -> str:
+    """Formats the machine of a node: host name, address and OS."""
+    name = printable(machine.get("hostName") or machine.get("id", ""))
+    more = ", ".join(printable(text) for text in (machine.get("address"), machine.get("os")) if text)
+    return f"{name} ({more})" if more else name
+
+
+def machine_note(name: str, made: Document, *, replace: bool) -> str:
+    """Returns that a new URL works only on the machine of the node, or that it moves the node; empty for neither."""
+    if machine := made.get("machine"):
+        return (
+            f"Node {name} lives on the machine {format_machine(machine)}. The URL works only there. "
+            "To move the node to another machine, use --replace. To add a machine, create another node."
+        )
+    if replace:
+        return (
+            f"The machine that uses the URL becomes node {name}. If the node is managed, the agent on its earlier "
+            "machine then removes the node from that machine. Otherwise run `aks-flex-node unbootstrap` there."
+        )
+    return ""

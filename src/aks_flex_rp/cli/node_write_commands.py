@@ -11,7 +11,7 @@ import typer
 
 from aks_flex_node.api import node_changes
 from aks_flex_node.api.node_changes import BOOTSTRAP_TOKEN, NodeChangeError, NodeOptions, UnusedOptionsError
-from aks_flex_node.api.node_summary import not_applied_text
+from aks_flex_node.api.node_summary import machine_note, not_applied_text
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
@@ -332,16 +332,8 @@ def print_join_command(made: Document, json: bool) -> None:
 
 def print_machine_note(name: str, made: Document, *, replace: bool) -> None:
     """Warns that the node lives on a machine, and that the URL works only there or moves the node."""
-    if machine := made.get("machine"):
-        output.print_note(
-            f"Node {name} lives on the machine {output.format_machine(machine)}. The URL works only there. "
-            "To move the node to another machine, use --replace. To add a machine, create another node."
-        )
-    elif replace:
-        output.print_note(
-            f"The machine that uses the URL becomes node {name}. If the node is managed, the agent on its earlier "
-            "machine then removes the node from that machine. Otherwise run `aks-flex-node unbootstrap` there."
-        )
+    if note := machine_note(name, made, replace=replace):
+        output.print_note(note)
 
 
 def _secret(file: str | None, token_file: str | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from aks_flex_node.api.node_summary import attention, conditions_of, printable, unhealthy_conditions
+from aks_flex_node.api.node_summary import attention, conditions_of, format_machine, printable, unhealthy_conditions
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_node.timestamps import parse_timestamp
 from aks_flex_rp.resource.view import format_taint
@@ -160,13 +160,6 @@ def _condition_lines(status: Document) -> list[str]:
     return [
         f"{each.type} is {each.status}" + (f" ({each.cause})" if each.cause else "") for each in applied + unhealthy
     ]
-
-
-def format_machine(machine: Document) -> str:
-    """Formats the machine of a node: host name, address and OS."""
-    name = machine.get("hostName") or machine.get("id", "")
-    more = ", ".join(filter(None, (machine.get("address"), machine.get("os"))))
-    return f"{name} ({more})" if more else name
 
 
 def format_update_policy(policy: Document) -> str:

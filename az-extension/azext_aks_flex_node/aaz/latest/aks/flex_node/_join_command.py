@@ -8,6 +8,7 @@ from knack.log import get_logger
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import RegenerateToken
+from azext_aks_flex_node.vendored.node_summary import machine_note
 
 FORMATTED = {"-o", "--output", "--query"}
 logger = get_logger(__name__)
@@ -18,7 +19,8 @@ class JoinCommand(FlexNodeCommand):
     r"""Print the join command of a flex node.
 
     Run it as root on the machine. The command is a secret until it is used: any machine that
-    runs it joins as this node. A previous configuration URL is revoked.
+    runs it joins as this node. A previous configuration URL is revoked. The command of a node
+    that lives on a machine works only there, unless --replace moves the node.
 
     :example: Print the join command
         az aks flex-node join-command -g my-rg --cluster my-cluster --name edge-1
@@ -31,12 +33,16 @@ class JoinCommand(FlexNodeCommand):
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
         schema = super()._build_arguments_schema(*args, **kwargs)
         arguments.node(schema, ids=False)  # one command per machine: with several, the output would be ambiguous
+        arguments.replace_machine(schema)
         arguments.self_hosted(schema)
         return schema
 
     def execute(self) -> Any:
         """Prints plain text that can be pasted, unless an output format is set."""
-        created = RegenerateToken(self.ctx)()
+        name, replace = str(self.ctx.options["name"]), bool(self.ctx.options.get("replace"))
+        created = RegenerateToken(self.ctx, replace=replace)()
+        if note := machine_note(name, created, replace=replace):
+            logger.warning("%s", note)
         logger.warning(
             "Run the command as root on the machine. It is valid until %s, for one use. A previous configuration URL "
             "is revoked.",

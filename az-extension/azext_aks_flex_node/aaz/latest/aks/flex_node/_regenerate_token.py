@@ -3,10 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 from azure.cli.core.aaz import register_command
+from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import RegenerateToken
+from azext_aks_flex_node.vendored.node_summary import machine_note
+
+logger = get_logger(__name__)
 
 
 @register_command("aks flex-node regenerate-token")
@@ -24,9 +28,14 @@ class RegenerateTokenOfNode(FlexNodeCommand):
     def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
         schema = super()._build_arguments_schema(*args, **kwargs)
         arguments.node(schema)
+        arguments.replace_machine(schema)
         arguments.self_hosted(schema)
         return schema
 
     def execute(self) -> Any:
         """Includes the name, because the results of several --ids are unordered."""
-        return {"name": self.ctx.options["name"], **RegenerateToken(self.ctx)()}
+        name, replace = str(self.ctx.options["name"]), bool(self.ctx.options.get("replace"))
+        created = RegenerateToken(self.ctx, replace=replace)()
+        if note := machine_note(name, created, replace=replace):
+            logger.warning("%s", note)
+        return {"name": name, **created}
