@@ -174,7 +174,7 @@ class NamespaceConnection(http.client.HTTPSConnection):
     def __init__(
         self, namespace: NetworkNamespace, address: str, port: int, name: str, trust: ssl.SSLContext
     ) -> None:
-        super().__init__(name, port, timeout=10, context=trust)
+        super().__init__(name, port, timeout=60, context=trust)  # a slow disk delays pushes
         self._where = (namespace, address, port)
         self._trust = trust
 
