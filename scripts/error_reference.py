@@ -144,8 +144,7 @@ def message_text(node: ast.expr) -> str:
 
 def value_name(node: ast.FormattedValue) -> str:
     names = [each for each in ast.walk(node.value) if isinstance(each, (ast.Attribute, ast.Name))]
-    called = {id(each.func) for each in ast.walk(node.value) if isinstance(each, ast.Call)}
-    names = [each for each in names if id(each) not in called] or names  # redact_url(url) is `url`
+    names = [each for each in names if not (isinstance(each, ast.Name) and each.id.startswith("redact"))]
     if not names:
         return "value"
     name = names[0].attr if isinstance(names[0], ast.Attribute) else names[0].id
