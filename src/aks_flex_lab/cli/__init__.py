@@ -15,6 +15,7 @@ from aks_flex_lab.layout import lab_layout
 from aks_flex_lab.tools.debian_tools import SYSTEM_PATHS
 from aks_flex_node import __version__, error_catalog
 from aks_flex_node.errors import FlexError
+from aks_flex_node.version_option import VersionOption  # noqa: TC001 - typer reads it at run time
 
 
 class LabCommandGroup(TyperGroup):
@@ -49,16 +50,6 @@ def _from_os_error(error: OSError) -> LabError:
     )
 
 
-def _show_version(requested: bool) -> None:
-    if requested:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-Version = Annotated[  # eager: handled before any command
-    bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
-]
-
 app = typer.Typer(
     name="aks-flex-lab",
     cls=LabCommandGroup,
@@ -85,7 +76,7 @@ def lab(
             help="Name of the lab; several labs can run at the same time.",
         ),
     ] = "default",
-    version: Version = False,  # noqa: ARG001 - handled by its callback
+    version: VersionOption = False,  # noqa: ARG001 - handled by its callback
 ) -> None:
     ctx.obj = lab_layout(lab)
 

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from aks_flex_node import __version__, error_catalog
 from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.version_option import VersionOption
 from aks_flex_rp.cli import (
     audit_commands,
     cluster_commands,
@@ -45,16 +46,6 @@ def _not_permitted(error: PermissionError) -> FlexError:
     )
 
 
-def _show_version(requested: bool) -> None:
-    if requested:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-Version = Annotated[  # eager: handled before any command
-    bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
-]
-
 app = typer.Typer(
     name="aks-flex-rp",
     cls=ErrorHandlingGroup,
@@ -70,7 +61,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def root(version: Version = False) -> None:
+def root(version: VersionOption = False) -> None:
     """Resource provider of flex nodes: configuration, join tokens, and status of nodes."""
 
 

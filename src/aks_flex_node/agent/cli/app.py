@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
 from aks_flex_node import __version__
 from aks_flex_node.agent.cli.options import Json
 from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.version_option import VersionOption
 
 HELP = "Join this machine to an AKS cluster as a worker node and manage it."
 INTERRUPTED = 130
@@ -24,20 +25,12 @@ app = typer.Typer(
 )
 
 
-def _show_version(requested: bool) -> None:
-    if requested:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
 @app.callback(
     epilog="Exit codes: 0 success, 1 failed, 2 wrong command line, 3 wrong configuration, 4 unsuitable machine, "
     "5 artifact failed, 6 cluster failed, 7 locked, 130 interrupted. `aks-flex-node explain NAME` explains an error."
 )
 def root(
-    version: Annotated[  # eager: handled before any command
-        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
-    ] = False,
+    version: VersionOption = False,
 ) -> None:
     """Join this machine to an AKS cluster as a worker node and manage it."""
 
