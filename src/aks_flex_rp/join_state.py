@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 NEW_URL_REMEDY = (
-    "Create a new join command with `aks-flex-rp node join-command` or the regenerateToken action, and run it on the "
-    "machine."
+    "Create a new join command with `aks-flex-rp node join-command --name NODE` or the regenerateToken action, and "
+    "run it on the machine."
 )
 URL_EXPIRED = f"The config URL expired before it was used. {NEW_URL_REMEDY}"
 

@@ -250,7 +250,7 @@ class NodeRemoval:
 
     def run(self, note: Callable[[str], None]) -> list[str]:
         """Drains the node, marks it as left, and deletes it; returns commands for a cluster administrator."""
-        manual = [f"kubectl delete node {self.node}"]
+        manual = [f"kubectl delete node {self.node} --ignore-not-found"]
         try:
             node = find(self.api, self.node)
             if node is None:

@@ -175,7 +175,7 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
             f"The configuration URL at {url.origin} is no longer valid (status {status}): it expired, was already "
             "used, or was replaced.",
             "If another machine has joined with it, create another node for this machine. Otherwise request a new "
-            "URL with `aks-flex-rp node join-command` or the regenerateToken action of the API.",
+            "URL with `aks-flex-rp node join-command --name NODE` or the regenerateToken action of the API.",
         )
     if status in RETRYABLE_STATUSES or status >= 500:
         after = parse_retry_after(response.headers.get("Retry-After", ""))

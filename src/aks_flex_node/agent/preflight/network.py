@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.http.download_options import DownloadOptions
 
-LOOKUP_SECONDS, CONNECT_SECONDS, READ_SECONDS = 5.0, 3.0, 4.0
+LOOKUP_SECONDS, CONNECT_SECONDS, READ_SECONDS = 5.0, 3.0, 8.0
 PARALLEL = 8
 MAX_BODY_BYTES = 1 << 18
 NO_ANSWER = {socket.EAI_AGAIN, socket.EAI_FAIL}

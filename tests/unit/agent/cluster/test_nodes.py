@@ -192,23 +192,23 @@ def test_forbidden_eviction_raises() -> None:
         ({"delete": ApiStatusError(404, "", "")}, [], ["node edge-1 deleted from the cluster"]),
         (
             {"delete": ApiStatusError(403, "Forbidden", "")},
-            ["kubectl delete node edge-1"],
+            ["kubectl delete node edge-1 --ignore-not-found"],
             ["this machine is not allowed to delete node edge-1; it is cordoned and marked as left"],
         ),
         ({"node": ApiStatusError(404, "", "")}, [], ["node edge-1 does not exist in the cluster"]),
         (
             {"node": OFFLINE},
-            ["kubectl delete node edge-1"],
+            ["kubectl delete node edge-1 --ignore-not-found"],
             ["the node was not removed from the cluster: It cannot be reached. Check it."],
         ),
         (
             {"node": ApiStatusError(401, "Unauthorized", "Unauthorized")},
-            ["kubectl delete node edge-1"],
+            ["kubectl delete node edge-1 --ignore-not-found"],
             ["the node was not removed from the cluster: Unauthorized"],
         ),
         (
             {"patch": OFFLINE},
-            ["kubectl delete node edge-1"],
+            ["kubectl delete node edge-1 --ignore-not-found"],
             ["the node was not removed from the cluster: It cannot be reached. Check it."],
         ),
     ],
