@@ -59,6 +59,15 @@ def cluster_info(cluster: Cluster) -> ClusterInfo:
     )
 
 
+def _unresponsive(key: str, seconds: float) -> ClusterError:
+    return ClusterError(
+        "cluster-unreachable",
+        f"{key} did not respond within {seconds:.0f} s.",
+        "Check that the API server is running, and that no firewall blocks the service.",
+        retryable=True,
+    )
+
+
 def _refuses(key: str, what: str, refusal: ApiRefused) -> ClusterError:
     return ClusterError(
         "cluster-forbidden",
@@ -153,12 +162,7 @@ class ClusterRegistry:
         except ApiRefused as refusal:
             raise _refuses(key, "grant access to this node", refusal) from refusal
         except asyncio.TimeoutError:
-            raise ClusterError(
-                "cluster-unreachable",
-                f"{key} did not respond within {GRANT_SECONDS:.0f} s.",
-                "Check that the API server is running, and that no firewall blocks the service.",
-                retryable=True,
-            ) from None
+            raise _unresponsive(key, GRANT_SECONDS) from None
 
     async def withdraw(self, key: str, node: str) -> bool:
         try:
@@ -172,9 +176,10 @@ class ClusterRegistry:
         try:
             client = self._controller(key).client
             found = await asyncio.wait_for(client.find(f"{NODES}/{node}"), MACHINE_SECONDS)
-        except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
-            log.warning("The Node %s could not be read: %s", node, error)
-            return None
+        except ApiRefused as refusal:
+            raise _refuses(key, f"read Node {node}", refusal) from refusal
+        except asyncio.TimeoutError:
+            raise _unresponsive(key, MACHINE_SECONDS) from None
         return node_machine(found) if found else None
 
     async def mark_machine(self, key: str, node: str, machine_id: str) -> None:

@@ -135,6 +135,10 @@ class JoinState:
     def is_joined(self) -> bool:
         return self.stored_phase is JoinPhase.JOINED
 
+    def has_valid_url(self, now: float) -> bool:
+        """Returns whether a config URL of the current attempt is valid."""
+        return self.url_expires is not None and now < self.url_expires
+
     # Transitions by commands on the resource
 
     def begin_attempt(
@@ -145,7 +149,7 @@ class JoinState:
         A joined node stays joined. With `replacing`, another machine may become the node.
         """
         phase = JoinPhase.JOINED if self.is_joined else JoinPhase.CREATED
-        machines = self.machines.begin_attempt(replacing=replacing)
+        machines = self.machines.begin_attempt(replacing_until=url_expires if replacing else 0.0)
         return JoinState(phase, now, token, url_expires, machines=machines, delivered=self.delivered)
 
     def end_attempt(self, now: float) -> JoinState:

@@ -20,6 +20,7 @@ ALIVE_SECONDS = 300.0  # an owner that was heard from within this time keeps its
 CONFLICT_SECONDS = 180.0  # after which a conflict is over if the other machine is not heard from
 MOVE_SECONDS = 120.0  # that a replaced machine has to stop before it counts as a conflict
 MAX_REPLACED = 16  # replaced machines that a node remembers
+CONFLICT_CONDITION = "MachineConflict"  # on the node resource, while two machines claim to be the node
 
 
 class Claim(TextEnum):
@@ -54,7 +55,7 @@ class KnownMachine:
 
 
 @dataclass(frozen=True)
-class RivalMachine:
+class ConflictingMachine:
     """Another machine that claims to be the node."""
 
     machine: MachineIdentity
@@ -63,7 +64,7 @@ class RivalMachine:
     alternations: int = 0  # how often the owner was observed again after it
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> RivalMachine:
+    def from_document(cls, document: Mapping[str, Any]) -> ConflictingMachine:
         known = KnownMachine.from_document(document)
         return cls(known.identity, known.since, float(document["last"]), int(document.get("alternations", 0)))
 
@@ -76,19 +77,19 @@ class RivalMachine:
 class MachineOwnership:
     owner: KnownMachine | None = None
     candidate: KnownMachine | None = None  # has fetched the configuration of the current attempt
-    replacing: bool = False  # the current attempt may move the node to another machine
+    replacing_until: float = 0.0  # until then, the current attempt may move the node to another machine
     replaced: tuple[str, ...] = ()  # IDs of machines that were replaced
-    rival: RivalMachine | None = None
+    conflicting: ConflictingMachine | None = None
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> MachineOwnership:
-        owner, candidate, rival = (document.get(name) for name in ("owner", "candidate", "rival"))
+        owner, candidate, conflicting = (document.get(name) for name in ("owner", "candidate", "conflicting"))
         return cls(
             KnownMachine.from_document(owner) if owner else None,
             KnownMachine.from_document(candidate) if candidate else None,
-            bool(document.get("replacing")),
+            float(document.get("replacingUntil", 0.0)),
             tuple(document.get("replaced", ())),
-            RivalMachine.from_document(rival) if rival else None,
+            ConflictingMachine.from_document(conflicting) if conflicting else None,
         )
 
     def to_document(self) -> dict[str, Any] | None:
@@ -96,9 +97,9 @@ class MachineOwnership:
         named = {
             "owner": self.owner.to_document() if self.owner else None,
             "candidate": self.candidate.to_document() if self.candidate else None,
-            "replacing": self.replacing,
+            "replacingUntil": self.replacing_until,
             "replaced": list(self.replaced),
-            "rival": self.rival.to_document() if self.rival else None,
+            "conflicting": self.conflicting.to_document() if self.conflicting else None,
         }
         return {key: value for key, value in named.items() if value} or None
 
@@ -109,17 +110,20 @@ class MachineOwnership:
 
     # Decisions
 
-    def claim(self, machine: MachineIdentity, *, owner_alive: bool) -> Claim:
-        """Returns what a machine that reports as the node is to it."""
+    def claim(self, machine: MachineIdentity, now: float) -> Claim:
+        """Returns what a machine that reports as the node is to it.
+
+        A machine that is only silent keeps its node: the other one may be a copy of its disk.
+        """
         if self.owner and self.owner.id == machine.id:
             return Claim.OWNER
         if self.candidate and self.candidate.id == machine.id:
             return Claim.FREE
         if self.owner is None:
-            return Claim.REPLACED if machine.id in self.replaced and not self.replacing else Claim.FREE
+            return Claim.REPLACED if machine.id in self.replaced and not self.is_replacing(now) else Claim.FREE
         if machine.id in self.replaced:
             return Claim.REPLACED
-        return Claim.CONFLICT if owner_alive and not self.replacing else Claim.FREE
+        return Claim.FREE if self.is_replacing(now) else Claim.CONFLICT
 
     def fetch_conflict(
         self, machine: MachineIdentity, now: float, *, owner_alive: bool, joining: bool
@@ -130,58 +134,67 @@ class MachineOwnership:
         other = self.candidate
         if joining and other and other.id != machine.id and now - other.since < ALIVE_SECONDS:
             return other
-        return self.owner if owner_alive and not self.replacing else None
+        return self.owner if owner_alive and not self.is_replacing(now) else None
+
+    def is_replacing(self, now: float) -> bool:
+        """Returns whether an operator allows another machine to become the node now."""
+        return now < self.replacing_until
 
     @property
-    def conflict(self) -> RivalMachine | None:
+    def conflict(self) -> ConflictingMachine | None:
         """Returns the other machine while two machines claim to be the node."""
-        rival = self.rival
-        if rival is None or not rival.alternations:
+        conflicting = self.conflicting
+        if conflicting is None or not conflicting.alternations:
             return None
-        moved = rival.machine.id in self.replaced
-        return None if moved and rival.last - rival.since < MOVE_SECONDS else rival
+        moved = conflicting.machine.id in self.replaced
+        return None if moved and conflicting.last - conflicting.since < MOVE_SECONDS else conflicting
 
     # Transitions
 
-    def begin_attempt(self, *, replacing: bool) -> MachineOwnership:
-        return replace(self, candidate=None, replacing=replacing)
+    def begin_attempt(self, *, replacing_until: float) -> MachineOwnership:
+        return replace(self, candidate=None, replacing_until=replacing_until)
 
     def end_attempt(self) -> MachineOwnership:
-        return replace(self, candidate=None, replacing=False)
+        return replace(self, candidate=None, replacing_until=0.0)
 
     def left(self) -> MachineOwnership:
-        return MachineOwnership(None, self.candidate, self.replacing, self.replaced)
+        return MachineOwnership(None, self.candidate, self.replacing_until, self.replaced)
 
     def fetched(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         if self.owner and self.owner.id == machine.id:
-            return replace(self, owner=KnownMachine(machine, self.owner.since), candidate=None)
+            return replace(self, owner=KnownMachine(machine, self.owner.since), candidate=None, replacing_until=0.0)
         since = self.candidate.since if self.candidate and self.candidate.id == machine.id else now
         return replace(self, candidate=KnownMachine(machine, since))
 
     def promoted(self, machine: MachineIdentity, now: float) -> MachineOwnership:
-        """Makes the machine the owner, and the earlier owner a replaced one."""
+        """Makes the machine the owner, and the earlier owner a replaced one if the node was moved on purpose."""
         known = self.candidate if self.candidate and self.candidate.id == machine.id else None
-        earlier = [self.owner.id] if self.owner and self.owner.id != machine.id else []
+        moved = known is not None or self.is_replacing(now)
+        earlier = [self.owner.id] if moved and self.owner and self.owner.id != machine.id else []
         ids = [each for each in (*self.replaced, *earlier) if each != machine.id]
         owner = KnownMachine(_merged(machine, known.identity if known else None), known.since if known else now)
-        return MachineOwnership(owner, None, False, tuple(dict.fromkeys(ids))[-MAX_REPLACED:])
+        return MachineOwnership(owner, None, 0.0, tuple(dict.fromkeys(ids))[-MAX_REPLACED:])
 
     def owner_heard(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         """Records the current address and name of the owner, and ends an old conflict."""
         if self.owner is None:
             return self
         after = replace(self, owner=KnownMachine(_merged(machine, self.owner.identity), self.owner.since))
-        rival = self.rival
-        return replace(after, rival=None) if rival and now - rival.last > CONFLICT_SECONDS else after
+        conflicting = self.conflicting
+        return (
+            replace(after, conflicting=None) if conflicting and now - conflicting.last > CONFLICT_SECONDS else after
+        )
 
     def claimed_by(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         """Records that a machine that is not the owner reported as the node, at most once a minute."""
-        rival = self.rival
-        if rival is None or rival.machine.id != machine.id:
-            return replace(self, rival=RivalMachine(machine, now, now, 1))
-        if now - rival.last < 60.0 and rival.alternations:
+        conflicting = self.conflicting
+        if conflicting is None or conflicting.machine.id != machine.id:
+            return replace(self, conflicting=ConflictingMachine(machine, now, now, 1))
+        if now - conflicting.last < 60.0 and conflicting.alternations:
             return self
-        return replace(self, rival=replace(rival, last=now, alternations=max(1, rival.alternations)))
+        return replace(
+            self, conflicting=replace(conflicting, last=now, alternations=max(1, conflicting.alternations))
+        )
 
     def observed(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         """Records on which machine the cluster says that the Node lives.
@@ -193,23 +206,23 @@ class MachineOwnership:
         if self.owner.id == machine.id:
             return self._owner_observed(now)
         if (self.candidate and self.candidate.id == machine.id) or (
-            self.replacing and machine.id not in self.replaced
+            self.is_replacing(now) and machine.id not in self.replaced
         ):
             return self.promoted(machine, now)
-        rival = self.rival
-        if rival is None or rival.machine.id != machine.id:
-            return replace(self, rival=RivalMachine(machine, now, now))
-        if not rival.alternations and now - rival.since > ALIVE_SECONDS:
+        conflicting = self.conflicting
+        if conflicting is None or conflicting.machine.id != machine.id:
+            return replace(self, conflicting=ConflictingMachine(machine, now, now))
+        if not conflicting.alternations and now - conflicting.since > ALIVE_SECONDS:
             return self.promoted(machine, now)
-        return replace(self, rival=replace(rival, last=now))
+        return replace(self, conflicting=replace(conflicting, last=now))
 
     def _owner_observed(self, now: float) -> MachineOwnership:
-        rival = self.rival
-        if rival is None:
+        conflicting = self.conflicting
+        if conflicting is None:
             return self
-        if now - rival.last > CONFLICT_SECONDS:
-            return replace(self, rival=None)
-        return replace(self, rival=replace(rival, alternations=rival.alternations + 1))
+        if now - conflicting.last > CONFLICT_SECONDS:
+            return replace(self, conflicting=None)
+        return replace(self, conflicting=replace(conflicting, alternations=conflicting.alternations + 1))
 
 
 def _merged(machine: MachineIdentity, known: MachineIdentity | None) -> MachineIdentity:

@@ -255,7 +255,7 @@ def test_forbidden_role_assignment_names_role_scope_and_command(lab: Lab, machin
     lab.azure.assignments.put(RESOURCE_GROUP_ID, ONBOARDING, poor.object_id)
     tell(lab, machine, poor)
     said = failure(machine, "role-assignment-forbidden")
-    assert "Reader" in said
+    assert "Azure Kubernetes Service Cluster User Role" in said
     assert CLUSTER_ID in said
     assert "az role assignment create" in said
 

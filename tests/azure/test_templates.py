@@ -13,6 +13,7 @@ import yaml
 from aks_flex_lab import network, node_agent
 from aks_flex_lab.components.resource_provider import CLUSTER_ID, OWNER_ROLE_ID, RESOURCE_GROUP_ID, resolv_conf
 from aks_flex_lab.supervisor import RESOLV_CONF_WRAPPER
+from aks_flex_node.agent.paths import PUBLIC_STATUS
 from tests.azure_cli import Az, program
 from tests.providers import Provider
 from tests.wait import until_named
@@ -108,7 +109,8 @@ def test_machines_join_at_first_boot_by_config_url_and_by_identity(
                 boot.result()
         for machine in (by_url, by_identity):
             assert is_ready(lab, machine.name)  # the agent exits when the node is ready
-            assert machine.run("find", "/run/aks-flex-node", "-type", "f").out == ""
+            left = machine.run("find", "/run/aks-flex-node", "-type", "f").out.split()
+            assert left == [PUBLIC_STATUS], "the config URL is gone"
         labels = lab.cluster.get("node", by_url.name)["metadata"]["labels"]
         assert labels["site"] == "north"
     finally:

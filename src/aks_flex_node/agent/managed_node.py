@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
-from aks_flex_node.agent.cluster import node_health
-from aks_flex_node.agent.cluster.client import node_api
+from aks_flex_node.agent.cluster import node_health, nodes
+from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.machine import identify_machine, running_program
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.agent.stored_config import ConfigVersions
+from aks_flex_node.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.provider.poll_result import PollResult
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,18 @@ class ManagedNode:
 
     def check_health(self) -> NodeHealth:
         return node_health.check_node_health(self.host, self.config, self.name, self.api)
+
+    def is_another_machine(self) -> bool:
+        """Returns whether the Node certainly lives on another machine: its kubelet reported from another boot.
+
+        The ID of a machine can change while its kubelet runs, so it does not prove that.
+        """
+        try:
+            node = nodes.find(self.api, self.name)
+        except (ClusterError, ApiStatusError):
+            return False
+        here = (self.host.read(BOOT_ID) or b"").decode(errors="replace").strip()
+        return bool(node and here and node.boot_id and node.boot_id != here)
 
     def probe_provider(self, text: str) -> PollResult:
         """Polls the provider once with the endpoint and the credentials of another configuration."""

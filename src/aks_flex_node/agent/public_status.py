@@ -68,7 +68,7 @@ def public_part(found: Mapping[str, Any]) -> dict[str, Any]:
 def _masked(value: Any) -> Any:
     match value:
         case str():
-            return redact_output(URL_PATH.sub(r"\1", value[: 4 * MAX_TEXT_LENGTH]))[:MAX_TEXT_LENGTH]
+            return redact_output(URL_PATH.sub(r"\1", value))[:MAX_TEXT_LENGTH]
         case dict():
             return {key: _masked(each) for key, each in value.items()}
         case list() | tuple():

@@ -51,6 +51,8 @@ FAILED_PROVIDER_STATES = frozenset(
         ProviderState.UNTRUSTED,
         ProviderState.BAD_CONFIGURATION,
         ProviderState.NO_CLUSTER,
+        ProviderState.REPLACED,
+        ProviderState.ON_ANOTHER_MACHINE,
         ProviderState.AGENT_FAILING,
     )
 )

@@ -16,6 +16,7 @@ MAX_TEXT = 253  # characters of a host name, address or OS
 MAX_HEADER = 2048
 _SALT = "aks-flex-node machine "
 _ID = re.compile(r"[0-9a-f]{32}")
+_HOST_CHARACTERS = re.compile(r"[^A-Za-z0-9._:%-]")  # all others are removed: the values are shown in messages
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class MachineIdentity:
     os: str = ""
 
     def __str__(self) -> str:
-        name = self.host_name or f"with ID {self.id[:8]}"
-        return f"{name} ({self.address})" if self.address else name
+        known = ", ".join((*((self.address,) if self.address else ()), f"ID {self.id[:8]}"))
+        return f"{self.host_name} ({known})" if self.host_name else f"({known})"
 
     def to_header(self) -> str:
         named = {"id": self.id, "hostName": self.host_name, "address": self.address, "os": self.os}
@@ -50,8 +51,9 @@ def parse_machine_header(text: str) -> MachineIdentity | None:
         return None
     if not _ID.fullmatch(found.get("id", "")):
         return None
-    return MachineIdentity(found["id"], *(_plain(found.get(name, "")) for name in ("hostName", "address", "os")))
+    host, address = (_HOST_CHARACTERS.sub("", found.get(name, ""))[:MAX_TEXT] for name in ("hostName", "address"))
+    return MachineIdentity(found["id"], host, address, _plain(found.get("os", "")))
 
 
 def _plain(text: str) -> str:
-    return "".join(each for each in text if each.isprintable())[:MAX_TEXT]
+    return "".join(each for each in text if each.isprintable() and each != "`")[:MAX_TEXT]

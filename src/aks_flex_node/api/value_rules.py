@@ -154,7 +154,7 @@ def sha256(text: str) -> str | None:
 def azure_name(text: str) -> str | None:
     return (
         None
-        if re.fullmatch(r"[\w.()-]{1,90}", text)
+        if re.fullmatch(r"[\w.()-]{1,90}", text, re.ASCII) and text not in {".", ".."}
         else "has characters that are not allowed in Azure names and IDs."
     )
 

@@ -172,6 +172,8 @@ class ArmRoutes:
         replacing = body.get("replaceMachine", False)
         if not isinstance(replacing, bool):
             raise errors.invalid_request([errors.Problem("replaceMachine", "The value must be true or false.")])
+        if replacing:
+            await self.authorizer.check_may_replace(request.request.caller, request.target)
         written = await self.commands.regenerate(
             request.cluster, request.target.node, request.request, replacing=replacing, machine=request.machine
         )

@@ -102,6 +102,11 @@ class Authorizer:
         identity = await self.node_identity(Operation.LIST_CREDENTIALS, target)
         return await self.roles.allows(caller, Operation.LIST_CREDENTIALS, target.cluster, identity)
 
+    async def check_may_replace(self, caller: Caller, target: ArmTarget) -> None:
+        """Raises ArmError unless the caller may move the node to another machine, which the node itself may not."""
+        if not await self.roles.allows(caller, Operation.REGENERATE_TOKEN, target.cluster, ""):
+            raise errors.forbidden(caller, azure_action(Operation.REGENERATE_TOKEN), target.id)
+
     async def node_identity(self, operation: Operation, target: ArmTarget) -> str:
         """Returns the identity that may act as the node:
 

@@ -174,7 +174,7 @@ def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
 
 
 def _is_machine(header: bytes, known: str) -> bool:
-    return header.startswith(b"id=%s" % known.encode())
+    return header.startswith(b"id=%s" % known.encode()) and header.count(b"id=") == 1
 
 
 def _seconds(prefer: bytes) -> float:

@@ -139,6 +139,8 @@ OPERATION_DESCRIPTIONS = {
     "listCredentials": "Read the credentials of a flex node.",
 }
 
+MAX_FAILURE_LENGTH = 2000  # of the text that the unauthenticated bearer of a URL may store
+
 request_log = logging.getLogger("aks_flex_rp.requests")
 
 
@@ -162,12 +164,15 @@ class ServiceRoutes:
     async def join_report(self, incoming: Incoming, request_id: str) -> Response:
         """Stores why the bearer of a config URL could not join. Before the join, it may have no other identity."""
         found = await self._find_bundle(incoming, request_id, "joinReport")
+        if wait := self.authorizer.limits.acquire(f"url {found.cluster}/{found.node}", "write"):
+            raise errors.too_many_requests(wait)
         report = parse_report(await http_messages.read_json(incoming))
         if report.join_phase is not JoinPhase.FAILED or not report.join_failure:
             message = "A report to a config URL has joinState Failed and a joinFailure."
             raise ArmError(400, "InvalidRequestContent", message, "joinState")
         source = http_messages.client_address(incoming)
-        await self.join_tracker.on_join_failed(found.cluster, found.node, report.join_failure, source, request_id)
+        why = report.join_failure[:MAX_FAILURE_LENGTH]
+        await self.join_tracker.on_join_failed(found.cluster, found.node, why, source, request_id)
         return http_messages.json_response(200, {})
 
     async def _find_bundle(self, incoming: Incoming, request_id: str, operation: str) -> FetchedBundle:

@@ -103,7 +103,6 @@ async def _add(
                 raise
             output.print_warning(f"{error.message} It is taken over.")
         await prerequisites.ensure_objects(client)
-        await holder.write_holder(client, holder.ClusterHolder(own, str(name)))
         sealed = sealer.seal(connections.to_bytes(connection), connection_seal_context(name.key))
         version = before.version + 1 if before else 1
         # The configuration of existing nodes may be outdated. The service checks and updates it.
@@ -111,6 +110,8 @@ async def _add(
         document |= {SYNC_PENDING: before is not None}
         added = Cluster(name.key, str(name), document, sealed, version)
         await store.put_cluster(added, before.version if before else None)
+        # After the cluster is stored: a command that was interrupted before would not recognize its own mark.
+        await holder.write_holder(client, holder.ClusterHolder(own, str(name)))
         what = AuditAction.CLUSTER_RENEWED if before else AuditAction.CLUSTER_ADDED
         await store.record(
             AuditEvent(_now(), "aks-flex-rp cluster", what, str(name), detail={"version": facts.version})

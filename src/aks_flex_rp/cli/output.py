@@ -231,7 +231,7 @@ def _event(event: Document) -> tuple[str, ...]:
     last = event["resource"].rpartition("/")[2]
     detail = ", ".join(f"{name}={_short(value)}" for name, value in event["detail"].items() if value)
     columns = (event["who"], event["what"], event["outcome"], last, event["source"] or "-", detail)
-    return (at.strftime("%Y-%m-%d %H:%M:%S"), *columns)
+    return (at.strftime("%Y-%m-%d %H:%M:%S"), *map(printable, columns))
 
 
 def _short(value: object) -> str:

@@ -53,7 +53,7 @@ MACHINE_LABELS = {
     "id": "Machine ID",
 }
 JOIN_METHODS = {
-    None: "bootstrap token",
+    "bootstrapToken": "bootstrap token",
     "exec": "Azure identity for every request",
     "certificate": "Azure identity, then certificate",
 }
@@ -189,7 +189,7 @@ def facts(node: Node, shown: Document) -> Document:
         "certificate": next((each for each in conditions if each.type == "CertificateExpiring"), None),
         "components": components(node, status),
         "identity": identity(node.properties.get("azureAuth", {})),
-        "join_method": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth")],
+        "join_method": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth") or "bootstrapToken"],
         "config": json.dumps(node.config, indent=2, ensure_ascii=False),
         "system": system(node.system),
         "machine": machine_rows(status),

@@ -7,6 +7,7 @@ identity, if it has one that may. What is left is recorded in the audit log, wit
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +31,8 @@ CLEANUP_ACTOR = "azure cleanup"  # caller in the audit log
 class ArmRemover(Protocol):
     """The part of an ARM client that is used here. It may block."""
 
+    def get(self, path: str, api_version: str) -> dict[str, Any]: ...
+
     def delete(self, path: str, api_version: str) -> None: ...
 
 
@@ -38,6 +41,7 @@ class NodeResources:
     """Azure resources that belong to a node alone."""
 
     machine: str = ""  # resource ID of the Arc machine
+    principal: str = ""  # object ID of its identity, from a token that the service has verified
     assignments: tuple[str, ...] = ()  # of its identity on the cluster; their names are derived from it
 
     @property
@@ -56,21 +60,34 @@ def arc_machine_id(properties: Properties, cluster: ClusterId, node: str) -> str
 
 
 def node_resources(properties: Document, cluster: ClusterId, node: str, principal: str = "") -> NodeResources:
-    """Returns the resources of a node that uses Azure Arc. `principal` is the object ID of its identity, if known."""
+    """Returns the resources of a node that uses Azure Arc.
+
+    `principal` is the object ID with which the node has signed in. The one in the properties does not count, because
+    a user who writes them could name the identity of another machine.
+    """
     read = Properties.model_validate(properties)
     if read.azure_auth.method != "arc":
         return NodeResources()
-    arc = read.azure_auth.arc
-    known = (arc.principal_id if arc else None) or principal
-    ids = (role_assignments.assignment_id(str(cluster), role, known) for role in roles.CLUSTER_ROLES)
-    return NodeResources(arc_machine_id(read, cluster, node), tuple(ids) if known else ())
+    ids = (role_assignments.assignment_id(str(cluster), role, principal) for role in roles.CLUSTER_ROLES)
+    return NodeResources(arc_machine_id(read, cluster, node), principal, tuple(ids) if principal else ())
+
+
+def declared_principal(properties: Document) -> str:
+    """Returns the object ID that the properties name, only to be shown to the user who writes them."""
+    arc = Properties.model_validate(properties).azure_auth.arc
+    return (arc.principal_id if arc else None) or ""
 
 
 def removal_command(resource: str) -> str:
     """Returns the command that removes a resource."""
-    if "/roleassignments/" in resource.lower():
-        return f"az role assignment delete --ids {resource}"
-    return f"az resource delete --ids {resource}"
+    quoted = shlex.quote(resource)
+    if is_assignment(resource):
+        return f"az role assignment delete --ids {quoted}"
+    return f"az resource delete --ids {quoted}"
+
+
+def is_assignment(resource: str) -> bool:
+    return "/roleassignments/" in resource.lower()
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,8 @@ class AzureCleanup:
             resources = replace(resources, machine="")
         own = {each.lower(): each for each in resources.ids}
         allowed = [own[each.lower()] for each in reported if each.lower() in own]
-        return await self._remove(cluster, name, allowed, [each for each in reported if each.lower() not in own])
+        others = [each for each in reported if each.lower() not in own]
+        return await self._remove(cluster, name, resources, allowed, unverified=others)
 
     async def after_removal(self, cluster_key: str, name: str) -> None:
         """Removes the role assignments of a deleted node whose machine is gone without a report.
@@ -100,27 +118,50 @@ class AzureCleanup:
         if known is None:
             return
         cluster = known.id
-        resources = node_resources(await self._properties(cluster, name), cluster, name)
+        event = await self._deletion(cluster, name)
+        if event is None:
+            return
+        identity = str(event.detail.get("identity") or "")
+        resources = node_resources(event.detail.get("before", {}), cluster, name, identity)
         if resources.machine:
-            await self._remove(cluster, name, resources.assignments, [resources.machine])
+            await self._remove(cluster, name, resources, resources.assignments, named=[resources.machine])
 
     async def _properties(self, cluster: ClusterId, name: str) -> Document:
         """Returns the properties of a node, or those that it had when it was deleted."""
         node = await self.context.store.node(cluster.key, name.lower())
         if node:
             return node.properties
-        resource = cluster.node(name)
-        events = await self.context.store.audit(resource=resource, what=AuditAction.DELETE, limit=1)
-        found: Document = events[0].detail.get("before", {}) if events else {}
+        event = await self._deletion(cluster, name)
+        found: Document = event.detail.get("before", {}) if event else {}
         return found
 
-    async def _remove(self, cluster: ClusterId, name: str, ids: Sequence[str], others: Sequence[str]) -> list[str]:
+    async def _deletion(self, cluster: ClusterId, name: str) -> AuditEvent | None:
+        events = await self.context.store.audit(resource=cluster.node(name), what=AuditAction.DELETE, limit=1)
+        return events[0] if events else None
+
+    async def _remove(
+        self,
+        cluster: ClusterId,
+        name: str,
+        resources: NodeResources,
+        ids: Sequence[str],
+        *,
+        named: Sequence[str] = (),
+        unverified: Sequence[str] = (),
+    ) -> list[str]:
+        """Removes resources, and records what is left. `named` and `unverified` ones are only recorded."""
         try:
-            removed, why = await asyncio.wait_for(asyncio.to_thread(self._delete, ids), CLEANUP_SECONDS)
+            removed, why = await asyncio.wait_for(
+                asyncio.to_thread(self._delete, ids, resources.principal), CLEANUP_SECONDS
+            )
         except asyncio.TimeoutError:
             removed, why = [], "Azure did not respond in time."
-        commands = [removal_command(each) for each in (*ids, *others) if each not in removed]
+        commands = [removal_command(each) for each in (*ids, *named) if each not in removed]
+        if not resources.principal:
+            commands.append(f"az role assignment list --scope {shlex.quote(str(cluster))}")
         detail: dict[str, Any] = {"removed": removed, "remaining": commands}
+        if unverified:
+            detail["reportedByMachine"] = list(unverified)
         if commands:
             detail["why"] = f"{why} To be removed by an Azure administrator: {'; '.join(commands)}".strip()
         event = AuditEvent(
@@ -129,20 +170,36 @@ class AzureCleanup:
         await self.context.store.record(event)
         return removed
 
-    def _delete(self, ids: Sequence[str]) -> tuple[list[str], str]:
-        """Deletes resources one by one. Returns those that are gone, and why another one is not."""
+    def _delete(self, ids: Sequence[str], principal: str) -> tuple[list[str], str]:
+        """Deletes resources one by one. Returns those that are gone, and why another one is not.
+
+        An Arc machine is deleted only if `principal` is its identity: another machine may have this name.
+        """
         removed: list[str] = []
         why = "" if not ids or self.open_arm else "The service has no Azure identity."
         if self.open_arm is None or not ids:
             return removed, why
-        arm = self.open_arm()
+        try:
+            arm = self.open_arm()
+        except FlexError as error:
+            return removed, error.message
         for each in ids:
-            assignment = "/roleassignments/" in each.lower()
             try:
-                arm.delete(each, role_assignments.ROLE_API_VERSION if assignment else ARC_API_VERSION)
+                if is_assignment(each):
+                    arm.delete(each, role_assignments.ROLE_API_VERSION)
+                elif not _has_identity(arm.get(each, ARC_API_VERSION), principal):
+                    why = "The Arc machine has another identity than this node had."
+                    continue
+                else:
+                    arm.delete(each, ARC_API_VERSION)
             except FlexError as error:
                 if getattr(error, "status", 0) != 404:
                     why = error.message
                     continue
             removed.append(each)
         return removed, why
+
+
+def _has_identity(machine: Document, principal: str) -> bool:
+    identity = machine.get("identity") or {}
+    return bool(principal) and str(identity.get("principalId", "")).lower() == principal.lower()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.models import Properties
@@ -105,7 +106,7 @@ class ClusterSync:
         if config == node.config:
             return False
         number = max(int(self.context.now()), node.version + 1)
-        renewed = replace(node, config=config, version=number, etag=f'"{number}"')
+        renewed = join_rules.record_delivered(replace(node, config=config, version=number, etag=f'"{number}"'), node)
         event = AuditEvent(
             self.context.now(),
             SYNC_ACTOR,

@@ -17,7 +17,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
-from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, node_resources, removal_command
+from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, declared_principal, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.machine_claims import MachineClaims
@@ -198,8 +198,9 @@ class NodeCommands:
             await context.delivery.revoke(cluster.id.key, key)
             if node is None:
                 return None
+            identity = {"identity": node.join.access.identity} if node.join.access else {}
             event = request.event(
-                context.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.properties
+                context.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.properties, **identity
             )
             messages = self.publisher.messages_for(
                 node, [node_events.deleted_event(request.caller.name)], context.now()
@@ -211,7 +212,9 @@ class NodeCommands:
         if node is None:
             return None
         access = node.join.access
-        resources = node_resources(node.properties, cluster.id, node.key, access.identity if access else "")
+        resources = node_resources(
+            node.properties, cluster.id, node.key, access.identity if access else declared_principal(node.properties)
+        )
         left = [{"id": each, "command": removal_command(each)} for each in resources.ids]
         azure = {"azureResources": left, "azureNote": AZURE_NOTE} if left else {}
         cleanup = await self._clean_up(cluster, node, request)

@@ -60,7 +60,7 @@ class ClusterOperations(Protocol):
         ...
 
     async def node_machine(self, key: str, node: str) -> NodeMachine | None:
-        """Returns the machine of the Node, or None if there is no such Node or the cluster does not respond."""
+        """Returns the machine of the Node, or None if it does not exist. Raises FlexError if it cannot be read."""
         ...
 
     async def mark_machine(self, key: str, node: str, machine_id: str) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, REPLACED
+from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinPhase
-from aks_flex_rp.machine_ownership import ALIVE_SECONDS, Claim
+from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import NodeContext
     from aks_flex_rp.store.model import Document, Node
 
-CONFLICT_CONDITION = "MachineConflict"
 JOINING = frozenset({JoinPhase.CONFIG_FETCHED, JoinPhase.BOOTSTRAP_ATTEMPTED})
 
 
@@ -85,8 +85,21 @@ class MachineClaims:
         seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
         if node.properties.get("continuousMonitoring") and self.context.now() - seen < ALIVE_SECONDS:
             return True
-        found = await self.context.clusters.node_machine(node.cluster, node.key)
+        try:
+            found = await self.context.clusters.node_machine(node.cluster, node.key)
+        except FlexError:
+            return True  # what cannot be read does not count as gone
         return found is not None and found.ready and found.machine.id == owner.id
+
+    async def _is_on_another_machine(self, node: Node, machine: MachineIdentity) -> bool:
+        """Returns whether the Node of a joined node without a known owner lives on another machine."""
+        if node.join.machines.owner or not node.join.is_joined:
+            return False
+        try:
+            found = await self.context.clusters.node_machine(node.cluster, node.key)
+        except FlexError:
+            return False
+        return found is not None and found.ready and found.machine.id != machine.id
 
     async def on_fetch(self, cluster: str, key: str, machine: MachineIdentity, origin: UrlBearer) -> None:
         """Records which machine fetches the configuration. Raises ArmError if the node lives on another machine."""
@@ -114,9 +127,11 @@ class MachineClaims:
             if found is None:
                 return node
             machines, now = found.join.machines, self.context.now()
-            claim = machines.claim(machine, owner_alive=True)
-            if claim is Claim.CONFLICT and not await self.living_owner(found):
-                claim = Claim.FREE
+            claim = machines.claim(machine, now)
+            if claim is Claim.CONFLICT and found.join.has_valid_url(now) and not await self.living_owner(found):
+                claim = Claim.FREE  # an operator has created a join command, and the earlier machine is gone
+            if claim is Claim.FREE and await self._is_on_another_machine(found, machine):
+                claim = Claim.CONFLICT
             match claim:
                 case Claim.OWNER:
                     return await self._put(found, machines.owner_heard(machine, now))
@@ -193,16 +208,16 @@ def with_conflict(status: Document, machines: MachineOwnership, name: str, now: 
     conditions = list(status.get("conditions", ()))
     known = next((each for each in conditions if each["type"] == CONFLICT_CONDITION), None)
     others = [each for each in conditions if each["type"] != CONFLICT_CONDITION]
-    rival, owner = machines.conflict, machines.owner
-    if rival is None:
+    other, owner = machines.conflict, machines.owner
+    if other is None:
         return status if known is None else {**status, "conditions": others}
     where = f" It lives on {owner.identity}." if owner else ""
     condition = {
         "type": CONFLICT_CONDITION,
         "status": "True",
         "reason": "TwoMachines",
-        "message": f"The machine {rival.machine} also runs as node {name}.{where} Run `aks-flex-node unbootstrap` on "
-        f"{rival.machine.host_name or 'that machine'}, and join it as a node of its own.",
+        "message": f"The machine {other.machine} also runs as node {name}.{where} Run `aks-flex-node unbootstrap` on "
+        "the machine that is not to be this node, and join it as a node of its own.",
         "lastTransitionTime": known["lastTransitionTime"] if known else format_utc(now),
     }
     return {**status, "conditions": [*others, condition]}

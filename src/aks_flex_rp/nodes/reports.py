@@ -14,8 +14,8 @@ from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import problem_from_pydantic
 from aks_flex_rp.join_state import JoinPhase
+from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.nodes.machine_claims import CONFLICT_CONDITION
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource.models import WireModel
@@ -49,7 +49,7 @@ def _timestamp(value: object) -> object:
 
 Timestamp = Annotated[datetime, BeforeValidator(_timestamp), Field(strict=False)]
 ConfigVersion = Annotated[str, Field(pattern=r"^[0-9]{1,19}$")]
-ResourceId = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/subscriptions/[^\s]+$")]
+ResourceId = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/subscriptions(/[A-Za-z0-9_.()-]+)+$")]
 ShortText = Annotated[str, Field(max_length=256)]
 
 

@@ -53,7 +53,7 @@ def join_events(before: JoinState, after: JoinState) -> Iterator[NodeEvent]:
     elif before.is_joined and not after.is_joined:
         yield NodeEvent(NodeEventKind.LEFT)
     failed = JoinPhase.FAILED
-    if after.phase is failed and (before.phase is not failed or before.failure != after.failure):
+    if after.phase is failed and before.phase is not failed:
         cause = after.failure or "The node reported no reason."
         yield NodeEvent(NodeEventKind.JOIN_FAILED, {"cause": _short(cause), "remedy": join_remedy(cause)})
 

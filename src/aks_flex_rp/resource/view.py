@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import NODE_TYPE
 from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
+from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
 from aks_flex_rp.node_cause import node_cause
 from aks_flex_rp.resource import versions
 
@@ -62,6 +63,8 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     join = node.join
     if join.phase is JoinPhase.LEFT:
         status["conditions"] = [_left(each) for each in status["conditions"]]
+    if join.machines.conflict is None:  # over, but the stored condition may not be updated yet
+        status["conditions"] = [each for each in status["conditions"] if each["type"] != CONFLICT_CONDITION]
     if pending := _pending(node):
         status["conditions"] = [*status["conditions"], pending]
     if known := join.machines.shown:

@@ -125,11 +125,12 @@ class MachineRoles:
         for role in self._roles:
             self.assign_one(arm, cluster, role, principal)
         self._remove_others(
-            arm, cluster, {role_assignments.assignment_id(cluster, each, principal) for each in self._roles}
+            arm, cluster, {role_assignments.assignment_id(cluster, each, principal).lower() for each in self._roles}
         )
 
     def assign_one(self, arm: RolesClient, scope: str, role: AzureRole, principal: str) -> None:
         made, ours = role_assignments.assignment_id(scope, role, principal), self._records.read().assignments
+        ours = tuple(each for each in ours if each == made or each.lower() != made.lower())  # in another spelling
         if made not in ours:
             self._records.update(assignments=(*ours, made))
         self._note(f"assigning the role {role.name} to the machine")
@@ -137,9 +138,10 @@ class MachineRoles:
             self._records.update(assignments=tuple(each for each in ours if each != made))
 
     def _remove_others(self, arm: RolesClient, cluster: str, desired: set[str]) -> None:
+        """Removes the recorded assignments on the cluster that are not desired. Resource IDs ignore case."""
         prefix = f"{cluster}/{role_assignments.ASSIGNMENT_TYPE}/".lower()
         for each in self._records.read().assignments:
-            if each.lower().startswith(prefix) and each not in desired:
+            if each.lower().startswith(prefix) and each.lower() not in desired:
                 role_assignments.unassign(arm, each)
                 left = tuple(one for one in self._records.read().assignments if one != each)
                 self._records.update(assignments=left)

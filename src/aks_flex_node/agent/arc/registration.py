@@ -29,6 +29,7 @@ from aks_flex_node.agent.arc.registration_state import (
 from aks_flex_node.agent.arc.unregistration import ArcUnregistration
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.azure.role_assignments import assignment_id
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import StartUnit
 from aks_flex_node.retry import RetryDeadline
@@ -66,7 +67,7 @@ class ArcRegistration:
         want = desired_machine(self.config, self.engine.machine)
         self._clean_up()
         self._connect(self._install(), want)
-        if self._records.read().settled == want.fingerprint and not verify_again:
+        if self._is_settled(want) and not verify_again:
             return
         with self._cloud.operator() as arm:
             machine = self._read_back(arm, want)
@@ -78,6 +79,17 @@ class ArcRegistration:
         if self._have_roles(want, roles):
             self._records.update(settled=want.fingerprint)
             self.engine.events.emit("arc-registered", f"{want.name} is registered with Azure Arc", machine=want.id)
+
+    def _is_settled(self, want: ArcMachineSpec) -> bool:
+        """Returns whether the registration was verified, with all roles that the configuration requires now."""
+        record = self._records.read()
+        if record.settled != want.fingerprint:
+            return False
+        if not (want.assign and record.principal):
+            return True
+        known = {each.lower() for each in record.assignments}
+        required = (assignment_id(want.cluster, role, record.principal) for role in cluster_roles(self.config))
+        return all(each.lower() in known for each in required)
 
     def _roles(self) -> MachineRoles:
         deadline = self._deadline(self.config.azure.arc.wait_seconds)

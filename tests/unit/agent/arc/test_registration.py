@@ -12,7 +12,7 @@ import pytest
 from aks_flex_node.agent.arc import machine_agent
 from aks_flex_node.agent.arc.azure_client import with_arc_identity
 from aks_flex_node.agent.arc.machine_agent import SETTINGS_FILE
-from aks_flex_node.agent.arc.registration_state import cluster_roles, desired_machine
+from aks_flex_node.agent.arc.registration_state import ArcRecordStore, cluster_roles, desired_machine
 from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.azure.arm import AzureCallError, refused_error
@@ -390,6 +390,26 @@ def test_verified_registration_removes_roles_that_are_no_longer_chosen(place: Pl
     assert list(place.azure.state["roles"]) == [ASSIGNMENTS[0]]
     assert place.registration(config()).unregister() == []
     assert place.azure.state["roles"] == {}
+
+
+def test_registration_keeps_roles_of_a_cluster_in_other_spelling(place: Place) -> None:
+    place.registration(config()).run()
+    records = ArcRecordStore(place.host, config())
+    records.update(assignments=tuple(each.upper() for each in ASSIGNMENTS))
+
+    place.registration(config()).run(verify_again=True)
+
+    assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
+    assert sorted(records.read().assignments) == sorted(ASSIGNMENTS)
+
+
+def test_registration_assigns_role_of_a_changed_join_method(place: Place) -> None:
+    place.registration(config(**TOKEN)).run()
+    assert list(place.azure.state["roles"]) == [ASSIGNMENTS[0]]
+
+    place.registration(config()).run()
+
+    assert sorted(place.azure.state["roles"]) == sorted(ASSIGNMENTS)
 
 
 def test_machine_registered_by_an_older_release_is_not_verified_again(place: Place) -> None:

@@ -12,6 +12,7 @@ from aks_flex_node.agent.config.config_store import applied_config_text
 from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, join_token, log_file, target_cluster
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.errors import ConfigError
 from tests.unit.agent.config.builders import CA, CLUSTER_ID, PEM, TOKEN, load_settings, problems_of
 
@@ -251,6 +252,14 @@ def test_arc_is_enabled_by_settings_that_describe_its_machine(arc: dict[str, obj
     loaded = load_settings({"azure.arc": arc})
     assert (loaded.config.azure.arc.enabled, loaded.warnings) == (enabled, [])
     assert ("azure.arc.enabled" in loaded.origins) == enabled
+
+
+def test_arc_stays_off_in_a_configuration_stored_by_an_earlier_release() -> None:
+    text = json.dumps({"config": {"azure": {"arc": {"machineName": "edge-1"}}}})
+    assert not load_text(text, CURRENT_CONFIG, {}, {}).config.azure.arc.enabled
+    given = load_text(text, "a file", {}, {})
+    assert given.config.azure.arc.enabled
+    assert load_text(given.text(), CURRENT_CONFIG, {}, {}).config.azure.arc.enabled, "this release stores it"
 
 
 def test_arc_key_that_is_false_in_the_environment_does_not_enable_arc() -> None:

@@ -14,6 +14,7 @@ from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
 from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, LEAVING_STATES, StopRequest
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
+from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
@@ -100,11 +101,18 @@ def test_replaced_machine_unbootstraps_without_removing_the_node(life: Life) -> 
     assert life.host.job_arguments == [("--keep-node",)]
 
 
-def test_undecided_conflict_of_machines_unbootstraps_after_ten_minutes(life: Life) -> None:
+def test_undecided_conflict_of_machines_unbootstraps_after_ten_minutes(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boots = {"elsewhere": False}
+    monkeypatch.setattr(ManagedNode, "is_another_machine", lambda _: boots["elsewhere"])
     conflict = PollResult(ProviderState.ON_ANOTHER_MACHINE)
     life.hears(conflict)
     life.hears(conflict, CONFLICT_SECONDS - 1)
     assert not life.working
+    life.hears(conflict, 1e6)
+    assert not life.working, "the ID of this machine has changed, but the Node is here"
+    boots["elsewhere"] = True
     life.hears(conflict, 1)
     eventually(lambda: life.host.works == ["unbootstrap"])
     assert life.host.job_arguments == [("--keep-node",)]

@@ -8,7 +8,7 @@ import pytest
 
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli.audit_commands import parse_since
-from aks_flex_rp.cli.output import format_age, format_node, format_nodes, with_command_name
+from aks_flex_rp.cli.output import format_age, format_events, format_node, format_nodes, with_command_name
 
 NOW = datetime(2026, 5, 10, 12, 0, tzinfo=timezone.utc)
 
@@ -124,3 +124,16 @@ def test_printed_commands_use_name_of_wrapper(monkeypatch: pytest.MonkeyPatch) -
     assert with_command_name(text) == text
     monkeypatch.setenv("AKS_FLEX_RP_COMMAND", "aks-flex-lab --lab x rp")
     assert with_command_name(text) == "Run `aks-flex-lab --lab x rp node list`. The user is aks-flex-rp."
+
+
+def test_audit_output_contains_no_control_characters() -> None:
+    event = {
+        "at": "2026-02-26T15:30:45Z",
+        "who": "bearer of the URL",
+        "what": "node.joinFailed",
+        "outcome": "ok",
+        "resource": "/x/edge-1",
+        "source": "",
+        "detail": {"why": "\x1b[2Jcleared"},
+    }
+    assert "\x1b" not in format_events([event])
