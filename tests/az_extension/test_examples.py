@@ -11,6 +11,7 @@ import pytest
 
 from aks_flex_lab.processes import run
 from tests.az_extension.test_identities import CLIENT, VARIABLE
+from tests.service.rp.api.fake_clusters import CLUSTER_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +90,7 @@ def test_documented_example_runs_as_printed(
         r"my-cluster": "plant",
         r"edge(-node)?-1": name,
         r"https://host:8443": site.service.connection.url,
+        r"1\.36\.3": CLUSTER_VERSION,
     }.items():
         text = re.sub(pattern, instead, text)
     monkeypatch.chdir(room)

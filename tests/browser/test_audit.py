@@ -80,7 +80,7 @@ def test_audit_page_filters_events(provider: Provider, open_page: Opened) -> Non
     )
     page = open_page()
     sign_in(page, provider, "/ui/audit")
-    page.get_by_label("Node").fill("audit-1")
+    page.get_by_role("searchbox", name="Node").fill("audit-1")
     apply(page)
     assert len(rows(page)) == 2
     page.get_by_label("Outcome").select_option("denied")
@@ -98,7 +98,7 @@ def test_audit_page_filters_events(provider: Provider, open_page: Opened) -> Non
     assert not rows(page)
     page.goto(f"{provider.url}/ui/audit?resource={PLANT.node('AUDIT-2')}")
     assert len(rows(page)) == 1
-    assert page.get_by_label("Node").input_value() == "AUDIT-2"
+    assert page.get_by_role("searchbox", name="Node").input_value() == "AUDIT-2"
 
 
 def test_older_audit_events_are_on_further_pages(provider: Provider, open_page: Opened) -> None:

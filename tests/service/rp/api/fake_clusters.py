@@ -29,7 +29,10 @@ ISLAND = ClusterId(STRANGE_SUBSCRIPTION, "Edge", "Island")  # without Entra ID
 NOWHERE = ClusterId(SUBSCRIPTION, "Edge", "Nowhere")  # a cluster that was not added
 
 
-def facts(ca_cert_data: str, version: str = "1.34.4", *, aad: bool = True) -> ClusterFacts:
+CLUSTER_VERSION = "1.34.4"
+
+
+def facts(ca_cert_data: str, version: str = CLUSTER_VERSION, *, aad: bool = True) -> ClusterFacts:
     return ClusterFacts(
         version=version,
         server_url="https://api.plant.example:443",
