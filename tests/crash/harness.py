@@ -199,7 +199,7 @@ def _timeless(path: Path) -> object:
 def _without_moments(document: dict[str, Any]) -> dict[str, Any]:
     if isinstance(document.get("seen"), dict):
         document["seen"] = sorted(document["seen"])
-    return {key: value for key, value in document.items() if key not in {"since", "at"}}
+    return {key: value for key, value in document.items() if key not in {"since", "at", "applied"}}
 
 
 def changes(before: Tree, after: Tree) -> dict[str, Change]:
