@@ -105,7 +105,8 @@ class Controller:
             self._record_result(known)  # keeps the backoff after a restart of the daemon
         self.notifier.ready()
         standalone = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
-        message = f"Polling the configuration from {node.provider.endpoint.origin}." if node.provider else standalone
+        message = f"Polling the configuration from {node.source.description.address}."
+        message = message if node.source.schedule else standalone
         node.log_event("daemon-started", message)
 
     def shut_down(self) -> None:

@@ -85,7 +85,7 @@ def scheduler_input(
         replaced=replaced,
         unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
-        next_version=versions.next if node.provider else "",
+        next_version=versions.next if node.source.schedule else "",
         unfinished=has_unfinished_update(node),
         window_open=_is_window_open(policy.maintenance_window, node.now()),
         credentials_lost=credentials_lost,

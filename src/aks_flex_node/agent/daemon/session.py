@@ -26,12 +26,12 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.config_sources.source import PollSchedule
     from aks_flex_node.agent.daemon.drift_monitor import Conflicts
     from aks_flex_node.agent.daemon.scheduler import JobHistory
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
     from aks_flex_node.agent.managed_node import ManagedNode
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 
 CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
@@ -59,28 +59,30 @@ ControllerEvent: TypeAlias = "PollEvent | FilesChanged | JobResult | StopRequest
 
 
 @dataclass(frozen=True)
-class ProviderConnection:
-    """The threads that communicate with the provider: configuration in, status out."""
+class SourceConnection:
+    """The threads that communicate with the config source: configuration in, status out."""
 
     receiver: ConfigReceiver
     poller: Poller
-    reporter: StatusReporter
+    reporter: StatusReporter | None  # None for a source that accepts no reports
 
     def start(self) -> None:
         self.poller.start()
-        self.reporter.start()
+        if self.reporter:
+            self.reporter.start()
 
     def close(self) -> None:
         self.receiver.close()
         self.poller.stop()
-        self.reporter.stop()
+        if self.reporter:
+            self.reporter.stop()
 
 
 @dataclass
 class Session:
     node: ManagedNode
     drift: DriftMonitor
-    connection: ProviderConnection | None  # None for a standalone node
+    connection: SourceConnection | None  # None for a standalone node
     store: StateStore
     state: DaemonState
     on_event: Callable[[ControllerEvent], None]
@@ -139,6 +141,10 @@ class Session:
     def _newest_version(self) -> str:
         return self.connection.receiver.newest_version if self.connection else ""
 
+    @property
+    def _poll_interval(self) -> float:
+        return schedule.interval if (schedule := self.node.source.schedule) else 0.0
+
     def _record_leaving(self, result: PollResult, now: float) -> None:
         """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
 
@@ -151,7 +157,7 @@ class Session:
             return
         waited = now - self._leaving[1]
         decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
-        if waited >= (self.node.config.provider.poll_seconds if decided else CONFLICT_SECONDS):
+        if waited >= (self._poll_interval if decided else CONFLICT_SECONDS):
             self.deleted = result.state is ProviderState.DELETED
             self.replaced = not self.deleted
 
@@ -167,7 +173,7 @@ class Session:
         return conditions.build_report(report_input(self.node, self.drift, self.state, self.health, history, running))
 
     def send(self, report: dict[str, Any]) -> None:
-        if self.connection:
+        if self.connection and self.connection.reporter:
             self.connection.reporter.update(report)
 
     def save(self) -> None:
@@ -186,7 +192,8 @@ def open_session(
     """Opens a session for the configuration in effect, with the stored state of the previous session."""
     store = StateStore(node.host, lambda error: node.log_event(error.name, error.message, "warning"))
     state = store.load()
-    connection = _connect(node, node.provider, on_event) if node.provider else None
+    schedule = node.source.schedule
+    connection = _connect(node, schedule, on_event) if schedule else None
     is_standalone = state.provider_state is ProviderState.STANDALONE
     if is_standalone is not (connection is None):  # the node became standalone, or became managed
         state = state.with_provider_state(ProviderState.STARTING if connection else ProviderState.STANDALONE, "")
@@ -207,22 +214,22 @@ def digest_config(node: ManagedNode) -> bytes:
 
 
 def _connect(
-    node: ManagedNode, provider: ProviderClient, on_event: Callable[[ControllerEvent], None]
-) -> ProviderConnection:
-    settings = node.config.provider
+    node: ManagedNode, schedule: PollSchedule, on_event: Callable[[ControllerEvent], None]
+) -> SourceConnection:
+    source = node.source
     receiver = ConfigReceiver(
         node.host,
-        provider,
+        source,
         lambda result, problem: on_event(PollEvent(result, problem)),
-        node.probe_provider,
+        source.probe,
         node.versions.newest,
     )
     poller = Poller(
-        provider,
-        PollBackoff(settings.poll_seconds),
-        lambda: 0 if receiver.has_pending_credentials else settings.wait_seconds,
+        source,
+        PollBackoff(schedule.interval),
+        lambda: 0 if receiver.has_pending_credentials else schedule.wait,
         lambda: receiver.newest_version,
         receiver.handle,
         lambda result: on_event(PollEvent(result, None)),
     )
-    return ProviderConnection(receiver, poller, StatusReporter(provider))
+    return SourceConnection(receiver, poller, StatusReporter(source) if source.accepts_reports else None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from aks_flex_node.agent.config_sources.source import LocalSource
 from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
 from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, open_session
 from aks_flex_node.agent.drift.detection import Drift
@@ -86,8 +87,8 @@ class Life:
 
         engine.events = EventLog(watch=self.said.append)
         wall_clock = lambda: 1e9 + self.now + self.jump  # noqa: E731
-        provider = self.provider.real if engine.config.continuous_monitoring else None
-        node = Node(engine, cast("ApiClient", Quiet()), "edge-1", provider, wall_clock)
+        source = self.provider.real if engine.config.continuous_monitoring else LocalSource()
+        node = Node(engine, cast("ApiClient", Quiet()), "edge-1", source, wall_clock)
         return open_session(node, on_event, Monitor)
 
     def hears(self, verdict: PollResult, after: float = 0.0) -> None:
