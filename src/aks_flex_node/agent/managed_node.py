@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import node_health
 from aks_flex_node.agent.cluster.client import node_api
+from aks_flex_node.agent.cluster.node_watch import NodeWatch
 from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.config_sources.selection import open_source
 from aks_flex_node.agent.machine import running_program
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.cluster.node_watch import NodeSight
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -60,6 +62,12 @@ class ManagedNode:
 
     def check_health(self) -> NodeHealth:
         return node_health.check_node_health(self.host, self.config, self.name, self.api)
+
+    def watch_node(self, on_change: Callable[[NodeSight], None]) -> NodeWatch | None:
+        """Starts to watch this node's Node object."""
+        watch = NodeWatch(lambda: node_api(self.config), self.name, on_change)
+        watch.start()
+        return watch
 
     def close(self) -> None:
         self.api.close()

@@ -1,7 +1,7 @@
 """Watches this node's own Node object in a separate thread, and reports its deletion and changes of its metadata.
 
-A change of the Node's status is not reported: the kubelet writes it. When the API server is away or refuses the watch,
-the thread waits with backoff; the periodic health check finds the same changes later.
+A change of the Node's status is not reported: the kubelet writes it. When the API server is away or refuses the
+watch, the thread waits with backoff; the periodic health check finds the same changes later.
 """
 
 from __future__ import annotations

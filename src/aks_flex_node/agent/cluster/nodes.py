@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
 
 
+REMOVAL_TAINT = ("kubernetes.azure.com/flex-node-deleting", "true", "NoSchedule")  # set by AKS
+
+
 @dataclass(frozen=True)
 class ClusterNode:
     name: str
@@ -44,6 +47,7 @@ class ClusterNode:
     cordoned_by_us: bool = False  # cordoned by the agent for an update, which must uncordon it
     machine_ids: tuple[str, ...] = ()  # hashes of the machine IDs in its status and in the provider's annotation
     address: str = ""
+    uid: str = ""
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> ClusterNode:
@@ -67,7 +71,13 @@ class ClusterNode:
             CORDONED_ANNOTATION in document["metadata"].get("annotations", {}),
             _machine_ids(document),
             next((one["address"] for one in addresses if one["type"] == "InternalIP"), ""),
+            document["metadata"].get("uid", ""),
         )
+
+    @property
+    def is_marked_for_removal(self) -> bool:
+        """Whether AKS has marked the Node because its Machine is being deleted."""
+        return REMOVAL_TAINT in self.taints
 
     def lives_elsewhere(self, machine_id: str) -> bool:
         """Returns whether the Node lives on another machine than the one with this ID (a hash)."""

@@ -20,14 +20,15 @@ from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_upda
 from aks_flex_node.agent.daemon.session import (
     REPLACED_STATES,
     FilesChanged,
+    NodeChanged,
     PollEvent,
     Session,
     StopRequest,
     open_session,
 )
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
-from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION
+from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
+from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OPTION
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
@@ -103,6 +104,8 @@ class Controller:
         self.session.start()
         if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
             self._record_result(known)  # keeps the backoff after a restart of the daemon
+            if known.result is JobStatus.ROLLED_BACK:
+                self.session.settle_node()
         self.notifier.ready()
         standalone = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
         message = f"Polling the configuration from {node.source.description.address}."
@@ -149,7 +152,7 @@ class Controller:
         due = session.health_due if self.runner.running else min(session.health_due, session.drift_due)
         return max(0.0, min(due - self.clock(), MAX_WAIT_SECONDS))
 
-    def _handle(self, event: PollEvent | FilesChanged | JobResult) -> None:
+    def _handle(self, event: PollEvent | FilesChanged | NodeChanged | JobResult) -> None:
         session = self.session
         match event:
             case PollEvent():
@@ -157,6 +160,11 @@ class Controller:
             case FilesChanged():
                 soon = max(self.clock() + SETTLE_SECONDS, session.drift_earliest)
                 session.drift_due = min(session.drift_due, soon)
+            case NodeChanged():
+                session.health_due = self.clock()
+                session.wake_poller()
+                if event.is_deleted:
+                    session.node.log_event("node-deleted", f"Node {session.node.name} was deleted from the cluster.")
             case JobResult():
                 self._handle_result(event)
 
@@ -182,6 +190,8 @@ class Controller:
         fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
         self.session.node.log_event("job-finished", str(result), level, **fields)
         self._record_result(result)
+        if result.kind is JobKind.UPDATE and result.result in {JobStatus.DONE, JobStatus.ROLLED_BACK}:
+            self.session.settle_node()
         self.session.save()
         self._reopen()  # a failed job may also have changed the configuration in effect
         if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
@@ -193,7 +203,7 @@ class Controller:
         if now < session.health_due:
             return
         session.health_due = now + HEALTH_SECONDS
-        session.health = session.node.check_health()
+        session.record_health(session.node.check_health(), now)
         if session.health.failed_services:
             session.drift_due = min(session.drift_due, now)  # a stopped service is drift
         lost = session.recovery_reason and not self.runner.running
@@ -219,18 +229,28 @@ class Controller:
         inputs = scheduler_input(
             session.node,
             session.drift,
-            deleted=session.deleted,
-            credentials_lost=session.credential_loss_count >= 2,
+            deleted=session.is_removal_confirmed,
+            credentials_lost=session.credential_loss_count >= 2 and session.may_recover(self.clock()),
             replaced=session.replaced,
+            node_released=session.is_node_released,
         )
+        if session.is_node_released and self._waits_for_node_deletion:
+            self.history.hasten(JobKind.UPDATE)
         job = next_job(inputs, self.history, self.clock())
         if job is None:
             return
         arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
         if job.kind is JobKind.UNBOOTSTRAP and session.state.provider_state in REPLACED_STATES:
             arguments = (KEEP_NODE_OPTION,)
+        if job.kind is JobKind.UPDATE and session.is_node_released:
+            arguments = (NODE_RELEASED_OPTION,)
         if self.runner.start(job.kind, arguments):
             session.node.log_event("job-started", job.start_message, kind=str(job.kind))
+
+    @property
+    def _waits_for_node_deletion(self) -> bool:
+        last = self.history.results.get(JobKind.UPDATE)
+        return last is not None and last.reason == WAITING_FOR_NODE_DELETION
 
     def _report_status(self) -> None:
         session, running = self.session, self.runner.running

@@ -60,6 +60,10 @@ class JobHistory:
     def is_due(self, kind: JobKind, now: float) -> bool:
         return now >= self.due.get(kind, 0.0)
 
+    def hasten(self, kind: JobKind) -> None:
+        """Allows the next run now, because what the last one waited for has happened."""
+        self.due.pop(kind, None)
+
     def forget(self, kind: JobKind) -> None:
         """Resets the history of a kind of job, for example after a new configuration arrived."""
         for each in (self.results, self.failures, self.due):
@@ -75,7 +79,13 @@ def next_job(inputs: SchedulerInput, history: JobHistory, now: float) -> Job | N
 
 
 def scheduler_input(
-    node: ManagedNode, drift: DriftMonitor, *, deleted: bool, credentials_lost: bool, replaced: bool = False
+    node: ManagedNode,
+    drift: DriftMonitor,
+    *,
+    deleted: bool,
+    credentials_lost: bool,
+    replaced: bool = False,
+    node_released: bool = False,
 ) -> SchedulerInput:
     """Collects the facts by which the scheduler decides."""
     config, versions = node.config, node.versions
@@ -93,6 +103,7 @@ def scheduler_input(
         repair_enabled=config.drift_policy == "repair",
         paused=policy.paused,
         vpn_due=drift.vpn_due,
+        node_released=node_released,
     )
 
 

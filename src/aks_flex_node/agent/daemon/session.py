@@ -26,6 +26,7 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.cluster.node_watch import NodeWatch
     from aks_flex_node.agent.config_sources.source import PollSchedule
     from aks_flex_node.agent.daemon.drift_monitor import Conflicts
     from aks_flex_node.agent.daemon.scheduler import JobHistory
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.managed_node import ManagedNode
 
 
+REREAD_SECONDS = 90.0  # to wait for the source before a deleted Node is registered again
 CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
 REPLACED_STATES = frozenset({ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE})
 LEAVING_STATES = REPLACED_STATES | {ProviderState.DELETED}
@@ -51,11 +53,18 @@ class FilesChanged:
 
 
 @dataclass(frozen=True)
+class NodeChanged:
+    """The Node was deleted, created again or changed in its metadata."""
+
+    is_deleted: bool
+
+
+@dataclass(frozen=True)
 class StopRequest:
     pass
 
 
-ControllerEvent: TypeAlias = "PollEvent | FilesChanged | JobResult | StopRequest"
+ControllerEvent: TypeAlias = "PollEvent | FilesChanged | NodeChanged | JobResult | StopRequest"
 
 
 @dataclass(frozen=True)
@@ -96,15 +105,21 @@ class Session:
     replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
     _leaving: tuple[ProviderState, float] | None = None  # deletion or replacement, and its first poll
     _agent_confirmed: bool = False
+    _node_gone_since: float | None = None  # when the deletion of the Node was noticed
+    _reread: bool = False  # the source has answered a poll since then
+    _watch: NodeWatch | None = None
 
     def start(self) -> None:
         if self.connection:
             self.connection.start()
+            self._watch = self.node.watch_node(lambda sight: self.on_event(NodeChanged(not sight.uid)))
         self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
 
     def close(self) -> None:
         if self.connection:
             self.connection.close()
+        if self._watch:
+            self._watch.stop()
         self.drift.close()
         self.node.close()
 
@@ -125,6 +140,54 @@ class Session:
         """
         return self.health.recovery_reason if self.connection else self.health.lost_reason
 
+    @property
+    def is_node_deleted(self) -> bool:
+        """Whether the Node was deleted since the configuration in effect was settled; it may be back meanwhile."""
+        node, settled = self.health.node, self.state.settled_node
+        return self.health.node_missing or (node is not None and bool(settled) and node.uid != settled)
+
+    @property
+    def is_node_released(self) -> bool:
+        """Whether the source deleted the Node to allow a disturbance. Its newest configuration is known."""
+        return self.node.source.signals_by_node and self.is_node_deleted and self._reread
+
+    @property
+    def is_removal_confirmed(self) -> bool:
+        """Whether the node resource was deleted, and the source shows it by the Node if it uses that signal."""
+        if not self.deleted or not self.node.source.signals_by_node:
+            return self.deleted
+        node = self.health.node
+        return self.is_node_deleted or (node is not None and node.is_marked_for_removal)
+
+    def may_recover(self, now: float) -> bool:
+        """Whether a deleted Node may be registered again: the source was asked for its reason first, in vain or not,
+        and did not answer that the node resource is deleted.
+        """
+        if not (self.health.node_missing and self.node.source.signals_by_node):
+            return True
+        if self.state.provider_state is ProviderState.DELETED and self.node.config.agent.unbootstrap_on_delete:
+            return False
+        return self._reread or (self._node_gone_since is not None and now - self._node_gone_since >= REREAD_SECONDS)
+
+    def record_health(self, health: NodeHealth, now: float) -> None:
+        self.health = health
+        if health.node and health.node.uid and not self.state.settled_node:
+            self.state = replace(self.state, settled_node=health.node.uid)
+        if not self.is_node_deleted:
+            self._node_gone_since, self._reread = None, False
+        elif self._node_gone_since is None:
+            self._node_gone_since, self._reread = now, False
+            self.wake_poller()
+
+    def wake_poller(self) -> None:
+        """Polls at once if the source signals by the Node."""
+        if self.connection and self.node.source.signals_by_node:
+            self.connection.poller.wake()
+
+    def settle_node(self) -> None:
+        """Records that an update has used permission of a deleted Node. The next health check sets the new one."""
+        self.state = replace(self.state, settled_node="")
+
     def record_poll(self, event: PollEvent, now: float) -> None:
         result, problem = event.result, event.credentials_problem
         self.state = self.state.with_provider_state(result.state, result.message)
@@ -132,10 +195,19 @@ class Session:
             self.state = replace(self.state, credentials_problem=problem)
         if result.is_ok:
             self.state = replace(self.state, last_answer=format_utc(), newest_version=self._newest_version)
+            self._record_answer()
         self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
+
+    def _record_answer(self) -> None:
+        """Records the Node for which the source has no newer configuration: a later deletion is a new signal."""
+        self._reread = self._node_gone_since is not None
+        node = self.health.node
+        if node and node.uid and self._newest_version == self.node.versions.current:
+            self.state = replace(self.state, settled_node=node.uid)
+            self._node_gone_since, self._reread = None, False
 
     @property
     def _newest_version(self) -> str:
