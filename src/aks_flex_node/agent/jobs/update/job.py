@@ -219,6 +219,7 @@ class UpdateJob:
         except ClusterError as error:
             message = f"Configuration {journal.version} is in effect, but the node is still cordoned: {error.message}"
             return _result(JobStatus.FAILED, error.name, message, error.hint, journal.version, retryable=True)
+        self.operations.clear_rollback(current.config)
         update_journal.remove_failure(self.operations.host)
         update_journal.remove_journal(self.operations.host)
         return _result(
@@ -276,6 +277,9 @@ class UpdateJob:
             self.operations.uncordon(current.config)
         except FlexError as error:
             return _rollback_unconfirmed(journal, cause, error)
+        if not cause.passing:
+            message = f"The update to configuration {journal.version} was rolled back: {cause.message}"
+            self.operations.report_rollback(current.config, cause.name, message)
         update_journal.remove_journal(self.operations.host)
         result = JobStatus.FAILED if cause.passing else JobStatus.ROLLED_BACK
         return _result(

@@ -22,6 +22,7 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import RestartUnit
 
@@ -172,6 +173,17 @@ class NodeOperations:
         if changed:
             self.progress.note(f"node labels updated: {', '.join(changed)}")
         self.save_state(config, labels=" ".join(sorted(desired)))
+
+    def report_rollback(self, config: NodeConfig, reason: str, message: str) -> None:
+        """Writes the cause of a rollback to the Node, if the node may."""
+        words = "".join(part[:1].upper() + part[1:] for part in reason.split("-"))
+        with contextlib.suppress(ClusterError, ApiStatusError):
+            text = redact_output(message, queries=True)
+            nodes.report_rollback(self.api_for(config), self.node_name(config), words, text)
+
+    def clear_rollback(self, config: NodeConfig) -> None:
+        with contextlib.suppress(ClusterError, ApiStatusError):
+            nodes.clear_rollback(self.api_for(config), self.node_name(config))
 
     def remove_unused_certificates(self, config: NodeConfig) -> None:
         for action in credentials.unused_certificates(self.host, config):
