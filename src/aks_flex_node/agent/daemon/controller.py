@@ -182,7 +182,10 @@ class Controller:
     def _record_result(self, result: JobResult) -> None:
         self.history.record(result, self.clock())
         if result.kind is JobKind.UPDATE and result.is_done:
-            self.session.state = replace(self.session.state, last_applied=result.at)
+            self.session.state = replace(self.session.state, last_applied=result.at, unapplied={})
+        elif result.kind is JobKind.UPDATE:
+            unapplied = {"version": result.version, "reason": result.reason, "message": result.message}
+            self.session.state = replace(self.session.state, unapplied=unapplied)
 
     def _handle_result(self, result: JobResult) -> None:
         self.runner.clear()
