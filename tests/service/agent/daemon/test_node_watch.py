@@ -79,10 +79,15 @@ class Watching:
     seen: list[NodeSight]
 
 
+@pytest.fixture(scope="module")
+def pair(authority: CertificateAuthority) -> CertificatePair:
+    return authority.issue("localhost", "localhost", names=("localhost",))
+
+
 @pytest.fixture
-def watching(certificate: CertificatePair, authority: CertificateAuthority) -> Iterator[Watching]:
+def watching(pair: CertificatePair, authority: CertificateAuthority) -> Iterator[Watching]:
     cluster, seen = Cluster(), []  # type: tuple[Cluster, list[NodeSight]]
-    with cluster.serve(certificate) as url:
+    with cluster.serve(pair) as url:
         watch = NodeWatch(lambda: ApiClient(url, str(authority.certificate)), "edge-1", seen.append)
         yield Watching(cluster, watch, seen)
         watch.stop()

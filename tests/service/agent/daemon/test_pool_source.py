@@ -78,6 +78,11 @@ class Azure:
             yield url
 
 
+@pytest.fixture(scope="module")
+def pair(authority: CertificateAuthority) -> CertificatePair:
+    return authority.issue("localhost", "localhost", names=("localhost",))
+
+
 @pytest.fixture
 def azure() -> Azure:
     return Azure()
@@ -85,9 +90,9 @@ def azure() -> Azure:
 
 @pytest.fixture
 def source(
-    azure: Azure, certificate: CertificatePair, authority: CertificateAuthority, tmp_path: Path
+    azure: Azure, pair: CertificatePair, authority: CertificateAuthority, tmp_path: Path
 ) -> Iterator[PoolSource]:
-    with azure.serve(certificate) as url:
+    with azure.serve(pair) as url:
         ca = base64.b64encode(authority.certificate.read_bytes()).decode()
         document = {
             "azure": {
