@@ -201,3 +201,10 @@ class Azure(ConfigModel, frozen=True, kw_only=True):
     arc: Annotated[Arc, Meta(description="Azure Arc.")] = field(default_factory=Arc)
     vpn: Annotated[Vpn, Meta(description="VPN to the cluster's network.")] = field(default_factory=Vpn)
     target_cluster: Annotated[TargetCluster | None, Meta(description="The cluster to join.")] = None
+    target_agent_pool_name: Annotated[
+        str | None,
+        Meta(
+            description="Flex node pool of the cluster to join. The node's settings then come from the pool and from "
+            "the node's Machine in it."
+        ),
+    ] = None

@@ -101,7 +101,8 @@ def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> Loaded
     joins with its identity. A joined node keeps its method, which the applied configuration has.
     """
     config = loaded.config
-    if config.node.kubelet.auth or config.azure.bootstrap_token or not has_azure_identity(config):
+    given = config.node.kubelet.auth or config.azure.bootstrap_token or config.azure.target_agent_pool_name
+    if given or not has_azure_identity(config):
         return loaded
     method = kubelet_auth(applied) if applied else "exec"
     if method == kubelet_auth(config) or method == "bootstrapToken":

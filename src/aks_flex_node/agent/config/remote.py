@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -74,6 +75,7 @@ MAX_BUNDLE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 REPORT_SECONDS = 10.0  # limit for a report, which must not delay the error message
 BODY_SECONDS = 60.0  # limit for the complete body
+VERSION_TEXT = re.compile(r'(W/)?["\w:+=-]{1,256}', re.ASCII)  # a number of the provider, or the eTag of a Machine
 EXPIRED_STATUSES = {401, 403, 404, 410}
 
 
@@ -102,7 +104,10 @@ def fetch_config(
         content = retrier.run(lambda: _attempt(url, sources, machine))
     except AttemptFailed as fault:
         raise _unreachable(url, fault.cause) from None
-    return parse_bundle(content, url.origin)
+    bundle = parse_bundle(content, url.origin)
+    if bundle.version and not bundle.version.isdigit():
+        raise _invalid(url.origin, "its `configVersion` is not a number")
+    return bundle
 
 
 def _attempt(url: ConfigUrl, sources: DownloadOptions, machine: MachineIdentity | None) -> bytes:
@@ -209,7 +214,7 @@ def _body(response: BaseHTTPResponse, url: ConfigUrl) -> bytes:
 
 def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
     """Parses `{"config": {…}, "configVersion": "…"}`. Ignores other keys, which later versions of the service may
-    add.
+    add. The version is a number of the provider or, for a node of an AKS pool, the eTag of its Machine.
     """
     try:
         data: Any = json.loads(content.decode())
@@ -219,8 +224,8 @@ def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
     if not isinstance(config, dict):
         raise _invalid(origin, "it has no `config`")
     version = str(data.get("configVersion") or "")
-    if version and not (version.isascii() and version.isdigit()):
-        raise _invalid(origin, "its `configVersion` is not a number")
+    if version and not VERSION_TEXT.fullmatch(version):
+        raise _invalid(origin, "its `configVersion` is not a number or an eTag")
     stored = {"config": config, **({"configVersion": version} if version else {})}
     return ConfigBundle(json.dumps(stored, indent=1) + "\n", version)
 
