@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
@@ -28,6 +29,7 @@ from aks_flex_node.host.real import RealHost
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.agent.machine import Machine
@@ -49,11 +51,21 @@ class DaemonMode(Enum):
 
 @dataclass(frozen=True)
 class ConfigSelection:
-    """The configuration options of a command line: file, `--set` values and URL."""
+    """The configuration options of a command line: files, `--set` values, URL and AKS pool."""
 
-    config: Path | None = None
+    config: Path | Sequence[Path] | None = None  # later files override earlier ones
     sets: tuple[str, ...] = ()
     url: ConfigUrl | None = None
+    pool: PoolId | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.config,) if isinstance(self.config, Path) else tuple(self.config or ())
+
+    @property
+    def flags(self) -> dict[str, object]:
+        """The settings of the command line, by path."""
+        return {**(pool_settings(self.pool) if self.pool else {}), **parse_settings(self.sets)}
 
 
 def require_root() -> None:
@@ -82,12 +94,23 @@ def require_installation(config: NodeConfig) -> None:
 
 
 def config_selection(
-    config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None, *, plain: bool = False
+    config: Sequence[Path] | None,
+    sets: Sequence[str] | None,
+    url: str | None,
+    url_file: str | None,
+    *,
+    plain: bool = False,
+    aks_pool: str | None = None,
 ) -> ConfigSelection:
-    """Builds the selection for commands that also accept a configuration URL."""
-    return ConfigSelection(
-        config, tuple(sets or ()), select_config_url(url, url_file, config, os.environ, plain=plain)
-    )
+    """Builds the selection for commands that also accept a configuration URL or an AKS pool."""
+    pool = parse_pool_id(aks_pool) if aks_pool is not None else None
+    chosen = select_config_url(url, url_file, config[0] if config else None, os.environ, plain=plain, pool=aks_pool)
+    return ConfigSelection(tuple(config or ()), tuple(sets or ()), chosen, pool)
+
+
+def pool_settings(pool: PoolId) -> dict[str, object]:
+    """Returns the settings that `--aks-pool` stands for."""
+    return {"azure.targetCluster.resourceId": pool.cluster_id, "azure.targetAgentPoolName": pool.pool}
 
 
 def load_config(selection: ConfigSelection) -> LoadedConfig:
@@ -95,13 +118,15 @@ def load_config(selection: ConfigSelection) -> LoadedConfig:
 
     On a managed node, the provider's configuration takes precedence over a local file that is not named explicitly.
     """
-    if selection.config is None and is_managed():
-        return loader.load(Path(CURRENT_CONFIG), os.environ, parse_settings(selection.sets))
-    file = selection.config or files.find_config(None, os.environ, files.CONFIG_DIRECTORY)
-    if file is None and Path(CURRENT_CONFIG).exists():
-        file = Path(CURRENT_CONFIG)
-    loaded = loader.load(file, os.environ, parse_settings(selection.sets))
-    return loaded if file == Path(CURRENT_CONFIG) else loader.with_join_method(loaded, applied_config())
+    if not selection.files and is_managed():
+        return loader.load(Path(CURRENT_CONFIG), os.environ, selection.flags)
+    chosen = selection.files
+    if not chosen and (found := files.find_config(None, os.environ, files.CONFIG_DIRECTORY)):
+        chosen = (found,)
+    if not chosen and Path(CURRENT_CONFIG).exists():
+        chosen = (Path(CURRENT_CONFIG),)
+    loaded = loader.load(chosen, os.environ, selection.flags)
+    return loaded if chosen == (Path(CURRENT_CONFIG),) else loader.with_join_method(loaded, applied_config())
 
 
 def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
@@ -147,7 +172,7 @@ def load_config_or_default(selection: ConfigSelection) -> tuple[NodeConfig, bool
     For commands that must work without a valid configuration. The flag is true only for the complete configuration:
     the applied one is stored without secrets and cannot be compared for drift.
     """
-    if selection.config is not None:
+    if selection.files:
         return load_config(selection).config, True  # a file named explicitly must be valid
     with contextlib.suppress(ConfigError):
         return load_config(selection).config, True
