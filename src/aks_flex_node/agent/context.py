@@ -9,7 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
+from aks_flex_node.agent.aks_pool import pool_facts
+from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, parse_pool_id
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
+    from aks_flex_node.agent.config.resolved import ConfigSourceKind
+    from aks_flex_node.agent.config.sources import ConfigSource
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
@@ -113,20 +116,45 @@ def pool_settings(pool: PoolId) -> dict[str, object]:
     return {"azure.targetCluster.resourceId": pool.cluster_id, "azure.targetAgentPoolName": pool.pool}
 
 
-def load_config(selection: ConfigSelection) -> LoadedConfig:
-    """Loads the configuration from the selected file, or else the configuration that was fetched before.
+def load_config(
+    selection: ConfigSelection, base: Sequence[ConfigSource] | None = None, last: Sequence[ConfigSource] = ()
+) -> LoadedConfig:
+    """Loads the configuration from the selected files, or else the configuration that was fetched before.
 
-    On a managed node, the provider's configuration takes precedence over a local file that is not named explicitly.
+    On a managed node, the stored configuration takes precedence over a local file that is not named explicitly. The
+    settings of an AKS pool complete the files: `base`, or else those that are stored on this machine.
     """
-    if not selection.files and is_managed():
-        return loader.load(Path(CURRENT_CONFIG), os.environ, selection.flags)
+    stored = Path(CURRENT_CONFIG)
     chosen = selection.files
+    if not chosen and (is_managed() or follows_pool()):
+        chosen = (stored,)
     if not chosen and (found := files.find_config(None, os.environ, files.CONFIG_DIRECTORY)):
         chosen = (found,)
-    if not chosen and Path(CURRENT_CONFIG).exists():
-        chosen = (Path(CURRENT_CONFIG),)
-    loaded = loader.load(chosen, os.environ, selection.flags)
-    return loaded if chosen == (Path(CURRENT_CONFIG),) else loader.with_join_method(loaded, applied_config())
+    if not chosen and stored.exists():
+        chosen = (stored,)
+    loaded = _load(selection, chosen, _stored_pool(selection, chosen) if base is None else base, last)
+    return loaded if chosen == (stored,) else loader.with_join_method(loaded, applied_config())
+
+
+def _load(
+    selection: ConfigSelection, chosen: Sequence[Path], base: Sequence[ConfigSource], last: Sequence[ConfigSource]
+) -> LoadedConfig:
+    loaded = loader.load(chosen, os.environ, selection.flags, base=base, last=last)
+    if selection.pool:
+        loaded.origins.update(dict.fromkeys(pool_settings(selection.pool), "flag --aks-pool"))
+    return loaded
+
+
+def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[ConfigSource]:
+    """Returns the settings of the pool that this machine has read before, if the configuration is for this pool."""
+    facts = pool_facts.read_facts(RealHost())
+    if facts is None:
+        return []
+    if chosen or selection.flags:
+        config = loader.load(chosen, os.environ, selection.flags).config
+        if str(configured_pool(config) or "").lower() != facts.pool.lower():
+            return []
+    return [pool_facts.config_source(facts, applied_config())]
 
 
 def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
@@ -189,12 +217,21 @@ def applied_config() -> NodeConfig | None:
 
 def is_managed() -> bool:
     """Returns whether this machine has the daemon's unit and a configuration from the provider."""
+    return _stored_source() == "provider"
+
+
+def follows_pool() -> bool:
+    """Returns whether this machine has the daemon's unit, and follows its Machine in an AKS pool."""
+    return _stored_source() == "aksPool"
+
+
+def _stored_source() -> ConfigSourceKind | None:
     if not (Path(UNIT_FILE).exists() and Path(CURRENT_CONFIG).exists()):
-        return False
+        return None
     try:
-        return loader.load(Path(CURRENT_CONFIG), {}, {}).config.continuous_monitoring
+        return resolved.config_source_kind(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
     except ConfigError:
-        return True  # so that a damaged configuration is reported, not replaced
+        return "provider"  # so that a damaged configuration is reported, not replaced
 
 
 def has_credentials(config: NodeConfig) -> bool:

@@ -48,13 +48,16 @@ class LoadedConfig:
     files: tuple[Path, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict, repr=False)  # of all sources, by path, with secrets
 
-    def text(self, leave_out: str = "-") -> str:
+    def text(self, leave_out: str = "-", *, without_token: bool = False) -> str:
         """Returns all settings as one document that loads to the same configuration. It contains secrets.
 
-        Settings that start with `leave_out` are omitted, unless they are set in the file.
+        Settings that start with `leave_out` are omitted, unless they are set in the file. The bootstrap token is
+        omitted if `without_token` is set.
         """
         both = {second for first, second in ALTERNATIVES if first in self.settings}
         omitted = {path for path in self.settings if path.startswith(leave_out) and not self._is_in_file(path)}
+        if without_token:
+            omitted |= {path for path in self.settings if path.startswith("azure.bootstrapToken")}
         given = {path: _revealed(value) for path, value in self.settings.items() if path not in both | omitted}
         return json.dumps({"config": nest(given)}, indent=1) + "\n"
 
@@ -72,14 +75,15 @@ def load(
     flags: Mapping[str, object],
     directory: Path = files.CONFIG_DIRECTORY,
     base: Sequence[ConfigSource] = (),
+    last: Sequence[ConfigSource] = (),
 ) -> LoadedConfig:
-    """Loads the configuration of this machine. Several files are merged: a later one overrides an earlier one. `base`
-    is overridden by all of them. Raises ConfigError, or InvalidConfigError with all `problems`.
+    """Loads the configuration of this machine. Several files are merged: a later one overrides an earlier one. All
+    override `base`, and `last` overrides all. Raises ConfigError, or InvalidConfigError with all `problems`.
     """
     chosen = [path] if isinstance(path, Path) else list(path or ())
     if not chosen and (found := files.find_config(None, env, directory)):
         chosen = [found]
-    others = [from_environment(env), from_flags(flags)]
+    others = [from_environment(env), from_flags(flags), *last]
     if not chosen:
         if not base and not any(source.settings or source.entries or source.problems for source in others):
             raise files.config_missing_error(directory / "config.yaml")
