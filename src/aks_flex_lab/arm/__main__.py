@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from aks_flex_lab import network
 from aks_flex_lab.arm.deployments.service import Deployments
-from aks_flex_lab.arm.eventual_consistency import DelayedRoleAssignments, EventualConsistency, ThrottlingMiddleware
+from aks_flex_lab.arm.eventual_consistency import ArmFaultMiddleware, DelayedRoleAssignments, EventualConsistency
 from aks_flex_lab.arm.flex_pools.service import FlexPools
 from aks_flex_lab.arm.hybrid_compute import HybridCompute
 from aks_flex_lab.arm.managed_clusters import ManagedClusters
@@ -70,7 +70,7 @@ def application(options: argparse.Namespace) -> Starlette:
             Route("/{path:path}", resource_manager.answer, methods=METHODS),
         ],
         lifespan=pools.lifespan,
-        middleware=[Middleware(ThrottlingMiddleware, consistency=EventualConsistency(options.state))],
+        middleware=[Middleware(ArmFaultMiddleware, consistency=EventualConsistency(options.state))],
     )
 
 

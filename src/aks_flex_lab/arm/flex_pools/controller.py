@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from aks_flex_lab.arm.managed_clusters import ManagedClusters
 
 logger = logging.getLogger(__name__)
-CLEANUP_SECONDS = 5.0  # between two looks at the Nodes of deleted Machines
 
 
 class PoolController:
@@ -127,7 +126,7 @@ class PoolController:
 
     async def _clean_up(self) -> None:
         while removed := self._store.read().removed_nodes:
-            await asyncio.sleep(CLEANUP_SECONDS)
+            await asyncio.sleep(self._store.timings.cleanup_seconds)
             for each in removed:
                 try:
                     is_gone = await self._delete_if_stale(each)

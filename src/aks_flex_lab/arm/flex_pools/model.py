@@ -153,10 +153,12 @@ class PoolTimings(Struct, frozen=True):
     """The times of the lab's AKS, in seconds. Tests shorten them."""
 
     operation_seconds: float = 0.5  # duration of a PUT
+    retry_after: int = 1  # Retry-After of an operation in progress
     token_seconds: int = 3600  # lifetime of a bootstrap token
     ready_seconds: float = 600.0  # until a deleted Node must be back and Ready on the new version
     drain_seconds: float = 0.0  # time limit for a drain; 0: drainTimeoutInMinutes of the pool
     poll_seconds: float = 1.0  # between two looks at a Node
+    cleanup_seconds: float = 5.0  # between two looks at the Nodes of deleted Machines
     reconcile_nodes: bool = True  # whether a Machine's labels and taints are also written to its Node
 
 

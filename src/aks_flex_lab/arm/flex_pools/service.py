@@ -39,7 +39,6 @@ MACHINE_PATH = MACHINES_PATH + "/(?P<machine>[^/]+)"
 OPERATIONS_PATH = r"/subscriptions/[^/]+/providers/microsoft\.containerservice/locations/[^/]+"
 ACTION = "Microsoft.ContainerService/managedClusters/agentPools"
 API_VERSION = "2026-08-02-preview"
-RETRY_AFTER = {"Retry-After": "1"}
 
 
 class FlexPools:
@@ -59,6 +58,10 @@ class FlexPools:
             yield
         finally:
             await self.controller.stop()
+
+    @property
+    def _retry_after(self) -> dict[str, str]:
+        return {"Retry-After": str(self.store.timings.retry_after)}
 
     def profiles(self, cluster_id: str) -> list[Document]:
         """Returns the flex pools as the document of their cluster lists them."""
@@ -91,16 +94,16 @@ class FlexPools:
         return {
             "Azure-AsyncOperation": f"{place}/operations/{operation.id}{query}",
             "Location": f"{place}/operationresults/{operation.id}{query}",
-            **RETRY_AFTER,
+            **self._retry_after,
         }
 
     async def _operation(self, _: Request, __: str, found: re.Match[str]) -> Response:
-        return JSONResponse(views.operation_document(self._known_operation(found)), headers=RETRY_AFTER)
+        return JSONResponse(views.operation_document(self._known_operation(found)), headers=self._retry_after)
 
     async def _operation_result(self, _: Request, __: str, found: re.Match[str]) -> Response:
         operation = self._known_operation(found)
         if operation.status == "InProgress":
-            return Response(status_code=202, headers=RETRY_AFTER)
+            return Response(status_code=202, headers=self._retry_after)
         if operation.error:
             raise LabArmError(409, operation.error.code, operation.error.message)
         return Response(status_code=204)
