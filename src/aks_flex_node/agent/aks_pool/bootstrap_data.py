@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.config.pool_names import server_url
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.api.kubernetes_rules import own_label
 from aks_flex_node.errors import FlexError
@@ -65,14 +66,6 @@ def _node(node: Mapping[str, Any], kubelet: Mapping[str, Any], dns: str) -> dict
             **({"dnsServiceIP": dns} if dns else {}),
         },
     }
-
-
-def server_url(fqdn: str) -> str:
-    """Returns the URL of the API server. Keeps a port or a scheme that is already there."""
-    address = fqdn.rstrip("/")
-    if "://" in address:
-        return address
-    return f"https://{address}" if address.rpartition(":")[2].isdigit() else f"https://{address}:443"
 
 
 def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:

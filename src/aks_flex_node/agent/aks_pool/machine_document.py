@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig, Taint
 
+AKS_LABEL_PREFIX = "kubernetes.azure.com/"  # of labels that AKS itself sets; no settings of a Machine
 # Fields of a Machine's `kubeletConfig` and our settings below node.kubelet.
 _OWN_KUBELET_KEYS = {
     "imageGcHighThreshold": "imageGCHighThreshold",
@@ -126,7 +127,7 @@ def node_settings(config: NodeConfig) -> MachineSettings:
     return MachineSettings(
         config.kubernetes.version or "",
         config.node.max_pods,
-        dict(config.node.labels),
+        _own_labels(config.node.labels),
         tuple(format_taint(each) for each in config.node.taints),
     )
 
@@ -159,9 +160,13 @@ def differs(settings: MachineSettings, machine: PoolMachine) -> bool:
     return (
         settings.version != known.version
         or (settings.max_pods is not None and settings.max_pods != known.max_pods)
-        or dict(settings.labels or {}) != dict(known.labels or {})
+        or _own_labels(settings.labels) != _own_labels(known.labels)
         or _taint_set(settings.taints) != _taint_set(known.taints)
     )
+
+
+def _own_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (labels or {}).items() if not key.startswith(AKS_LABEL_PREFIX)}
 
 
 def _taint_set(taints: Iterable[str] | None) -> frozenset[str]:
@@ -174,16 +179,17 @@ def with_machine_settings(
     """Returns a configuration document with the settings of a Machine.
 
     A Machine without labels or taints removes them if `complete` is set. Otherwise it sets only what it has: that is
-    for the first join of a machine, when the rest comes from the pool.
+    for the first join of a machine, when the rest comes from the pool. Labels of AKS itself are kept.
     """
     node = dict(config.get("node") or {})
-    empty: tuple[object, object] = ({}, []) if complete else (None, None)
-    found = (
-        ("maxPods", settings.max_pods),
-        ("labels", empty[0] if settings.labels is None else dict(settings.labels)),
-        ("taints", empty[1] if settings.taints is None else list(settings.taints)),
-    )
-    node |= {name: value for name, value in found if value is not None}
+    if settings.max_pods is not None:
+        node["maxPods"] = settings.max_pods
+    if complete or settings.labels is not None:
+        known = node.get("labels") or {}
+        aks = {key: value for key, value in known.items() if key.startswith(AKS_LABEL_PREFIX)}
+        node["labels"] = {**(aks if complete else known), **(settings.labels or {})}
+    if complete or settings.taints is not None:
+        node["taints"] = list(settings.taints or ())
     if settings.kubelet:
         node["kubelet"] = with_kubelet_settings(node.get("kubelet") or {}, settings.kubelet)
     changed = {**config, "node": node}

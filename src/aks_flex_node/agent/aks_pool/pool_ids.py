@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.resolved import target_cluster
+from aks_flex_node.agent.config.resolved import has_azure_identity, target_cluster
 from aks_flex_node.errors import CommandUsageError
 
 if TYPE_CHECKING:
@@ -78,3 +78,16 @@ def configured_pool(config: NodeConfig) -> PoolId | None:
 def machine_name(config: NodeConfig, node: str) -> str:
     """Returns the name of the node's Machine in the pool."""
     return config.aks.machine_name or node
+
+
+def new_token_hint(config: NodeConfig) -> str:
+    """Returns how to get a new bootstrap token from the pool of a configuration; empty if it names no pool."""
+    pool = configured_pool(config)
+    if pool is None:
+        return ""
+    if has_azure_identity(config):
+        return "Run the same command again. It requests a new token from the pool."
+    return (
+        f"Run `{pool.bootstrap_data_command} > base-config.json` where `az` is signed in, copy the file to this "
+        "machine, and run the same command again with the new file."
+    )

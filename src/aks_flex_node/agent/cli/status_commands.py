@@ -91,7 +91,7 @@ def status(
         terminal.print_line()
 
 
-def _observed(config: Path | None) -> dict[str, Any]:
+def _observed(config: list[Path] | None) -> dict[str, Any]:
     """Returns the status: observed now as root, else as it was published."""
     import os
 

@@ -95,7 +95,8 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
         Meta(
             description="Roles on the cluster for autoRoleAssignment, by name or by the ID of the role definition. "
             "Default: Azure Kubernetes Service Cluster User Role, and Azure Kubernetes Service RBAC Cluster Admin "
-            "for a kubelet that authenticates with this identity without a provider."
+            "for a kubelet that authenticates with this identity without a provider. For a flex node pool: Azure "
+            "Kubernetes Service Flex Node Agent Role."
         ),
     ] = None
     target_cluster: Annotated[

@@ -259,15 +259,17 @@ def select_config_url(
     stdin: TextIO | None = None,
     *,
     plain: bool = False,
+    pool: str | None = None,
 ) -> ConfigUrl | None:
-    """Returns the configuration URL, or None if a file is used. Options override the environment."""
-    options = {"--config": config, "--config-url": url, "--config-url-file": file}
-    _one_of([name for name, value in options.items() if value is not None])
+    """Returns the configuration URL, or None if a file or an AKS pool is used. Options override the environment."""
+    for other in ({"--config": config}, {"--aks-pool": pool}):  # a file can complete a pool
+        options = {**other, "--config-url": url, "--config-url-file": file}
+        _one_of([name for name, value in options.items() if value is not None])
     if file is not None:
         return config_urls.parse(_read_url_file(file, stdin or sys.stdin), plain=plain)
     if url is not None:
         return config_urls.parse(url, plain=plain)
-    if config is not None or not env.get(URL_VARIABLE):
+    if config is not None or pool is not None or not env.get(URL_VARIABLE):
         return None
     _one_of([name for name in (CONFIG_VARIABLE, URL_VARIABLE) if env.get(name)])
     return config_urls.parse(env[URL_VARIABLE], plain=plain)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from aks_flex_node.agent.aks_pool.bootstrap_data import parse_bootstrap_data, server_url
+from aks_flex_node.agent.aks_pool.bootstrap_data import parse_bootstrap_data
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 from aks_flex_node.agent.config.conversion import node_config
+from aks_flex_node.agent.config.pool_names import server_url
 from aks_flex_node.errors import FlexError
 from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN
 

@@ -90,6 +90,7 @@ def test_put_keeps_kubelet_settings_and_tags_of_a_machine() -> None:
         ({"maxPods": 51}, True),
         ({"orchestratorVersion": "1.34.3"}, True),
         ({"currentOrchestratorVersion": "1.30.0", "nodeName": "n2"}, False),
+        ({"nodeLabels": {"site": "a", "kubernetes.azure.com/managed": "false"}}, False),
     ],
 )
 def test_machine_differs_only_by_its_settings(changes: dict[str, Any], expected: bool) -> None:
@@ -164,3 +165,15 @@ def test_kubelet_settings_of_a_machine_become_valid_settings() -> None:
         "seccompDefault": True,
         "cpuCFSQuota": False,
     }
+
+
+def test_labels_of_aks_itself_are_kept_and_not_registered() -> None:
+    before = {"node": {"labels": {"kubernetes.azure.com/nodepool-type": "FlexNodes", "old": "x"}}}
+    settings = parse_machine(machine(nodeLabels={"site": "b", "kubernetes.azure.com/managed": "false"})).settings
+    config = node_config(with_machine_settings(before, settings))
+    assert config.node.labels == {
+        "kubernetes.azure.com/nodepool-type": "FlexNodes",
+        "kubernetes.azure.com/managed": "false",
+        "site": "b",
+    }
+    assert node_settings(config).labels == {"site": "b"}
