@@ -103,6 +103,8 @@ class NodeWatch:
         began, heard = self.clock(), False
         options = f"&watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={quote(version)}"
         self._stream = stream = api.open_stream(self._path() + options, WATCH_SECONDS + GRACE_SECONDS)
+        if self._stopped.is_set():
+            stream.stop()  # `stop` did not know the stream yet
         try:
             for line in stream.lines():
                 version, heard = self._handle(json.loads(line)) or version, True

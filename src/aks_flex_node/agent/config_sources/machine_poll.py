@@ -5,13 +5,14 @@ A response that is not clearly from Azure Resource Manager is not trusted.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.aks_pool.machine_document import parse_machine
 from aks_flex_node.agent.http.client import parse_retry_after
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.api.arm_errors import parse_arm_error, parse_object
+from aks_flex_node.azure.error_messages import parse_forbidden
+from aks_flex_node.azure.roles import FLEX_NODE_AGENT
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 
 OTHER_TENANT_CODE = "InvalidAuthenticationTokenTenant"
-OBJECT_ID = re.compile(r"object id '([0-9a-fA-F-]{36})'")
-ROLE = "Azure Kubernetes Service Contributor Role"
 
 
 def read_machine(status: int, body: bytes, name: str) -> PoolMachine | None:
@@ -73,10 +72,9 @@ def _access_remedy(status: int, code: str, message: str, pool: PoolId) -> str:
         )
     if status == 401:
         return "The token of the node's identity was rejected. Check `azure.tenantId` and the clock of this machine."
-    found = OBJECT_ID.search(message)
-    principal = found[1] if found else "OBJECT-ID"
+    missing, role = parse_forbidden(message), FLEX_NODE_AGENT.name
+    who = (missing.who if missing else "") or "OBJECT-ID"
     return (
-        f"The node's identity needs the role {ROLE} on the cluster: `az role assignment create "
-        f'--assignee-object-id {principal} --assignee-principal-type ServicePrincipal --role "{ROLE}" '
-        f"--scope {pool.cluster_id}`."
+        f"The node's identity needs the role {role} at the pool: `az role assignment create "
+        f'--assignee-object-id {who} --assignee-principal-type ServicePrincipal --role "{role}" --scope {pool}`.'
     )

@@ -71,7 +71,10 @@ def waits_for_node_deletion(config: NodeConfig) -> bool:
 
 def issue_pool_token(config: NodeConfig, pool: PoolId) -> Mapping[str, Any]:
     """Requests a new bootstrap token from the pool, as this node. Only short-lived processes call it."""
-    raise NotImplementedError
+    from aks_flex_node.agent.aks_pool.pool_client import open_pool
+
+    with open_pool(config, pool) as client:
+        return {"token": client.bootstrap_data().token.reveal()}
 
 
 def _current_document(host: Host) -> Mapping[str, Any]:

@@ -44,7 +44,10 @@ POOL: Answer = (200, json.dumps({"name": "edge", "properties": {"type": "FlexNod
 PORTAL: Answer = (404, b"<html>Not found. Please sign in.</html>", {"content-type": "text/html"})
 GONE = refusal(404, "NotFound")
 FORBIDDEN = refusal(
-    403, "AuthorizationFailed", f"The client 'x' with object id '{OBJECT_ID}' does not have authorization."
+    403,
+    "AuthorizationFailed",
+    f"The client 'x' with object id '{OBJECT_ID}' does not have authorization to perform action "
+    f"'Microsoft.ContainerService/managedClusters/agentPools/machines/read' over scope '{MACHINE_PATH}'.",
 )
 OTHER_TENANT = refusal(401, "InvalidAuthenticationTokenTenant", "The access token is from the wrong issuer.")
 
@@ -152,7 +155,7 @@ def test_unchanged_etag_is_no_news_and_one_request(source: PoolSource, azure: Az
             {MACHINE_PATH: FORBIDDEN},
             ProviderState.FORBIDDEN,
             f"az role assignment create --assignee-object-id {OBJECT_ID} --assignee-principal-type ServicePrincipal "
-            f'--role "Azure Kubernetes Service Contributor Role" --scope {CLUSTER_ID}`',
+            f'--role "Azure Kubernetes Service Flex Node Agent Role" --scope {POOL_PATH}`',
         ),
     ],
     ids=[
