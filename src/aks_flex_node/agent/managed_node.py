@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
-from aks_flex_node.agent.cluster import node_health
+from aks_flex_node.agent.cluster import machine_operations, node_health
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.cluster.node_watch import NodeWatch
 from aks_flex_node.agent.config import loader
-from aks_flex_node.agent.config_sources.selection import open_source
+from aks_flex_node.agent.config_sources.selection import open_source, operation_names
 from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.stored_config import ConfigVersions
+from aks_flex_node.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,14 @@ class ManagedNode:
 
     def check_health(self) -> NodeHealth:
         return node_health.check_node_health(self.host, self.config, self.name, self.api)
+
+    def has_operation(self) -> bool:
+        """Returns whether a MachineOperation in the cluster is for this machine."""
+        try:
+            names = operation_names(self.config, self.name)
+            return bool(machine_operations.find_operations(self.api, names))
+        except ClusterError:
+            return False  # checked again later
 
     def watch_node(self, on_change: Callable[[NodeSight], None]) -> NodeWatch | None:
         """Starts to watch this node's Node object."""

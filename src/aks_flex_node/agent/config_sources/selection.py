@@ -69,6 +69,11 @@ def waits_for_node_deletion(config: NodeConfig) -> bool:
     return config_source_kind(config) == "aksPool" and config.aks.upgrade_trigger == "nodeDeleted"
 
 
+def operation_names(config: NodeConfig, node: str) -> tuple[str, ...]:
+    """Returns the names by which operations in the cluster refer to this machine."""
+    return tuple({machine_name(config, node), node})
+
+
 def issue_pool_token(config: NodeConfig, pool: PoolId) -> Mapping[str, Any]:
     """Requests a new bootstrap token from the pool, as this node. Only short-lived processes call it."""
     from aks_flex_node.agent.aks_pool.pool_client import open_pool

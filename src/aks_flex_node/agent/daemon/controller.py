@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 StatusPublication: TypeAlias = "Callable[[Session, JobKind | None], None]"
 HEALTH_SECONDS = 30.0  # between health checks
+OPERATIONS_SECONDS = 600.0  # between checks for operations of the cluster
 SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
 DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
 MAX_WAIT_SECONDS = 15.0
@@ -85,6 +86,7 @@ class Controller:
         default_factory=queue.SimpleQueue
     )  # reentrant: signal handlers put events
     history: JobHistory = field(default_factory=JobHistory.empty)
+    operations_due: float = 0.0
     session: Session = field(init=False)
     runner: JobRunner = field(init=False)
 
@@ -139,6 +141,7 @@ class Controller:
             self.session.node.log_event("configuration-changed", "Another command changed the configuration.")
             self._reopen()
         self._check_health()
+        self._check_operations()
         if not self.runner.running:
             self._check_drift()
             self._start_next_job()
@@ -193,6 +196,8 @@ class Controller:
         fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
         self.session.node.log_event("job-finished", str(result), level, **fields)
         self._record_result(result)
+        if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
+            self.operations_due = 0.0  # there may be another one
         if result.kind is JobKind.UPDATE and result.result in {JobStatus.DONE, JobStatus.ROLLED_BACK}:
             self.session.settle_node()
         self.session.save()
@@ -213,6 +218,13 @@ class Controller:
         session.credential_loss_count = session.credential_loss_count + 1 if lost else 0
         if session.credential_loss_count == 1:
             session.health_due = now + HEALTH_SECONDS / 12  # confirm soon
+
+    def _check_operations(self) -> None:
+        """Looks for operations of the cluster at the start and rarely afterwards."""
+        session, now = self.session, self.clock()
+        if session.node.source.signals_by_node and now >= self.operations_due:
+            self.operations_due = now + OPERATIONS_SECONDS
+            session.operation_pending = session.node.has_operation()
 
     def _check_drift(self) -> None:
         session, now = self.session, self.clock()
@@ -236,6 +248,7 @@ class Controller:
             credentials_lost=session.credential_loss_count >= 2 and session.may_recover(self.clock()),
             replaced=session.replaced,
             node_released=session.is_node_released,
+            operation_pending=session.operation_pending,
         )
         if session.is_node_released and self._waits_for_node_deletion:
             self.history.hasten(JobKind.UPDATE)

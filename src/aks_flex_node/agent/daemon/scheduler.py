@@ -86,6 +86,7 @@ def scheduler_input(
     credentials_lost: bool,
     replaced: bool = False,
     node_released: bool = False,
+    operation_pending: bool = False,
 ) -> SchedulerInput:
     """Collects the facts by which the scheduler decides."""
     config, versions = node.config, node.versions
@@ -104,6 +105,7 @@ def scheduler_input(
         paused=policy.paused,
         vpn_due=drift.vpn_due,
         node_released=node_released,
+        operation_pending=operation_pending,
     )
 
 

@@ -103,6 +103,7 @@ class Session:
     credential_loss_count: int = 0  # consecutive health checks with lost credentials
     deleted: bool = False  # confirmed by two polls, one interval apart
     replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
+    operation_pending: bool = False  # a MachineOperation in the cluster is for this machine
     _leaving: tuple[ProviderState, float] | None = None  # deletion or replacement, and its first poll
     _agent_confirmed: bool = False
     _node_gone_since: float | None = None  # when the deletion of the Node was noticed

@@ -27,6 +27,7 @@ class JobKind(Enum):
     RECOVER = "recover"
     UNBOOTSTRAP = "unbootstrap"
     RENEW_VPN = "renew-vpn"
+    MACHINE_OPERATION = "machine-operation"
     ADOPTED = "adopted"  # started before the daemon; its kind is known only from its result
 
     def __str__(self) -> str:

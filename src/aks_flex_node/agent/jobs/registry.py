@@ -46,6 +46,7 @@ class SchedulerInput:
     repair_enabled: bool = True  # driftPolicy
     paused: bool = False
     vpn_due: bool = False  # the VPN certificate must be renewed, or the VPN settings changed
+    operation_pending: bool = False  # a MachineOperation in the cluster is for this machine
     node_released: bool = False  # the config source deleted the Node to allow a disturbance
 
 
@@ -146,6 +147,12 @@ def _run_repair(arguments: Sequence[str], _progress: ProgressReporter) -> JobRes
     )
 
 
+def _run_machine_operation(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult | None:
+    from aks_flex_node.agent.jobs.machine_operation import run_machine_operation
+
+    return run_machine_operation(progress, lambda: _run_unbootstrap((), progress))
+
+
 def _run_vpn_renewal(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
     """Connects the configured VPN and renews its certificate."""
     from aks_flex_node.agent import context
@@ -170,6 +177,12 @@ JOBS = (
         "Recovering the node.",
         lambda inputs, _: inputs.credentials_lost,
         _run_recovery,
+    ),
+    Job(
+        JobKind.MACHINE_OPERATION,
+        "Carrying out a MachineOperation of the cluster.",
+        lambda inputs, _: inputs.operation_pending and not inputs.paused,
+        _run_machine_operation,
     ),
     Job(
         JobKind.REPAIR,

@@ -169,6 +169,9 @@ class StillNode(ManagedNode):
     def check_health(self) -> NodeHealth:
         return WELL
 
+    def has_operation(self) -> bool:
+        return False
+
     def watch_node(self, on_change: Callable[[NodeSight], None]) -> None: ...
 
 
