@@ -247,9 +247,11 @@ def test_upgrade_fails_when_a_disruption_budget_blocks_the_drain(aks: Aks) -> No
     assert pool.provisioning_state == "Failed"
     assert pool.status.provisioning_error.code == "PodDrainFailure"
     assert aks.kubernetes.events[-2:] == [("cordoned", "edge-1"), ("uncordoned", "edge-1")]
+    failed = get_machine(aks, "edge-1").properties.e_tag
     aks.kubernetes.protected.clear()
     aks.kubernetes.on_deleted = agents(aks.kubernetes, CONTROL_PLANE)
     assert put_pool(aks, orchestrator_version=CONTROL_PLANE).properties.provisioning_state == "Succeeded"
+    assert get_machine(aks, "edge-1").properties.e_tag != failed
 
 
 def test_upgrade_stops_when_a_node_returns_on_its_old_version(aks: Aks) -> None:

@@ -51,10 +51,14 @@ class PoolUpgrade:
         return next((each for each in results if each), None)
 
     def _with_settings(self, state: PoolState) -> PoolState:
-        """Writes the pool's version to all Machines, which changes their eTags. A repetition changes nothing."""
+        """Writes the pool's version to all Machines, which changes their eTags.
+
+        A resumed upgrade changes nothing. A new attempt changes the eTag of failed Machines, because their agents
+        do not try the earlier one again.
+        """
         target = self._pool(state).settings.orchestrator_version
         for machine in state.machines_of(self._pool_id):
-            if machine.settings.orchestrator_version != target:
+            if machine.settings.orchestrator_version != target or machine.state == "Failed":
                 settings = replace(machine.settings, orchestrator_version=target)
                 changed = replace(machine, settings=settings, etag=new_etag(), state="Upgrading", error=None)
                 state = state.with_machine(changed)

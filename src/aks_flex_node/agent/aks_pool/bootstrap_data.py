@@ -7,9 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config.pool_names import server_url
+from aks_flex_node.agent.config.pool_names import server_url, split_labels
 from aks_flex_node.agent.config.secret import Secret
-from aks_flex_node.api.kubernetes_rules import own_label
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def parse_bootstrap_data(document: Mapping[str, Any], pool: PoolId) -> Bootstrap
 
 def _node(node: Mapping[str, Any], kubelet: Mapping[str, Any], dns: str) -> dict[str, Any]:
     """Returns the section `node`. Labels that only the cluster can set are left to the cluster."""
-    labels = {str(key): str(value) for key, value in _object(node, "labels").items() if own_label(str(key)) is None}
+    labels, _ = split_labels(_object(node, "labels"))
     taints, most = node.get("taints"), node.get("maxPods")
     return {
         **({"maxPods": most} if most is not None else {}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from aks_flex_node.agent.aks_pool.bootstrap_data import data_invalid_error, parse_bootstrap_data
 from aks_flex_node.agent.aks_pool.machine_document import machine_body, parse_machine
@@ -39,6 +39,14 @@ UNFINISHED = frozenset({"creating", "updating", "accepted", "inprogress"})
 CONTRIBUTOR_ROLE = "Azure Kubernetes Service Contributor Role"
 PARENT_MISSING = frozenset({"SubscriptionNotFound", "ResourceGroupNotFound", "ParentResourceNotFound"})
 WRONG_TENANT = "InvalidAuthenticationTokenTenant"
+
+
+class AzureErrorFields(TypedDict):
+    """What an explained error keeps of the error of Azure."""
+
+    retryable: bool
+    status: int
+    code: str
 
 
 class PoolRequests(Protocol):
@@ -163,24 +171,24 @@ def explain_pool_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
 
 
 def _request_invalid_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
-    return _like(
-        error,
+    return AzureCallError(
         "aks-pool-request-invalid",
         f"AKS refuses a request about {pool}: {error.message}",
         f"Check that it is a flex node pool: `az resource show --ids {pool} --query properties.type` must print "
         "FlexNodes. Create one with `az aks nodepool add --vm-set-type FlexNodes`.",
+        **_origin(error),
     )
 
 
 def _rejected_token_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
     if error.code != WRONG_TENANT:
         return error
-    return _like(
-        error,
+    return AzureCallError(
         "aks-pool-wrong-tenant",
         f"The identity belongs to another tenant than subscription {pool.subscription}: {error.message}",
         "Set `azure.tenantId` to the tenant of the subscription: `az account show --subscription "
         f"{pool.subscription} --query tenantId`. As a user, sign in with `az login --tenant TENANT`.",
+        **_origin(error),
     )
 
 
@@ -189,12 +197,12 @@ def _role_missing_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
     who, action = (missing.who, missing.action) if missing else ("", "")
     deletes = action.lower().endswith("/deletemachines/action")
     role = CONTRIBUTOR_ROLE if deletes else FLEX_NODE_AGENT.name
-    return _like(
-        error,
+    return AzureCallError(
         "aks-pool-role-missing",
         f"The identity {who or 'in use'} is not allowed to use {pool}: {error.message}",
         f"Assign the role {role} at the pool: `az role assignment create --assignee-object-id {who or 'OBJECT-ID'} "
         f'--role "{role}" --scope {pool}`. It takes effect after a few minutes.',
+        **_origin(error),
     )
 
 
@@ -202,17 +210,17 @@ def _not_found_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
     if error.code == "HTTP 404":  # not of ARM, whose errors have a code
         invalid = data_invalid_error(pool, "the status is 404, without an error of Azure Resource Manager")
         return AzureCallError(invalid.name, invalid.message, invalid.hint, retryable=True)
-    return _like(
-        error,
+    return AzureCallError(
         "aks-pool-not-found",
         f"Azure does not find {pool}: {error.message}",
         f"Check the ID with `az aks nodepool list --subscription {pool.subscription} --resource-group {pool.group} "
         f"--cluster-name {pool.cluster} --query [].id`.",
+        **_origin(error),
     )
 
 
-def _like(error: AzureCallError, name: str, message: str, hint: str) -> AzureCallError:
-    return AzureCallError(name, message, hint, retryable=error.retryable, status=error.status, code=error.code)
+def _origin(error: AzureCallError) -> AzureErrorFields:
+    return {"retryable": error.retryable, "status": error.status, "code": error.code}
 
 
 def registration_failed_error(pool: PoolId, name: str, cause: str) -> AzureCallError:

@@ -4,6 +4,13 @@ Microsoft's agent reads. Configuration files can use them for the settings of th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from aks_flex_node.api.kubernetes_rules import own_label
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 # Their name and ours.
 POOL_NAMES = {
     "components.kubernetes": "kubernetes.version",
@@ -15,6 +22,19 @@ POOL_NAMES = {
     "azure.resourceManagerEndpoint": "azure.resourceManager",
     "agent.nodeName": "node.name",
 }
+
+
+def is_bootstrap_data(document: Mapping[str, object]) -> bool:
+    """Returns whether a configuration document is bootstrap data: only that has the sections of other names."""
+    return isinstance(document.get("components"), dict) or isinstance(document.get("networking"), dict)
+
+
+def split_labels(labels: Mapping[str, object]) -> tuple[dict[str, str], list[str]]:
+    """Returns the labels of bootstrap data that a node can set on itself, and the names of those that it leaves to
+    the cluster.
+    """
+    own = {str(key): str(value) for key, value in labels.items() if own_label(str(key)) is None}
+    return own, [str(key) for key in labels if str(key) not in own]
 
 
 def convert_pool_value(name: str, value: object) -> object:

@@ -18,7 +18,7 @@ from aks_flex_node.agent.config.keys import (
     key_tree,
     keys,
 )
-from aks_flex_node.agent.config.pool_names import POOL_NAMES, convert_pool_value
+from aks_flex_node.agent.config.pool_names import POOL_NAMES, convert_pool_value, is_bootstrap_data, split_labels
 from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, section_expected, unknown_key
 from aks_flex_node.agent.config.secret import Secret
 
@@ -92,7 +92,16 @@ def from_document(document: ConfigDocument, name: str) -> ConfigSource:
         path = ".".join(str(each) for each in key_path)
         source.problems.append(ConfigProblem(path, "occurs twice in the file.", origin=origin(key_path)))
     _flatten(document.data, key_tree(), (), source, origin)
+    if is_bootstrap_data(document.data):
+        _leave_cluster_labels(source)
     return resolve_alternatives(source)
+
+
+def _leave_cluster_labels(source: ConfigSource) -> None:
+    labels = source.settings.get("node.labels")
+    if isinstance(labels, dict):
+        source.settings["node.labels"], others = split_labels(labels)
+        source.warnings += [f"The label {each} is left to the cluster: a node cannot set it." for each in others]
 
 
 def from_environment(environment: Mapping[str, str]) -> ConfigSource:

@@ -43,6 +43,13 @@ def test_printed_bootstrap_data_is_a_complete_configuration() -> None:
     assert [(each.key, each.value, each.effect) for each in config.node.taints] == [("edge", "yes", "NoSchedule")]
 
 
+def test_labels_of_the_cluster_in_bootstrap_data_are_a_warning() -> None:
+    loaded = load_text(json.dumps(DATA), "base-config.json", {}, {})
+    assert loaded.config.node.labels == {"kubernetes.azure.com/nodepool-type": "FlexNodes"}
+    assert loaded.warnings == ["The label kubernetes.io/role is left to the cluster: a node cannot set it."]
+    assert problems_of('{"node": {"labels": {"kubernetes.io/role": "agent"}}}')
+
+
 def test_origin_of_a_pool_name_is_its_line() -> None:
     loaded = load_text(json.dumps(PRINTED, indent=2), "base-config.json", {}, {})
     line = 1 + json.dumps(PRINTED, indent=2).splitlines().index('    "kubernetes": "1.34.2",')
