@@ -14,8 +14,8 @@ import pytest
 from aks_flex_lab import network, node_agent
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
-from aks_flex_lab.mirror import artifact_tree
 from aks_flex_lab.pools import LabPools, pool_id
+from aks_flex_lab.tools.artifacts import artifact_tree
 from aks_flex_lab.versions import NodeVersions
 from tests.agents import facts, flex
 from tests.wait import until, until_named

@@ -266,7 +266,8 @@ def daemon_problems(found: dict[str, Any] | None) -> list[str]:
     state = found["providerState"]
     if state in FAILED_PROVIDER_STATES:
         cause = f"{state}: {found['message']}".rstrip(":. ")
-        return [f"the provider does not manage this node: {cause}. Run `aks-flex-node explain {state}`"]
+        who = "pool" if (found.get("source") or {}).get("kind") == "aksPool" else "provider"
+        return [f"the {who} does not manage this node: {cause}. Run `aks-flex-node explain {state}`"]
     return []
 
 
