@@ -186,7 +186,7 @@ MANUAL = [POOL.delete_machine_command("m1")]
         (arm_unreachable_error("https://arm.example", "down"), True, MANUAL),
     ],
 )
-def test_machine_is_deleted_by_whoever_may_or_by_a_printed_command(
+def test_machine_that_cannot_be_deleted_leaves_a_command(
     node: bool | FlexError, operator: bool | FlexError, expected: list[str]
 ) -> None:
     attempts = [("this node", delete(node)), ("the operator", delete(operator))]
