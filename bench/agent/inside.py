@@ -5,6 +5,7 @@ The last line is one JSON object: memory and CPU time at intervals of a number o
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import threading
@@ -16,6 +17,7 @@ sys.path.insert(0, "/usr/lib/aks-flex-node")
 sys.argv[0] = "/usr/bin/aks-flex-node"
 
 from aks_flex_node.agent.config.base_model import replace  # noqa: E402 - the machine's own agent, found as above
+from aks_flex_node.agent.config_sources.provider_source import ProviderSource  # noqa: E402
 from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier  # noqa: E402
 from aks_flex_node.agent.daemon.session import StopRequest, open_session  # noqa: E402
 from aks_flex_node.agent.managed_node import open_managed_node  # noqa: E402
@@ -50,16 +52,19 @@ class CountedPolls:
         hurried = replace(node.config.provider, poll_seconds=PAUSE, wait_seconds=0)
         # The service of the machine is stopped meanwhile and must not be started again.
         node.engine.config = replace(node.config, provider=hurried, drift_policy="log")
-        assert node.provider  # noqa: S101 - the node of this benchmark is managed
-        ask = node.provider.poll
+        source = node.source
+        assert isinstance(source, ProviderSource)  # noqa: S101 - the node of this benchmark is managed
+        ask = source.client.poll
 
         def poll(version: str, wait: int) -> PollResult:
             verdict = ask(version, wait)
             self.note(verdict)
             return verdict
 
-        node.provider.poll = poll  # type: ignore[method-assign]
-        return open_session(node, on_event)
+        source.client.poll = poll  # type: ignore[method-assign]
+        return open_session(
+            dataclasses.replace(node, source=dataclasses.replace(source, config=node.config)), on_event
+        )
 
     def note(self, verdict: PollResult) -> None:
         self.polls += 1

@@ -13,7 +13,8 @@ from starlette.routing import Route
 
 from aks_flex_lab import network
 from aks_flex_lab.arm.deployments.service import Deployments
-from aks_flex_lab.arm.eventual_consistency import DelayedRoleAssignments, EventualConsistency, ThrottlingMiddleware
+from aks_flex_lab.arm.eventual_consistency import ArmFaultMiddleware, DelayedRoleAssignments, EventualConsistency
+from aks_flex_lab.arm.flex_pools.service import FlexPools
 from aks_flex_lab.arm.hybrid_compute import HybridCompute
 from aks_flex_lab.arm.managed_clusters import ManagedClusters
 from aks_flex_lab.arm.network_provider import NetworkProvider
@@ -57,9 +58,10 @@ def application(options: argparse.Namespace) -> Starlette:
     networks = NetworkProvider(options.state, management)
     resources = ManagedClusters(options.state)
     deployments = Deployments(options.state, resources, directory.tenant)
-    rooms = (RoleDefinitions(), hybrid, networks, deployments)
+    pools = FlexPools(options.state, resources, management)
+    rooms = (RoleDefinitions(), hybrid, networks, deployments, pools)
     assignments = DelayedRoleAssignments(options.state, directory)
-    resource_manager = ResourceManagerFront(mint, resources, assignments, provider, management, rooms)
+    resource_manager = ResourceManagerFront(mint, resources, assignments, provider, management, rooms, pools.profiles)
     return Starlette(
         routes=[
             *EntraAuthority(mint).routes(),
@@ -67,7 +69,8 @@ def application(options: argparse.Namespace) -> Starlette:
             *networks.routes(),
             Route("/{path:path}", resource_manager.answer, methods=METHODS),
         ],
-        middleware=[Middleware(ThrottlingMiddleware, consistency=EventualConsistency(options.state))],
+        lifespan=pools.lifespan,
+        middleware=[Middleware(ArmFaultMiddleware, consistency=EventualConsistency(options.state))],
     )
 
 

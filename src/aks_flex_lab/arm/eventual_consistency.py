@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from starlette.responses import HTMLResponse
 
 from aks_flex_lab.arm.arm_errors import LabArmError
 from aks_flex_lab.arm.role_assignments import RoleAssignments
@@ -14,10 +16,16 @@ from aks_flex_lab.files import file_lock, write_atomically
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from aks_flex_lab.arm.role_assignments import RoleAssignment
     from aks_flex_lab.entra.directory import EntraDirectory
+
+
+ArmFault = Literal["throttled", "unavailable", "html"]
+ARM_FAULTS: tuple[ArmFault, ...] = get_args(ArmFault)
+HTML_NOT_FOUND = "<!DOCTYPE html><html><head><title>404 Not Found</title></head><body>Not found.</body></html>"
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,8 @@ class ConsistencyDelays:
     assignment_seconds: float = 2.0  # seconds until a role assignment is effective
     throttled: int = 0  # number of requests that are still throttled
     retry_after: int = 1
+    unavailable: int = 0  # number of requests that are still answered with 503
+    html: int = 0  # number of requests that are still answered with 404 in HTML, as by a proxy or a portal
 
 
 class EventualConsistency:
@@ -53,11 +63,14 @@ class EventualConsistency:
         since = self._times().get(what.lower())
         return None if since is None else time.time() - since
 
-    def take_throttled(self) -> bool:
+    def take_fault(self) -> ArmFault | None:
+        """Returns the fault of the next request, and counts it."""
         delays = self.delays()
-        if delays.throttled > 0:
-            self.change(throttled=delays.throttled - 1)
-        return delays.throttled > 0
+        for fault in ARM_FAULTS:
+            if (left := int(getattr(delays, fault))) > 0:
+                self.change(**{fault: left - 1})
+                return fault
+        return None
 
     def _times(self) -> dict[str, float]:
         return json.loads(self._since.read_text()) if self._since.exists() else {}
@@ -97,17 +110,24 @@ class DelayedRoleAssignments(RoleAssignments):
                 raise LabArmError(409, "RoleAssignmentExists", "The role assignment already exists.")
 
 
-class ThrottlingMiddleware:
-    """Rejects throttled requests before they reach ARM."""
+class ArmFaultMiddleware:
+    """Rejects requests with the injected faults before they reach ARM."""
 
     def __init__(self, app: ASGIApp, consistency: EventualConsistency) -> None:
         self._app, self._consistency = app, consistency
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_arm = scope["type"] == "http" and scope["path"].startswith("/subscriptions/")
-        if is_arm and self._consistency.take_throttled():
-            message = "The request is being throttled as the limit has been reached for operation type."
-            answer = LabArmError(429, "TooManyRequests", message).response()
-            answer.headers["Retry-After"] = str(self._consistency.delays().retry_after)
-            return await answer(scope, receive, send)
+        if is_arm and (fault := self._consistency.take_fault()):
+            return await self._answer(fault)(scope, receive, send)
         return await self._app(scope, receive, send)
+
+    def _answer(self, fault: ArmFault) -> Response:
+        if fault == "html":
+            return HTMLResponse(HTML_NOT_FOUND, 404)
+        message = "The request is being throttled as the limit has been reached for operation type."
+        answer = LabArmError(429, "TooManyRequests", message).response()
+        if fault == "unavailable":
+            answer = LabArmError(503, "ServiceUnavailable", "The service is temporarily unavailable.").response()
+        answer.headers["Retry-After"] = str(self._consistency.delays().retry_after)
+        return answer

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_lab.arm.documents import DocumentStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 SUBSCRIPTION_ID = "f1e0f1e0-0000-4000-8000-00000000000a"
@@ -30,7 +31,7 @@ class ManagedCluster:
     def name(self) -> str:
         return self.id.rpartition("/")[2]
 
-    def shown(self, tenant: str) -> dict[str, Any]:
+    def shown(self, tenant: str, pools: Iterable[dict[str, Any]] = ()) -> dict[str, Any]:
         """Returns the ARM document of the cluster, with the properties that the lab uses."""
         group = self.id.split("/")[4]
         return {
@@ -49,7 +50,7 @@ class ManagedCluster:
                 "fqdn": self.fqdn,
                 "nodeResourceGroup": f"MC_{group}_{self.name}_{self.location}",
                 "enableRBAC": True,
-                "agentPoolProfiles": self._pools(),
+                "agentPoolProfiles": [*self._pools(), *pools],
                 "networkProfile": {
                     "networkPlugin": "kubenet",
                     "serviceCidr": self.service_cidr,

@@ -52,6 +52,7 @@ class ResourceManagerFront:
     provider: ProviderProxy
     management: str  # public URL, for example https://management.flex.internal
     providers: tuple[LabResourceProvider, ...] = ()
+    pool_profiles: Callable[[str], list[dict[str, Any]]] = lambda _: []  # more node pools of a cluster
 
     async def answer(self, request: Request) -> Response:
         correlation = request.headers.get("x-ms-correlation-request-id") or str(uuid.uuid4())
@@ -141,7 +142,7 @@ class ResourceManagerFront:
         cluster = self.resources.find(found["id"])
         if cluster is None:
             raise arm_errors.not_found(found["id"])
-        return JSONResponse(cluster.shown(self.token_issuer.directory.tenant))
+        return JSONResponse(cluster.shown(self.token_issuer.directory.tenant, self.pool_profiles(cluster.id)))
 
     async def _credential(self, _: Request, caller: str, found: re.Match[str]) -> Response:
         action = "Microsoft.ContainerService/managedClusters/listClusterAdminCredential/action"

@@ -80,6 +80,15 @@ BUILT_IN_ROLES = (
         (f"{AKS}/*", *COMMON_READS),
     ),
     RoleDefinition(
+        "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d",
+        "Azure Kubernetes Service Flex Node Agent Role",
+        (
+            f"{AKS}/agentPools/listBootstrapData/action",
+            f"{AKS}/agentPools/machines/read",
+            f"{AKS}/agentPools/machines/write",
+        ),
+    ),
+    RoleDefinition(
         "0ab0b1a8-8aac-4efd-b8c2-3ee1fb270be8",
         "Azure Kubernetes Service Cluster Admin Role",
         (f"{AKS}/listClusterAdminCredential/action", f"{AKS}/read"),

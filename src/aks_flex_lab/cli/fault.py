@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from aks_flex_lab.arm.eventual_consistency import ARM_FAULTS, EventualConsistency
 from aks_flex_lab.cli import console
 from aks_flex_lab.cli.console import JsonOption, selected_layout
 from aks_flex_lab.components.fault_proxy import PROXIED_SERVICES, TOXICS, FaultProxy
-from aks_flex_lab.errors import UsageError
+from aks_flex_lab.errors import UsageError, did_you_mean
 from aks_flex_lab.host_requirements import require_root
 from aks_flex_lab.lab import Lab
 
@@ -25,11 +26,15 @@ def complete_kinds(incomplete: str) -> list[str]:
     return [kind for kind in TOXICS if kind.startswith(incomplete)]
 
 
+def complete_arm_faults(incomplete: str) -> list[str]:
+    return [kind for kind in ARM_FAULTS if kind.startswith(incomplete)]
+
+
 ServiceArgument = Annotated[
     str,
     typer.Argument(
         metavar="SERVICE",
-        help="The service: api, registry, mirror, mirror-http or vpn.",
+        help="The service: api, registry, mirror, mirror-http, vpn or azure.",
         autocompletion=complete_services,
     ),
 ]
@@ -83,6 +88,37 @@ def refuse(ctx: typer.Context, service: ServiceArgument) -> None:
 
 
 @app.command()
+def arm(
+    ctx: typer.Context,
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help=f"The kind of answer: {', '.join(ARM_FAULTS)}.", autocompletion=complete_arm_faults
+        ),
+    ],
+    times: Annotated[int, typer.Option("--times", metavar="N", help="Number of requests; 0 ends it.", min=0)] = 1,
+    retry_after: Annotated[
+        int, typer.Option("--retry-after", metavar="SECONDS", help="Retry-After of the answers.", min=0)
+    ] = 1,
+) -> None:
+    """Let Azure Resource Manager answer the next requests with an error.
+
+    `throttled` is 429, `unavailable` is 503, `html` is a 404 page that is not from ARM.
+
+    For an Azure that does not respond: aks-flex-lab fault refuse azure
+    """
+    if kind not in ARM_FAULTS:
+        raise UsageError(
+            "fault-unknown", f"{kind!r} is not a fault of Azure Resource Manager.", did_you_mean(kind, ARM_FAULTS)
+        )
+    require_root()
+    lab = Lab(selected_layout(ctx))
+    _ = lab.cluster
+    EventualConsistency(lab.azure.state).change(**{kind: times, "retry_after": retry_after})
+    console.message(f"Azure Resource Manager answers {times} requests with {kind}.")
+
+
+@app.command()
 def clear(
     ctx: typer.Context,
     service: Annotated[
@@ -96,6 +132,8 @@ def clear(
     proxy = fault_proxy_client(ctx)
     for name in [service] if service else [known.name for known in PROXIED_SERVICES]:
         proxy.clear(name)
+    if service in {None, "azure"}:
+        EventualConsistency(Lab(selected_layout(ctx)).azure.state).change(**dict.fromkeys(ARM_FAULTS, 0))
     console.message(f"All faults of {service or 'all services'} are removed.")
 
 

@@ -50,6 +50,7 @@ PROXIED_SERVICES = (
     ProxiedService("mirror", (network.MIRROR,), 443, 10445),
     ProxiedService("mirror-http", (network.MIRROR,), 80, 10446),
     ProxiedService("vpn", (network.VPN,), 443, 10447),
+    ProxiedService("azure", (network.AZURE,), 443, 10448),
 )
 
 

@@ -9,6 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent.aks_pool import pool_facts
+from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, parse_pool_id
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
@@ -28,8 +30,11 @@ from aks_flex_node.host.real import RealHost
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
+    from aks_flex_node.agent.config.resolved import ConfigSourceKind
+    from aks_flex_node.agent.config.sources import ConfigSource
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
@@ -49,11 +54,21 @@ class DaemonMode(Enum):
 
 @dataclass(frozen=True)
 class ConfigSelection:
-    """The configuration options of a command line: file, `--set` values and URL."""
+    """The configuration options of a command line: files, `--set` values, URL and AKS pool."""
 
-    config: Path | None = None
+    config: Path | Sequence[Path] | None = None  # later files override earlier ones
     sets: tuple[str, ...] = ()
     url: ConfigUrl | None = None
+    pool: PoolId | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.config,) if isinstance(self.config, Path) else tuple(self.config or ())
+
+    @property
+    def flags(self) -> dict[str, object]:
+        """The settings of the command line, by path."""
+        return {**(pool_settings(self.pool) if self.pool else {}), **parse_settings(self.sets)}
 
 
 def require_root() -> None:
@@ -82,26 +97,64 @@ def require_installation(config: NodeConfig) -> None:
 
 
 def config_selection(
-    config: Path | None, sets: Sequence[str] | None, url: str | None, url_file: str | None, *, plain: bool = False
+    config: Sequence[Path] | None,
+    sets: Sequence[str] | None,
+    url: str | None,
+    url_file: str | None,
+    *,
+    plain: bool = False,
+    aks_pool: str | None = None,
 ) -> ConfigSelection:
-    """Builds the selection for commands that also accept a configuration URL."""
-    return ConfigSelection(
-        config, tuple(sets or ()), select_config_url(url, url_file, config, os.environ, plain=plain)
-    )
+    """Builds the selection for commands that also accept a configuration URL or an AKS pool."""
+    pool = parse_pool_id(aks_pool) if aks_pool is not None else None
+    chosen = select_config_url(url, url_file, config[0] if config else None, os.environ, plain=plain, pool=aks_pool)
+    return ConfigSelection(tuple(config or ()), tuple(sets or ()), chosen, pool)
 
 
-def load_config(selection: ConfigSelection) -> LoadedConfig:
-    """Loads the configuration from the selected file, or else the configuration that was fetched before.
+def pool_settings(pool: PoolId) -> dict[str, object]:
+    """Returns the settings that `--aks-pool` stands for."""
+    return {"azure.targetCluster.resourceId": pool.cluster_id, "azure.targetAgentPoolName": pool.pool}
 
-    On a managed node, the provider's configuration takes precedence over a local file that is not named explicitly.
+
+def load_config(
+    selection: ConfigSelection, base: Sequence[ConfigSource] | None = None, last: Sequence[ConfigSource] = ()
+) -> LoadedConfig:
+    """Loads the configuration from the selected files, or else the configuration that was fetched before.
+
+    On a managed node, the stored configuration takes precedence over a local file that is not named explicitly. The
+    settings of an AKS pool complete the files: `base`, or else those that are stored on this machine.
     """
-    if selection.config is None and is_managed():
-        return loader.load(Path(CURRENT_CONFIG), os.environ, parse_settings(selection.sets))
-    file = selection.config or files.find_config(None, os.environ, files.CONFIG_DIRECTORY)
-    if file is None and Path(CURRENT_CONFIG).exists():
-        file = Path(CURRENT_CONFIG)
-    loaded = loader.load(file, os.environ, parse_settings(selection.sets))
-    return loaded if file == Path(CURRENT_CONFIG) else loader.with_join_method(loaded, applied_config())
+    stored = Path(CURRENT_CONFIG)
+    chosen = selection.files
+    if not chosen and (is_managed() or follows_pool()):
+        chosen = (stored,)
+    if not chosen and (found := files.find_config(None, os.environ, files.CONFIG_DIRECTORY)):
+        chosen = (found,)
+    if not chosen and stored.exists():
+        chosen = (stored,)
+    loaded = _load(selection, chosen, _stored_pool(selection, chosen) if base is None else base, last)
+    return loaded if chosen == (stored,) else loader.with_join_method(loaded, applied_config())
+
+
+def _load(
+    selection: ConfigSelection, chosen: Sequence[Path], base: Sequence[ConfigSource], last: Sequence[ConfigSource]
+) -> LoadedConfig:
+    loaded = loader.load(chosen, os.environ, selection.flags, base=base, last=last)
+    if selection.pool:
+        loaded.origins.update(dict.fromkeys(pool_settings(selection.pool), "flag --aks-pool"))
+    return loaded
+
+
+def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[ConfigSource]:
+    """Returns the settings of the pool that this machine has read before, if the configuration is for this pool."""
+    facts = pool_facts.read_facts(RealHost())
+    if facts is None:
+        return []
+    if chosen or selection.flags:
+        config = loader.load(chosen, os.environ, selection.flags).config
+        if str(configured_pool(config) or "").lower() != facts.pool.lower():
+            return []
+    return [pool_facts.config_source(facts, applied_config())]
 
 
 def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
@@ -147,7 +200,7 @@ def load_config_or_default(selection: ConfigSelection) -> tuple[NodeConfig, bool
     For commands that must work without a valid configuration. The flag is true only for the complete configuration:
     the applied one is stored without secrets and cannot be compared for drift.
     """
-    if selection.config is not None:
+    if selection.files:
         return load_config(selection).config, True  # a file named explicitly must be valid
     with contextlib.suppress(ConfigError):
         return load_config(selection).config, True
@@ -164,12 +217,21 @@ def applied_config() -> NodeConfig | None:
 
 def is_managed() -> bool:
     """Returns whether this machine has the daemon's unit and a configuration from the provider."""
+    return _stored_source() == "provider"
+
+
+def follows_pool() -> bool:
+    """Returns whether this machine has the daemon's unit, and follows its Machine in an AKS pool."""
+    return _stored_source() == "aksPool"
+
+
+def _stored_source() -> ConfigSourceKind | None:
     if not (Path(UNIT_FILE).exists() and Path(CURRENT_CONFIG).exists()):
-        return False
+        return None
     try:
-        return loader.load(Path(CURRENT_CONFIG), {}, {}).config.continuous_monitoring
+        return resolved.config_source_kind(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
     except ConfigError:
-        return True  # so that a damaged configuration is reported, not replaced
+        return "provider"  # so that a damaged configuration is reported, not replaced
 
 
 def has_credentials(config: NodeConfig) -> bool:

@@ -1,4 +1,4 @@
-"""This machine as a node under the configuration in effect: engine, cluster client and, if managed, provider client.
+"""This machine as a node under the configuration in effect: engine, cluster client and config source.
 
 Reopened after each change of the configuration.
 """
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
-from aks_flex_node.agent.cluster import node_health, nodes
+from aks_flex_node.agent.cluster import machine_operations, node_health, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.cluster.node_watch import NodeWatch
 from aks_flex_node.agent.config import loader
-from aks_flex_node.agent.machine import identify_machine, running_program
-from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
-from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+from aks_flex_node.agent.config_sources.selection import open_source, operation_names
+from aks_flex_node.agent.machine import running_program
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError
 
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.cluster.node_watch import NodeSight
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.provider.poll_result import PollResult
+    from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
 
@@ -39,7 +40,7 @@ class ManagedNode:
     engine: Engine
     api: ApiClient
     name: str
-    provider: ProviderClient | None  # None for a standalone node: its configuration names no provider to follow
+    source: ConfigSource
     now: Callable[[], float] = time.time
 
     @property
@@ -77,23 +78,23 @@ class ManagedNode:
         here = (self.host.read(BOOT_ID) or b"").decode(errors="replace").strip()
         return bool(node and here and node.boot_id and node.boot_id != here)
 
-    def probe_provider(self, text: str) -> PollResult:
-        """Polls the provider once with the endpoint and the credentials of another configuration."""
-        config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
-        program, machine = (
-            (self.provider.tokens.program, self.provider.machine) if self.provider else (self.program, None)
-        )
-        tokens = ProviderTokens(program, lambda: text)
-        other = ProviderClient(provider_endpoint(config, self.name), config, tokens, machine=machine)
+    def has_operation(self) -> bool:
+        """Returns whether a MachineOperation in the cluster is for this machine."""
         try:
-            return other.poll("", 0)
-        finally:
-            other.close()
+            names = operation_names(self.config, self.name)
+            return bool(machine_operations.find_operations(self.api, names))
+        except ClusterError:
+            return False  # checked again later
+
+    def watch_node(self, on_change: Callable[[NodeSight], None]) -> NodeWatch | None:
+        """Starts to watch this node's Node object."""
+        watch = NodeWatch(lambda: node_api(self.config), self.name, on_change)
+        watch.start()
+        return watch
 
     def close(self) -> None:
         self.api.close()
-        if self.provider:
-            self.provider.close()
+        self.source.close()
 
 
 def open_managed_node() -> ManagedNode:
@@ -102,18 +103,4 @@ def open_managed_node() -> ManagedNode:
     engine = context.make_engine(config)
     context.open_log_file(engine)
     name = context.node_name(engine)
-    provider = _open_provider(engine, name) if config.continuous_monitoring else None
-    return ManagedNode(engine, node_api(engine.config), name, provider)
-
-
-def _open_provider(engine: Engine, name: str) -> ProviderClient:
-    program = running_program() or engine.machine.program
-    tokens = ProviderTokens(program, lambda: Path(CURRENT_CONFIG).read_text(), _next_config_text)
-    endpoint = provider_endpoint(engine.config, name)
-    machine = identify_machine(engine.host, endpoint.origin)
-    return ProviderClient(endpoint, engine.config, tokens, machine=machine)
-
-
-def _next_config_text() -> str:
-    """Returns the text of the next configuration, which may have a valid secret after the current one expired."""
-    return Path(NEXT_CONFIG).read_text() if Path(NEXT_CONFIG).exists() else ""
+    return ManagedNode(engine, node_api(engine.config), name, open_source(engine, name))

@@ -16,6 +16,9 @@ UPDATE_JOURNAL = f"{STATE_DIR}/update.json"  # the journal of the update in prog
 JOB_RESULT = f"{STATE_DIR}/work.json"  # the result of the last job
 FAILED_CONFIG = f"{STATE_DIR}/failed.json"  # the configuration whose update failed
 CLUSTER_FACTS = f"{STATE_DIR}/cluster.json"  # cluster facts read from Azure
+POOL_FACTS = f"{STATE_DIR}/aks-pool.json"  # settings of the AKS pool, without its bootstrap token
+MACHINE_RECORD = f"{STATE_DIR}/aks-machine.json"  # the node's Machine in the pool
+OPERATION_RECORD = f"{STATE_DIR}/operation.json"  # the MachineOperation that this machine has started
 DAEMON_LOCK = f"{STATE_DIR}/follow.lock"  # held by the daemon
 DAEMON_STATE = f"{STATE_DIR}/following.json"  # the daemon's own state
 # Readable by everyone, unlike the state directory. In memory, because the daemon writes it every minute.

@@ -41,6 +41,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "node": ("name", "status", "schedulable", "auth", "conditions"),
     "daemon": (
         "agent",
+        "source",
         "providerState",
         "message",
         "since",

@@ -10,6 +10,7 @@ from aks_flex_node.agent import certificates, event_log, self_update
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
+from aks_flex_node.agent.config_sources.selection import describe_source
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind
@@ -26,7 +27,7 @@ from aks_flex_node.host.actions import MakeLink, PlaceTree
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.nodes import ClusterNode
@@ -119,11 +120,12 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
     pending = versions.next
     return {
         "agent": agent,
+        "source": describe_source(engine.config, node_name(engine)).as_document(),
         **provider_status(known, agent),
         "since": known.since,
         "lastPoll": known.last_answer,
         "configVersion": versions.current,
-        "pending": _pending_update(pending, outcome, failed) if pending else None,
+        "pending": _pending_update(pending, outcome, failed, known.unapplied) if pending else None,
         "credentials": known.credentials_problem or None,
         "lastJob": None if outcome is None else outcome.as_document(),
         "driftFound": known.drift_count,
@@ -139,20 +141,28 @@ def provider_status(known: DaemonState, agent: str) -> dict[str, str]:
     return {"providerState": "Unknown", "message": f"The daemon is not running.{last}"}
 
 
-def _pending_update(version: str, result: JobResult | None, failed: FailedUpdate | None) -> dict[str, str]:
+def _pending_update(
+    version: str, result: JobResult | None, failed: FailedUpdate | None, unapplied: Mapping[str, str]
+) -> dict[str, str]:
     """Returns the version that is not yet in effect, with reason and message."""
     if failed and failed.version == version:
         return {"configVersion": version, "reason": failed.reason, "message": failed.message}
     if result and result.kind is JobKind.UPDATE and result.version == version:
         return {"configVersion": version, "reason": result.reason, "message": result.message}
+    if unapplied.get("version") == version:  # another job has run since
+        return {"configVersion": version, "reason": unapplied["reason"], "message": unapplied["message"]}
     return {"configVersion": version, "reason": "InProgress", "message": "Applying the configuration."}
+
+
+def node_name(engine: Engine) -> str:
+    """Returns the name with which the machine joined, or that of its configuration."""
+    known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
+    return known or engine.machine.node_name(engine.config)
 
 
 def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
     """Returns the status of this node's Node object in the cluster."""
-    config = engine.config
-    known = node_state.read(engine.host, state_file(config.paths.data_dir)).node
-    name = known or engine.machine.node_name(config)
+    config, name = engine.config, node_name(engine)
     found: dict[str, Any] = {"name": name, "status": "NotJoined"}
     if engine.host.stat(kubelet_credential_file(config)) is None:
         return found
@@ -258,7 +268,8 @@ def daemon_problems(found: dict[str, Any] | None) -> list[str]:
     state = found["providerState"]
     if state in FAILED_PROVIDER_STATES:
         cause = f"{state}: {found['message']}".rstrip(":. ")
-        return [f"the provider does not manage this node: {cause}. Run `aks-flex-node explain {state}`"]
+        who = "pool" if (found.get("source") or {}).get("kind") == "aksPool" else "provider"
+        return [f"the {who} does not manage this node: {cause}. Run `aks-flex-node explain {state}`"]
     return []
 
 

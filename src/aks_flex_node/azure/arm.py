@@ -196,7 +196,7 @@ def _remedy(status: int, message: str, retry_after: str) -> str:
         return missing.remedy
     if status == 429 and (moment := error_messages.retry_time(retry_after, datetime.now(timezone.utc))):
         return f"Azure throttles requests of this identity. Run the same command again after {moment}."
-    return HINTS.get(status, "")
+    return HINTS.get(status, "Run the same command again later." if status >= 500 else "")
 
 
 def arm_unreachable_error(endpoint: str, cause: str) -> AzureCallError:

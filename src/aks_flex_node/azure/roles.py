@@ -33,8 +33,13 @@ RBAC_CLUSTER_ADMIN = AzureRole(
     "Azure Kubernetes Service RBAC Cluster Admin",
     data_action=f"{AKS_TYPE}/nodes/write",
 )
+FLEX_NODE_AGENT = AzureRole(
+    "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d",
+    "Azure Kubernetes Service Flex Node Agent Role",
+    f"{AKS_TYPE}/agentPools/machines/write",
+)
 NETWORK_CONTRIBUTOR = AzureRole("4d97b98b-1d4f-4787-a291-c67834d212e7", "Network Contributor")
-CLUSTER_ROLES = (READER, RBAC_CLUSTER_ADMIN, CLUSTER_ADMIN, CLUSTER_USER)
+CLUSTER_ROLES = (READER, RBAC_CLUSTER_ADMIN, CLUSTER_ADMIN, CLUSTER_USER, FLEX_NODE_AGENT)
 
 
 def find_role(text: str) -> AzureRole | None:

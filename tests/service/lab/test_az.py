@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from aks_flex_lab.arm.hybrid_compute import ArcMachines
 from aks_flex_lab.arm.managed_clusters import ManagedClusters
@@ -15,11 +16,15 @@ from aks_flex_node.azure.roles import CLUSTER_ROLES
 from tests.az_extension.warm_az import warmed
 from tests.azure_cli import Az
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER
+from tests.service.lab.kubernetes_harness import running_kubernetes
+from tests.service.lab.pool_harness import QUICK, register_cluster
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from aks_flex_lab.pki import CertificateAuthority
     from tests.service.lab.cloud_harness import Cloud
 
 GROUP = CLUSTER.partition("/providers/")[0]
@@ -84,6 +89,32 @@ def test_az_shows_cluster_and_gets_its_credentials(cloud: Cloud, az: Az, tmp_pat
     assert (shown["currentKubernetesVersion"], shown["fqdn"]) == ("1.34.4", "api.flex.internal")
     az("aks", "get-credentials", "--admin", *named, "--file", str(got))
     assert yaml.safe_load(got.read_text())["clusters"] == KUBECONFIG["clusters"]
+
+
+def test_az_shows_and_upgrades_a_flex_node_pool(
+    cloud: Cloud, az: Az, authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    with running_kubernetes(authority, tmp_path) as (kubernetes, kubeconfig):
+        aks = register_cluster(cloud, kubernetes, kubeconfig, "plant-pools")
+        aks.store.set_timings(replace(QUICK, retry_after=1))  # without Retry-After, az waits for 30 seconds
+        named = (*IN_GROUP, "--cluster-name", aks.name)
+        pool, machine = f"{aks.id}/agentPools/flex", f"{aks.id}/agentPools/flex/machines/edge-1"
+        body = {"properties": {"type": "FlexNodes", "orchestratorVersion": "1.35.4"}}
+        for id_, document in ((pool, body), (machine, {"properties": {}})):
+            address = f"{cloud.url}{id_}?api-version=2026-08-02-preview"
+            words = ("--method", "put", "--url", address, "--body", json.dumps(document), "--resource", cloud.url)
+            az("rest", *words)
+            until(lambda: "InProgress" not in aks.operation_states(), "the operation ends", 30)
+        listed = {each["name"]: each["provisioningState"] for each in az("aks", "nodepool", "list", *named)}
+        assert listed == {"system": "Succeeded", "flex": "Succeeded"}
+        upgrade = ("--name", "flex", "--kubernetes-version", "1.36.3", "--yes")
+        assert az("aks", "nodepool", "upgrade", *named, *upgrade)["provisioningState"] == "Succeeded"
+        shown = az("aks", "machine", "show", *named, "--nodepool-name", "flex", "--machine-name", "edge-1")
+        assert shown["id"] == machine
+        az("aks", "nodepool", "delete-machines", *named, "--name", "flex", "--machine-names", "edge-1")
+        assert az("aks", "machine", "list", *named, "--nodepool-name", "flex") == []
+        az("aks", "nodepool", "delete", *named, "--name", "flex")
+        assert [each["name"] for each in az("aks", "nodepool", "list", *named)] == ["system"]
 
 
 def test_az_reports_authorization_failure_with_missing_action(cloud: Cloud, tmp_path: Path) -> None:

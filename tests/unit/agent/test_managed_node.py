@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from aks_flex_node.agent.config_sources.source import LocalSource
 from aks_flex_node.agent.managed_node import BOOT_ID, ManagedNode
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import WriteFile
@@ -32,6 +33,6 @@ def test_node_lives_elsewhere_only_if_another_boot_reports_it(answer: Any, elsew
     host = empty_host()
     host.apply(WriteFile(BOOT_ID, b"boot-1\n", 0o444))
     api = cast("ApiClient", Answers({("GET", "/api/v1/nodes/edge-1"): [answer]}))
-    node = ManagedNode(engine_on(host, config_of({})), api, "edge-1", None)
+    node = ManagedNode(engine_on(host, config_of({})), api, "edge-1", LocalSource())
 
     assert node.is_another_machine() is elsewhere

@@ -12,7 +12,7 @@ import pytest
 
 from aks_flex_node import error_catalog
 from aks_flex_node.agent import status, support_bundle
-from aks_flex_node.agent.cli.status_commands import daemon_lines, drift_summary
+from aks_flex_node.agent.cli.status_commands import daemon_lines, drift_summary, source_text
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.reconcile import node_state
@@ -346,6 +346,29 @@ def test_daemon_status_gives_the_reason_for_a_pending_config(
     assert (waiting["configVersion"], waiting["reason"]) == ("8", reason)
 
 
+def test_reason_of_a_pending_config_survives_other_jobs(tmp_path: Path) -> None:
+    unapplied = {"version": "8", "reason": "WaitingForNodeDeletion", "message": "Later."}
+    repaired = {"kind": "repair", "result": "done"}
+    files = {"following.json": json.dumps({"unapplied": unapplied}), "work.json": json.dumps(repaired)}
+    waiting = daemon_status_with(tmp_path, {"next-config.json": bundle("8"), **files})["pending"]
+    assert (waiting["reason"], waiting["message"]) == ("WaitingForNodeDeletion", "Later.")
+
+
+POOL = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ContainerService/managedClusters/c/agentPools/edge"
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ({"kind": "provider", "address": "https://p.example"}, "provider https://p.example"),
+        ({"kind": "aksPool", "address": POOL, "machine": "edge-1"}, f"AKS pool {POOL}, Machine edge-1"),
+        ({"kind": "local", "address": "/f", "note": "No identity."}, "local file /f. No identity."),
+    ],
+)
+def test_status_shows_the_config_source(source: dict[str, str], text: str) -> None:
+    assert source_text(source) == text
+
+
 def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
     files = {"next-config.json": bundle("8"), "work.json": json.dumps(WAITS)}
     notes = {"standing": "Throttled", "message": "slowly", "credentials": "not yet"}
@@ -353,6 +376,7 @@ def test_daemon_status_lines_match_the_status_data(tmp_path: Path) -> None:
     assert lines == [
         ("agent", "active"),
         ("provider", "Throttled, configuration 7: slowly"),
+        ("source", f"local file {DATA}/current-config.json"),
         ("pending", "configuration 8, Paused: It waits."),
         ("credentials", "not yet"),
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import resolved
-from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN, find_role
+from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT, RBAC_CLUSTER_ADMIN, find_role
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from aks_flex_node.host.disk import temporary_path
@@ -94,6 +94,8 @@ def cluster_roles(config: NodeConfig) -> tuple[AzureRole, ...]:
     """
     if config.azure.arc.roles is not None:
         return tuple(role for each in config.azure.arc.roles if (role := find_role(each)))
+    if config.azure.target_agent_pool_name:
+        return (FLEX_NODE_AGENT,)
     needs_kubernetes = resolved.kubelet_auth(config) != "bootstrapToken" and not config.provider.url
     return (CLUSTER_USER, RBAC_CLUSTER_ADMIN) if needs_kubernetes else (CLUSTER_USER,)
 

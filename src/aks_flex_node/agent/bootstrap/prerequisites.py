@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
+from aks_flex_node.agent.aks_pool import registration
+from aks_flex_node.agent.bootstrap import pool_join
 from aks_flex_node.agent.bootstrap.join import PrerequisiteStage, initialize
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.config.resolved import kubelet_auth, target_cluster
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     ]  # name, title, and a function that returns the remaining manual commands
 
 ANNOUNCE_SECONDS = 120.0
+MACHINE_CLEANUP = "machine"  # name of the cleanup of the node's Machine in an AKS pool
 
 
 def discover_cluster(config: NodeConfig, progress: ProgressReporter) -> tuple[NodeConfig, ClusterFacts | None]:
@@ -201,7 +204,9 @@ def azure_cleanups(engine: Engine, note: Callable[[str], None]) -> list[AzureCle
     from aks_flex_node.agent.arc.registration import ArcRegistration
     from aks_flex_node.agent.vpn.connection import VpnConnection
 
+    machine = pool_join.machine_cleanup(engine, note)
     return [
+        *([(MACHINE_CLEANUP, "delete the Machine from its AKS pool", machine)] if machine else []),
         ("vpn", "remove this machine from the VPN gateway", VpnConnection(engine, note).remove_from_azure),
         ("arc", "unregister from Azure Arc", ArcRegistration(engine, note).unregister),
     ]
@@ -246,8 +251,10 @@ def describe_azure_cleanup(host: Host, config: NodeConfig) -> list[str]:
     from aks_flex_node.agent.vpn import local_state as vpn
 
     arc, tunnel = ArcRecordStore(host, config).read(), vpn.read_record(host, config)
+    machine = registration.read_record(host)
     gateways = [*([tunnel.gateway] if tunnel.roots else []), *(gateway for gateway, _ in tunnel.former)]
-    found = [f"remove this machine's certificate from {each}" for each in dict.fromkeys(gateways)]
+    found = [f"delete Machine {machine.name} from {machine.pool}"] if machine else []
+    found += [f"remove this machine's certificate from {each}" for each in dict.fromkeys(gateways)]
     found += [f"delete the role assignment {each}" for each in arc.assignments]
     found += [f"unregister {arc.machine} from Azure Arc"] if arc.connected else []
     return [*found, *(["remove azcmagent, its users and its directories"] if arc.installed else [])]

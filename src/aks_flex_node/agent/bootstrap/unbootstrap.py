@@ -57,6 +57,8 @@ REMOVED_ID = re.compile(r"^az .* --ids (/subscriptions/\S+)")  # in a command fo
 AGENT_FILES = (
     paths.APPLIED_CONFIG,
     paths.CLUSTER_FACTS,
+    paths.POOL_FACTS,
+    paths.MACHINE_RECORD,
     paths.CURRENT_CONFIG,
     paths.CONFIG_VERSION_FILE,
     paths.CONFIG_URL_DIGEST,
@@ -114,12 +116,19 @@ class Unbootstrap:
         for name, title, act in self.azure_cleanups:
             with self._step(name, title):
                 try:
-                    self.manual_commands += act()
+                    remaining = act()
+                    self.manual_commands += remaining
+                    if name == prerequisites.MACHINE_CLEANUP and not remaining:
+                        self._leave_node_to_aks()
                 except FlexError as error:
                     self.progress.note(error.message)
                     self.problems.append(error.message)
         if self.report_remaining:
             self._report_remaining(self.report_remaining)
+
+    def _leave_node_to_aks(self) -> None:
+        """Forgets the command that deletes the Node: AKS deletes it, because its Machine is gone."""
+        self.manual_commands = [line for line in self.manual_commands if not line.startswith("kubectl delete node ")]
 
     def _report_remaining(self, report: Callable[[list[str]], list[str]]) -> None:
         """Reports the resources that are left in Azure to the provider, and forgets those that it removes."""
@@ -292,7 +301,8 @@ def _node_removal(engine: Engine, seconds: float) -> NodeRemoval | None:
     if not context.has_credentials(config) or not config.node.kubelet.server_url:
         return None
     from_provider = any(Path(path).exists() for path in (paths.CONFIG_URL_DIGEST, paths.CONFIG_VERSION_FILE))
-    delete_seconds = PROVIDER_SECONDS if from_provider or context.is_managed() else 0.0
+    waits = (from_provider or context.is_managed()) and not config.azure.target_agent_pool_name
+    delete_seconds = PROVIDER_SECONDS if waits else 0.0
     machine = identify_machine(engine.host, None)
     return NodeRemoval(node_api(config), node, seconds, delete_seconds, machine.id if machine else "")
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, self_update
-from aks_flex_node.agent.bootstrap import prerequisites
+from aks_flex_node.agent.aks_pool import pool_facts
+from aks_flex_node.agent.bootstrap import pool_join, prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
 from aks_flex_node.agent.cluster import discovery, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
@@ -65,6 +66,7 @@ def bootstrap_node(
     with exclusive():  # before reading anything: another process may be changing the stored configuration
         config_store.finish_interrupted(RealHost())
         loaded, bundle = context.load_or_fetch_config(selection)
+        loaded, pool = pool_join.complete_from_pool(selection, loaded, progress)
         config = loaded.config
         is_kept = bundle is not None and not (context.has_credentials(config) or context.applied_config())
         with keep_fetched_on_failure(lambda: context.make_engine(config), bundle if is_kept else None, selection.url):
@@ -81,23 +83,27 @@ def bootstrap_node(
         initialize(engine, ProgressReporter())  # creates the log directory
         if found:
             discovery.store_facts(engine.host, found)
+        if pool:
+            pool_facts.write_facts(engine.host, pool)
         if bundle and selection.url:
             update_journal.supersede_journal(engine.host)
             config_store.save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
         context.open_log_file(engine)
         with reported_failure(engine, selection.url), _explain_refused_token(engine):
-            node = _run_join(engine, components or SEQUENCE, loaded, progress)
-        if node and not managed and comes_from_provider(loaded):
+            node, etag = _run_join(engine, components or SEQUENCE, loaded, progress)
+        if node and not managed and comes_from_provider(loaded) and not etag:
             record_applied_config(engine, node.name, progress)
         engine.host.apply(WriteFile(APPLIED_CONFIG, config_store.applied_config_text(loaded.config).encode(), 0o600))
         if components is None:
-            store_standalone_config(engine, loaded, daemon_mode, progress)
+            store_standalone_config(engine, loaded, daemon_mode, progress, etag)
         set_up_daemon(engine, loaded, daemon_mode, progress, managed=managed)
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
     progress.message(f"{what} ({took:.1f} s).")
+    if node and (source := pool_join.describe_source(engine.host, engine.config)):
+        progress.message(source)
     if daemon_mode is DaemonMode.SERVICE:
-        what = "manages this node" if managed else "watches this node"
+        what = "manages this node" if managed or etag else "watches this node"
         progress.message(f"aks-flex-node.service now {what}. `aks-flex-node status` shows its status.")
     return loaded.config
 
@@ -141,17 +147,22 @@ def _checked_engine(loaded: LoadedConfig, progress: ProgressReporter, *, managed
 
 def _run_join(
     engine: Engine, components: Sequence[Component], loaded: LoadedConfig, progress: ProgressReporter
-) -> ClusterNode | None:
+) -> tuple[ClusterNode | None, str]:
+    """Joins the cluster; returns the Node and, for a node that follows an AKS pool, the eTag of its Machine."""
     stager = StoreProgramStager(engine.config)
     engine.stager = stager
     name = engine.machine.node_name(engine.config)
     try:
-        with progress.show_transfers(stager.transfers):
+        with (
+            progress.show_transfers(stager.transfers),
+            pool_join.machine_registration(engine, progress.note) as registration,
+        ):
             readiness = LiveNodeReadiness(engine.host, engine.config, name, progress.note)
             stages = prerequisites.prerequisite_stages(engine, progress.note) if components is SEQUENCE else []
             reread = lambda: context.read_known_machine(engine.host, engine.config)  # noqa: E731
-            announce = prerequisites.provider_announcement(engine, loaded)
-            return NodeJoin(engine, readiness, progress, stages, reread, announce).run(components)
+            announce = registration.start if registration else prerequisites.provider_announcement(engine, loaded)
+            node = NodeJoin(engine, readiness, progress, stages, reread, announce).run(components)
+            return node, registration.finish() if registration and node else ""
     finally:
         stager.close()
 
@@ -174,7 +185,8 @@ def reported_failure(engine: Engine, url: ConfigUrl | None) -> Iterator[None]:
 def _explain_refused_token(engine: Engine) -> Iterator[None]:
     """Explains a rejected bootstrap token that came from a configuration URL, which is valid for one attempt."""
     try:
-        yield
+        with pool_join.explain_expired_token(engine.config):
+            yield
     except ClusterError as error:
         if error.name != "bootstrap-token-rejected" or engine.host.stat(CONFIG_URL_DIGEST) is None:
             raise
@@ -271,9 +283,15 @@ def record_applied_config(
 
 
 def store_standalone_config(
-    engine: Engine, loaded: LoadedConfig, daemon_mode: DaemonMode | None, progress: ProgressReporter
+    engine: Engine,
+    loaded: LoadedConfig,
+    daemon_mode: DaemonMode | None,
+    progress: ProgressReporter,
+    etag: str = "",
 ) -> None:
-    """Stores the configuration of this run for the daemon of a node that no provider manages."""
+    """Stores the configuration of this run for the daemon of a node that no provider manages. `etag` is the version
+    of the settings of a node that follows an AKS pool.
+    """
     if loaded.config.continuous_monitoring:
         return
     managed_before, runs_daemon = context.is_managed(), daemon_mode is not None and daemon_mode.runs_daemon
@@ -282,8 +300,10 @@ def store_standalone_config(
             "The configuration does not enable continuous monitoring: the provider no longer manages this node."
         )
     if runs_daemon or (daemon_mode is None and has_daemon_service(engine) and not managed_before):
-        version = ConfigVersions(engine.host).current if comes_from_provider(loaded) else ""
-        config_store.save_standalone(engine.host, loaded.text(_temporary_settings(loaded)), version)
+        version = etag or (ConfigVersions(engine.host).current if comes_from_provider(loaded) else "")
+        in_pool = loaded.config.azure.target_agent_pool_name is not None
+        text = loaded.text(_temporary_settings(loaded), without_token=in_pool)
+        config_store.save_standalone(engine.host, text, version)
 
 
 def comes_from_provider(loaded: LoadedConfig) -> bool:

@@ -10,6 +10,7 @@ from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
 from aks_flex_node.agent.cli.options import Config, Json, NoInput, Sets, Yes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -87,7 +88,7 @@ def unregister(config: Config = None, yes: Yes = False) -> None:
     terminal.print_message("This machine is no longer registered with Azure Arc by aks-flex-node.")
 
 
-def _engine(config: Path | None) -> Engine:
+def _engine(config: Sequence[Path] | None) -> Engine:
     from aks_flex_node.agent import context
 
     settings, _ = context.load_config_or_default(context.ConfigSelection(config))

@@ -43,7 +43,8 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
         return
     for warning in warnings:
         terminal.print_message(terminal.colored("warning: ", terminal.YELLOW) + warning)
-    terminal.print_line(f"{loaded.file or 'The configuration'} is valid.")
+    names = " with ".join(str(file) for file in loaded.files)
+    terminal.print_line(f"{names or 'The configuration'} is valid.")
     if from_azure:
         terminal.print_line("A join reads these settings from Azure:")
         terminal.print_table(("SETTING", "REQUEST"), list(from_azure.items()))

@@ -11,6 +11,7 @@ import typer
 from aks_flex_node.agent.cli import terminal
 from aks_flex_node.agent.cli.device_prompt import offer_device_sign_in
 from aks_flex_node.agent.cli.options import (
+    AksPool,
     Config,
     ConfigUrl,
     ConfigUrlFile,
@@ -41,6 +42,7 @@ def agent(
     config_url: ConfigUrl = None,
     config_url_file: ConfigUrlFile = None,
     http_to_loopback: HttpToLoopback = False,
+    aks_pool: AksPool = None,
     sets: Sets = None,
     skip: Skip = None,
     bootstrap_only: Annotated[bool, typer.Option("--bootstrap-only", help="Join without the daemon.")] = False,
@@ -60,6 +62,11 @@ def agent(
     not need the URL. Set AKS_FLEX_NODE_CONFIG_URL to hide the URL from other users of this machine.
 
     Example: aks-flex-node agent --config-url 'https://rp.example:8443/configs/...#ca=sha256:...'
+
+    A flex node pool of AKS also replaces the file, or a file adds to it. The pool's settings are read from Azure, as
+    the identity in the configuration or as the user of `az login`.
+
+    Example: aks-flex-node agent --aks-pool /subscriptions/.../managedClusters/NAME/agentPools/POOL
     """
     from aks_flex_node.agent import context
 
@@ -70,7 +77,9 @@ def agent(
         if foreground
         else context.DaemonMode.SERVICE
     )
-    selection = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
+    selection = context.config_selection(
+        config, sets, config_url, config_url_file, plain=http_to_loopback, aks_pool=aks_pool
+    )
     offer_device_sign_in(no_input=no_input)
     _join(selection, skip or [], daemon_mode=daemon_mode)
     if daemon_mode is context.DaemonMode.FOREGROUND:
@@ -84,6 +93,7 @@ def bootstrap(
     config_url: ConfigUrl = None,
     config_url_file: ConfigUrlFile = None,
     http_to_loopback: HttpToLoopback = False,
+    aks_pool: AksPool = None,
     sets: Sets = None,
     skip: Skip = None,
     only: Only = None,
@@ -107,10 +117,12 @@ def bootstrap(
         rows = [(str(step.number), step.title, step.home, step.what) for step in catalog.BOOTSTRAP_STEPS]
         return terminal.print_table(("STEP", "TITLE", "COMPONENT", "WHAT"), rows)
     chosen = catalog.select_components(only or (), start)
-    selection = context.config_selection(config, sets, config_url, config_url_file, plain=http_to_loopback)
+    selection = context.config_selection(
+        config, sets, config_url, config_url_file, plain=http_to_loopback, aks_pool=aks_pool
+    )
     if dry_run:
         context.require_root()
-        _show_plan(context.make_engine(context.load_or_fetch_config(selection)[0].config), chosen, json=json)
+        _show_plan(context.make_engine(_load_for_join(selection)), chosen, json=json)
     else:
         offer_device_sign_in(no_input=no_input)
         _join(selection, skip or [], chosen)
@@ -205,6 +217,15 @@ def _show_plan(engine: Engine, components: Sequence[Component], *, json: bool) -
         terminal.print_json(plans_as_data(plans))
     elif not print_plans(plans, engine.host):
         terminal.print_line("Nothing to do.")
+
+
+def _load_for_join(selection: ConfigSelection) -> NodeConfig:
+    from aks_flex_node.agent import context
+    from aks_flex_node.agent.bootstrap.pool_join import complete_from_pool
+    from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
+
+    loaded, _ = context.load_or_fetch_config(selection)
+    return complete_from_pool(selection, loaded, TerminalProgress())[0].config
 
 
 def _join(

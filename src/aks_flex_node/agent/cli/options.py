@@ -8,8 +8,14 @@ from typing import Annotated
 import typer
 
 Config = Annotated[
-    Path | None,
-    typer.Option("--config", "--config-file", "-c", metavar="FILE", help="Configuration file, JSON or YAML."),
+    list[Path] | None,
+    typer.Option(
+        "--config",
+        "--config-file",
+        "-c",
+        metavar="FILE",
+        help="Configuration file, JSON or YAML. Repeatable: a later file overrides an earlier one.",
+    ),
 ]
 ConfigUrl = Annotated[
     str | None, typer.Option("--config-url", metavar="URL", help="Fetch the configuration from this URL.")
@@ -17,6 +23,10 @@ ConfigUrl = Annotated[
 ConfigUrlFile = Annotated[
     str | None,
     typer.Option("--config-url-file", metavar="FILE", help="Read the URL from a file; `-` for standard input."),
+]
+AksPool = Annotated[
+    str | None,
+    typer.Option("--aks-pool", metavar="ID", help="Join this flex node pool of AKS; its resource ID."),
 ]
 HttpToLoopback = Annotated[
     bool,

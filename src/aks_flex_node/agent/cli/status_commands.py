@@ -91,7 +91,7 @@ def status(
         terminal.print_line()
 
 
-def _observed(config: Path | None) -> dict[str, Any]:
+def _observed(config: list[Path] | None) -> dict[str, Any]:
     """Returns the status: observed now as root, else as it was published."""
     import os
 
@@ -151,12 +151,23 @@ def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
     summary = (
         f"{found['providerState']}, configuration {version}" if found["providerState"] != "Standalone" else "none"
     )
-    lines.append(("provider", f"{summary}: {found['message']}" if found["message"] else summary))
+    source = found.get("source") or {}
+    label = "pool" if source.get("kind") == "aksPool" else "provider"
+    lines.append((label, f"{summary}: {found['message']}" if found["message"] else summary))
+    lines += [("source", source_text(source))] if source else []
     if pending := found["pending"]:
         reason = f"configuration {pending['configVersion']}, {pending['reason']}: {pending['message']}"
         lines.append(("pending", reason))
     lines += [("credentials", found["credentials"])] if found["credentials"] else []
     return lines + ([("agent update", found["agentUpdate"])] if found["agentUpdate"] else [])
+
+
+def source_text(source: dict[str, str]) -> str:
+    """Returns where the node's configuration comes from: a provider, a pool, or the local file."""
+    texts = {"provider": "provider", "aksPool": "AKS pool", "local": "local file"}
+    machine = f", Machine {source['machine']}" if source.get("machine") else ""
+    note = f". {source['note']}" if source.get("note") else ""
+    return f"{texts[source['kind']]} {source['address']}{machine}{note}"
 
 
 def drift_summary(found: dict[str, Any]) -> str:

@@ -51,7 +51,7 @@ def bootstrap_vpn(
     terminal.print_message(f"VPN connected: address {found.get('address')}, gateway {found.get('gateway')}.")
 
 
-def _engine(config: Path | None, sets: Sequence[str] | None = None) -> Engine:
+def _engine(config: Sequence[Path] | None, sets: Sequence[str] | None = None) -> Engine:
     from aks_flex_node.agent import context
 
     return context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)

@@ -16,9 +16,9 @@ from aks_flex_node.errors import ClusterError
 from aks_flex_node.host import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from urllib3 import PoolManager
+    from urllib3 import BaseHTTPResponse, PoolManager
 
     from aks_flex_node.agent.config.models import NodeConfig
 
@@ -76,9 +76,7 @@ class ApiClient:
         """
         from urllib3.exceptions import HTTPError
 
-        headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token()}"
+        headers = self._headers()
         if body is not None:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body).encode()
@@ -86,13 +84,80 @@ class ApiClient:
             answer = self._pool.request(method, self._server + path, body=data, headers=headers, retries=False)
         except (HTTPError, OSError) as error:
             raise explain_connection_error(self._server, error) from error
-        document: Any = {}
-        with contextlib.suppress(ValueError):
-            document = json.loads(answer.data or b"{}")
-        if answer.status >= 400:
-            api_status = document if isinstance(document, dict) else {}
-            raise ApiStatusError(answer.status, api_status.get("reason", ""), _message(api_status, answer.status))
-        return document
+        return _parse_answer(answer.status, answer.data)
+
+    def open_stream(self, path: str, seconds: float) -> ApiStream:
+        """Opens a response of many lines, for example of a watch, in which no data arrives for at most `seconds`.
+
+        Raises the same errors as `request`.
+        """
+        from urllib3 import Timeout
+        from urllib3.exceptions import HTTPError
+
+        limit = Timeout(connect=API_LIMITS.connect_seconds, read=seconds)
+        try:
+            answer = self._pool.request(
+                "GET",
+                self._server + path,
+                headers=self._headers(),
+                retries=False,
+                preload_content=False,
+                timeout=limit,
+            )
+            if answer.status != 200:
+                _parse_answer(answer.status, answer.read(MAX_LINE_BYTES))
+                raise ApiStatusError(answer.status, "", f"HTTP {answer.status}")
+        except (HTTPError, OSError) as error:
+            raise explain_connection_error(self._server, error) from error
+        return ApiStream(self._server, answer)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
+        return {**headers, "Authorization": f"Bearer {self._token()}"} if self._token else headers
+
+
+MAX_LINE_BYTES = 1 << 20
+READ_BYTES = 1 << 14
+
+
+class ApiStream:
+    """The lines of a response that the API server sends over time."""
+
+    def __init__(self, server: str, answer: BaseHTTPResponse) -> None:
+        self._server = server
+        self._answer = answer
+
+    def lines(self) -> Iterator[bytes]:
+        """Yields each line until the server ends the response. Raises ClusterError when the connection fails."""
+        from urllib3.exceptions import HTTPError
+
+        rest = b""
+        try:
+            while piece := self._answer.read1(READ_BYTES):
+                *complete, rest = (rest + piece).split(b"\n")
+                yield from (line for line in complete if line.strip())
+                if len(rest) > MAX_LINE_BYTES:
+                    raise ValueError("a line is too long")
+        except (HTTPError, OSError, ValueError) as error:
+            raise explain_connection_error(self._server, error) from error
+
+    def stop(self) -> None:
+        """Ends `lines` in another thread."""
+        with contextlib.suppress(Exception):  # the response may be closed already
+            self._answer.shutdown()
+
+    def close(self) -> None:
+        self._answer.close()
+
+
+def _parse_answer(status: int, data: bytes) -> Any:
+    document: Any = {}
+    with contextlib.suppress(ValueError):
+        document = json.loads(data or b"{}")
+    if status >= 400:
+        api_status = document if isinstance(document, dict) else {}
+        raise ApiStatusError(status, api_status.get("reason", ""), _message(api_status, status))
+    return document
 
 
 def _message(api_status: dict[str, Any], status: int) -> str:

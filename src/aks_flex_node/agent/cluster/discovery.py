@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.base_model import replace
+from aks_flex_node.agent.config.files import TOKEN_FILE
 from aks_flex_node.agent.config.loader import missing_for_join
 from aks_flex_node.agent.config.problems import invalid_config_error
-from aks_flex_node.agent.config.resolved import ca_certificate, target_cluster
+from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identity, join_token, target_cluster
 from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
@@ -46,6 +47,12 @@ class ClusterFacts:
     dns_service_ip: str = ""
 
 
+def reads_pool(config: NodeConfig) -> bool:
+    """Returns whether a join requests the bootstrap data of an AKS pool, which has all facts and a token."""
+    named = config.azure.target_agent_pool_name and target_cluster(config)
+    return bool(named) and (has_azure_identity(config) or join_token(config) is None)
+
+
 def needs_discovery(config: NodeConfig) -> bool:
     """Returns whether a join needs facts that can be read from Azure: some are missing and the cluster is named."""
     kubelet = config.node.kubelet
@@ -56,8 +63,9 @@ def needs_discovery(config: NodeConfig) -> bool:
 def check_join(config: NodeConfig) -> None:
     """Raises InvalidConfigError for settings that a join requires and that cannot be read from Azure."""
     problems = missing_for_join(config)
-    if needs_discovery(config):
-        problems = [one for one in problems if one.path not in DISCOVERABLE_KEYS]
+    known = (*DISCOVERABLE_KEYS, TOKEN_FILE) if reads_pool(config) else DISCOVERABLE_KEYS
+    if needs_discovery(config) or reads_pool(config):
+        problems = [one for one in problems if one.path not in known]
     if problems := [_with_azure_hint(one) for one in problems]:
         raise invalid_config_error(problems)
 
@@ -71,9 +79,12 @@ def _with_azure_hint(problem: ConfigProblem) -> ConfigProblem:
 
 def describe_discovery(config: NodeConfig) -> dict[str, str]:
     """Returns the settings that a join reads from Azure, with the request that returns each."""
+    kubelet, cluster = config.node.kubelet, cluster_id(config)
+    if reads_pool(config):
+        request = f"POST {cluster}/agentPools/{config.azure.target_agent_pool_name}/listBootstrapData"
+        return {"azure.bootstrapToken.token": request, **dict.fromkeys(_unset_pool_keys(config), request)}
     if not needs_discovery(config):
         return {}
-    kubelet, cluster = config.node.kubelet, cluster_id(config)
     credential = f"POST {cluster}/listClusterAdminCredential, or else listClusterUserCredential"
     sources = (
         ("node.kubelet.serverURL", kubelet.server_url, credential),
@@ -84,9 +95,20 @@ def describe_discovery(config: NodeConfig) -> dict[str, str]:
     return {key: source for key, value, source in sources if not value}
 
 
+def _unset_pool_keys(config: NodeConfig) -> list[str]:
+    kubelet = config.node.kubelet
+    values = {
+        "node.kubelet.serverURL": kubelet.server_url,
+        "node.kubelet.caCertData": ca_certificate(config),
+        "kubernetes.version": config.kubernetes.version,
+        "node.kubelet.dnsServiceIP": kubelet.dns_service_ip,
+    }
+    return [key for key, value in values.items() if not value]
+
+
 def dns_warnings(config: NodeConfig) -> list[str]:
     """Returns a warning if no DNS address is set and none is read from Azure."""
-    if config.node.kubelet.dns_service_ip or needs_discovery(config):
+    if config.node.kubelet.dns_service_ip or needs_discovery(config) or reads_pool(config):
         return []
     return ["node.kubelet.dnsServiceIP is not set, so pods have no cluster DNS. Set the address of the DNS service."]
 

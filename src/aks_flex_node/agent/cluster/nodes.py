@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
 
 
+REMOVAL_TAINT = ("kubernetes.azure.com/flex-node-deleting", "true", "NoSchedule")  # set by AKS
+
+
 @dataclass(frozen=True)
 class ClusterNode:
     name: str
@@ -72,6 +75,11 @@ class ClusterNode:
             document["metadata"].get("uid", ""),
             document.get("status", {}).get("nodeInfo", {}).get("bootID", ""),
         )
+
+    @property
+    def is_marked_for_removal(self) -> bool:
+        """Whether AKS has marked the Node because its Machine is being deleted."""
+        return REMOVAL_TAINT in self.taints
 
     def lives_elsewhere(self, machine_id: str) -> bool:
         """Returns whether the Node lives on another machine than the one with this ID (a hash)."""
@@ -154,6 +162,47 @@ def annotate_applied_config(api: ApiClient, name: str, version: str, at: str) ->
     annotations = {APPLIED_VERSION_ANNOTATION: version, APPLIED_TIME_ANNOTATION: at}
     changes = {"metadata": {"annotations": annotations}}
     api.request("PATCH", f"/api/v1/nodes/{quote(name)}", changes, STRATEGIC_MERGE_PATCH)
+
+
+UPGRADE_FAILED = "FlexNodeUpgradeFailed"  # condition of the Node
+MAX_CONDITION_LENGTH = 1000
+
+
+def report_rollback(api: ApiClient, name: str, reason: str, message: str) -> None:
+    """Sets a condition on the Node and creates an event: why the last update was rolled back."""
+    text = message[:MAX_CONDITION_LENGTH]
+    _set_condition(api, name, "True", reason, text)
+    now = format_utc()
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name}.", "namespace": "default"},
+        # As events of the kubelet, so that `kubectl describe node` finds it.
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name},
+        "type": "Warning",
+        "reason": "UpgradeRolledBack",
+        "message": text,
+        "source": {"component": "aks-flex-node", "host": name},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+    api.request("POST", "/api/v1/namespaces/default/events", event)
+
+
+def clear_rollback(api: ApiClient, name: str) -> None:
+    """Resets the condition of an earlier rollback."""
+    node = find(api, name)
+    if node and dict(node.conditions).get(UPGRADE_FAILED) == "True":
+        _set_condition(api, name, "False", "Updated", "The last update succeeded.")
+
+
+def _set_condition(api: ApiClient, name: str, status: str, reason: str, message: str) -> None:
+    now = format_utc()
+    condition = {"type": UPGRADE_FAILED, "status": status, "reason": reason, "message": message}
+    condition |= {"lastHeartbeatTime": now, "lastTransitionTime": now}
+    body = {"status": {"conditions": [condition]}}
+    api.request("PATCH", f"/api/v1/nodes/{quote(name)}/status", body, STRATEGIC_MERGE_PATCH)
 
 
 def mark_left(api: ApiClient, name: str) -> None:

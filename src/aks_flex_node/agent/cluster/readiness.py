@@ -153,6 +153,13 @@ class LiveNodeReadiness:
 
         def look() -> ClusterNode | None:
             node = self._find() if self._is_steady() else None
+            if node is None and self._is_deleted():
+                raise ClusterError(
+                    "node-not-registered",
+                    f"Node {self._node} was deleted from the cluster while the agent waited for it.",
+                    "No action required: the daemon registers the Node again.",
+                    retryable=True,
+                )
             if node is None or not node.ready or node.reported < self._kubelet_started():
                 return None
             lack[:] = [error] if (error := lacking(node)) else []
@@ -167,6 +174,13 @@ class LiveNodeReadiness:
             raise (lack[0] if lack and error.name == "node-not-registered" else error) from None
         assert isinstance(node, nodes.ClusterNode)  # noqa: S101
         return node
+
+    def _is_deleted(self) -> bool:
+        """Returns whether a Node that was registered before does not exist any more."""
+        try:
+            return self._is_steady() and nodes.is_missing(self.api, self._node)
+        except (ClusterError, ApiStatusError):
+            return False
 
     def local_problem(self) -> FlexError | None:
         """Returns the error of containerd or the kubelet on this machine, independent of the cluster, or None."""

@@ -95,7 +95,8 @@ class Arc(ConfigModel, frozen=True, kw_only=True):
         Meta(
             description="Roles on the cluster for autoRoleAssignment, by name or by the ID of the role definition. "
             "Default: Azure Kubernetes Service Cluster User Role, and Azure Kubernetes Service RBAC Cluster Admin "
-            "for a kubelet that authenticates with this identity without a provider."
+            "for a kubelet that authenticates with this identity without a provider. For a flex node pool: Azure "
+            "Kubernetes Service Flex Node Agent Role."
         ),
     ] = None
     target_cluster: Annotated[
@@ -201,3 +202,10 @@ class Azure(ConfigModel, frozen=True, kw_only=True):
     arc: Annotated[Arc, Meta(description="Azure Arc.")] = field(default_factory=Arc)
     vpn: Annotated[Vpn, Meta(description="VPN to the cluster's network.")] = field(default_factory=Vpn)
     target_cluster: Annotated[TargetCluster | None, Meta(description="The cluster to join.")] = None
+    target_agent_pool_name: Annotated[
+        str | None,
+        Meta(
+            description="Flex node pool of the cluster to join. The node's settings then come from the pool and from "
+            "the node's Machine in it."
+        ),
+    ] = None

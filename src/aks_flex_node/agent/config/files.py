@@ -113,6 +113,8 @@ def load_secret_files(source: ConfigSource) -> None:
     _skip_missing_token(source)
     for file_key, key in SECRET_FILES:
         if content := _content(source, file_key):
+            if key == "azure.servicePrincipal.clientSecret" and content.startswith("-----BEGIN "):
+                key = "azure.servicePrincipal.clientCertificate"  # noqa: PLW2901 - a file can have either
             source.settings[key] = Secret(content)
             _set_origin(source, file_key, key)
     if content := _content(source, CERTIFICATE_FILE[0], secret=False):

@@ -11,6 +11,7 @@ from msgspec.structs import FieldInfo, fields
 
 from aks_flex_node.agent.config.base_model import PATH_PATTERN, ConfigModel, FieldType, default_of
 from aks_flex_node.agent.config.models import NodeConfig
+from aks_flex_node.agent.config.pool_names import POOL_NAMES
 from aks_flex_node.agent.config.secret import Secret
 
 if TYPE_CHECKING:
@@ -75,13 +76,20 @@ class ConfigSection:
     optional: bool
     members: Mapping[str, ConfigSection | ConfigKey] = field(default_factory=dict)
     spellings: Mapping[str, str] = field(default_factory=dict)
+    # Settings of other sections under the names of AKS's bootstrap data.
+    pool_names: dict[str, ConfigSection | ConfigKey] = field(default_factory=dict)
 
     @property
     def variable(self) -> str:
         return variable(self.attributes)
 
+    @property
+    def is_foreign(self) -> bool:
+        """Returns whether the section occurs only in AKS's bootstrap data."""
+        return not self.members
+
     def member(self, name: str) -> ConfigSection | ConfigKey | None:
-        return self.members.get(self.spellings.get(name, ""))
+        return self.members.get(self.spellings.get(name, "")) or self.pool_names.get(name)
 
 
 def variable(attributes: tuple[str, ...]) -> str:
@@ -90,7 +98,19 @@ def variable(attributes: tuple[str, ...]) -> str:
 
 @cache
 def key_tree() -> ConfigSection:
-    return _section(NodeConfig, "", (), "", optional=False)
+    root = _section(NodeConfig, "", (), "", optional=False)
+    known = {key.path: key for key in keys(root)}
+    for theirs, ours in POOL_NAMES.items():
+        *parents, name = theirs.split(".")
+        section = root
+        for parent in parents:
+            inner = section.member(parent)
+            if not isinstance(inner, ConfigSection):
+                path = f"{section.path}.{parent}".lstrip(".")
+                inner = section.pool_names[parent] = ConfigSection(path, (), ConfigModel, "", optional=False)
+            section = inner
+        section.pool_names[name] = known[ours]
+    return root
 
 
 def keys(section: ConfigSection | None = None) -> Iterator[ConfigKey]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import base_model, files
@@ -22,6 +23,7 @@ from aks_flex_node.agent.config.sources import (
     from_document,
     from_environment,
     from_flags,
+    merge_documents,
     merge_sources,
     nest,
 )
@@ -31,8 +33,7 @@ from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
 
@@ -46,21 +47,25 @@ class LoadedConfig:
     config: NodeConfig
     origins: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    file: Path | None = None
+    file: Path | None = None  # the first one
+    files: tuple[Path, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict, repr=False)  # of all sources, by path, with secrets
 
-    def text(self, leave_out: str = "-") -> str:
+    def text(self, leave_out: str = "-", *, without_token: bool = False) -> str:
         """Returns all settings as one document that loads to the same configuration. It contains secrets.
 
-        Settings that start with `leave_out` are omitted, unless they are set in the file.
+        Settings that start with `leave_out` are omitted, unless they are set in the file. The bootstrap token is
+        omitted if `without_token` is set.
         """
         both = {second for first, second in ALTERNATIVES if first in self.settings}
         omitted = {path for path in self.settings if path.startswith(leave_out) and not self._is_in_file(path)}
+        if without_token:
+            omitted |= {path for path in self.settings if path.startswith("azure.bootstrapToken")}
         given = {path: _revealed(value) for path, value in self.settings.items() if path not in both | omitted}
         return json.dumps({"config": nest(given)}, indent=1) + "\n"
 
     def _is_in_file(self, path: str) -> bool:
-        return self.file is not None and self.origins.get(path, "").startswith(f"{self.file}:")
+        return any(self.origins.get(path, "").startswith(f"{file}:") for file in self.files)
 
 
 def _revealed(value: object) -> object:
@@ -68,35 +73,47 @@ def _revealed(value: object) -> object:
 
 
 def load(
-    path: Path | None,
+    path: Path | Sequence[Path] | None,
     env: Mapping[str, str],
     flags: Mapping[str, object],
     directory: Path = files.CONFIG_DIRECTORY,
+    base: Sequence[ConfigSource] = (),
+    last: Sequence[ConfigSource] = (),
 ) -> LoadedConfig:
-    """Loads the configuration of this machine. Raises ConfigError, or InvalidConfigError with all `problems`."""
-    file = files.find_config(path, env, directory)
-    others = [from_environment(env), from_flags(flags)]
-    if file is None:
-        if not any(source.settings or source.entries or source.problems for source in others):
+    """Loads the configuration of this machine. Several files are merged: a later one overrides an earlier one. All
+    override `base`, and `last` overrides all. Raises ConfigError, or InvalidConfigError with all `problems`.
+    """
+    chosen = [path] if isinstance(path, Path) else list(path or ())
+    if not chosen and (found := files.find_config(None, env, directory)):
+        chosen = [found]
+    others = [from_environment(env), from_flags(flags), *last]
+    if not chosen:
+        if not base and not any(source.settings or source.entries or source.problems for source in others):
             raise files.config_missing_error(directory / "config.yaml")
-        return _complete(others, "the environment and flags", None)
+        return _complete([*base, *others], "the environment and flags", ())
+    documents = [_read_document(file) for file in chosen]
+    names = ", ".join(str(file) for file in chosen)
+    return _complete([*merge_documents([*base, *documents]), *others], names, tuple(chosen))
+
+
+def _read_document(file: Path) -> ConfigSource:
     text, mode = files.read_config(file)
     source = from_document(parse_config(text, str(file)), str(file))
     files.check_mode(file, mode, source)
-    return _complete([source, *others], str(file), file)
+    return source
 
 
 def load_text(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, object]) -> LoadedConfig:
     """Loads a configuration from a text, such as a fetched bundle."""
     source = from_document(parse_config(text, name), name)
-    return _complete([source, from_environment(env), from_flags(flags)], name, None)
+    return _complete([source, from_environment(env), from_flags(flags)], name)
 
 
 def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
     """Loads the proxy and artifact settings from environment and flags, which are needed to fetch the rest."""
     given = merge_sources([from_environment(env), from_flags(flags)])
     about = {path: value for path, value in given.settings.items() if path.startswith(("proxy.", "artifacts."))}
-    return _complete([replace(given, settings=about)], "the environment and flags", None).config
+    return _complete([replace(given, settings=about)], "the environment and flags").config
 
 
 def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> LoadedConfig:
@@ -104,7 +121,8 @@ def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> Loaded
     joins with its identity. A joined node keeps its method, which the applied configuration has.
     """
     config = loaded.config
-    if config.node.kubelet.auth or config.azure.bootstrap_token or not has_azure_identity(config):
+    given = config.node.kubelet.auth or config.azure.bootstrap_token or config.azure.target_agent_pool_name
+    if given or not has_azure_identity(config):
         return loaded
     method = kubelet_auth(applied) if applied else "exec"
     if method == kubelet_auth(config) or method == "bootstrapToken":
@@ -146,7 +164,7 @@ def check_join(config: NodeConfig) -> None:
         raise invalid_config_error(problems)
 
 
-def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) -> LoadedConfig:
+def _complete(weaker_first: list[ConfigSource], name: str, named: tuple[Path, ...] = ()) -> LoadedConfig:
     merged = merge_sources(weaker_first)
     if name not in STORED_CONFIGS:  # they set `enabled`; without it, an earlier release did not use Arc
         enable_described_arc(merged)
@@ -156,7 +174,8 @@ def _complete(weaker_first: list[ConfigSource], name: str, file: Path | None) ->
     problems += _without_known(list(check_combinations(config)), problems)
     if problems:
         raise invalid_config_error(_printable_problems(problems, merged), name)
-    return LoadedConfig(config, merged.origins, merged.warnings, file, dict(merged.settings))
+    file = named[0] if named else None
+    return LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
 
 
 def _without_known(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:

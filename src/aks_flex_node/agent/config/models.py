@@ -334,6 +334,19 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
     )
 
 
+class Aks(ConfigModel, frozen=True, kw_only=True):
+    machine_name: Annotated[
+        str | None, Meta(description="Name of the node's Machine in the pool. Default: the name of the node.")
+    ] = None
+    upgrade_trigger: Annotated[
+        Literal["nodeDeleted", "immediate"],
+        Meta(
+            description="When a change of the Machine that disturbs pods is applied: after AKS has drained and "
+            "deleted the Node, or immediately, with a drain by the agent."
+        ),
+    ] = "nodeDeleted"
+
+
 class NodeConfig(ConfigModel, frozen=True, kw_only=True):
     """The configuration of a node."""
 
@@ -362,6 +375,9 @@ class NodeConfig(ConfigModel, frozen=True, kw_only=True):
     )
     provider: Annotated[Provider, Meta(description="The resource provider that manages the node.")] = field(
         default_factory=Provider
+    )
+    aks: Annotated[Aks, Meta(description="The node's Machine in a flex node pool of AKS.")] = field(
+        default_factory=Aks
     )
     continuous_monitoring: Annotated[
         bool, Meta(description="The daemon also applies the configuration of the node's resource in Azure.")

@@ -82,6 +82,5 @@ def closest_match(word: str, known: Iterable[str]) -> str | None:
 
 
 def section_expected(section: ConfigSection, origin: str) -> ConfigProblem:
-    return ConfigProblem(
-        section.path, f"must be a section with these keys: {', '.join(section.members)}.", origin=origin
-    )
+    names = ", ".join(section.members or section.pool_names)
+    return ConfigProblem(section.path, f"must be a section with these keys: {names}.", origin=origin)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -74,6 +75,7 @@ MAX_BUNDLE_BYTES = 1 << 20
 READ_BYTES = 1 << 16
 REPORT_SECONDS = 10.0  # limit for a report, which must not delay the error message
 BODY_SECONDS = 60.0  # limit for the complete body
+VERSION_TEXT = re.compile(r'(W/)?["\w:+=-]{1,256}', re.ASCII)  # a number of the provider, or the eTag of a Machine
 EXPIRED_STATUSES = {401, 403, 404, 410}
 
 
@@ -102,7 +104,10 @@ def fetch_config(
         content = retrier.run(lambda: _attempt(url, sources, machine))
     except AttemptFailed as fault:
         raise _unreachable(url, fault.cause) from None
-    return parse_bundle(content, url.origin)
+    bundle = parse_bundle(content, url.origin)
+    if bundle.version and not bundle.version.isdigit():
+        raise _invalid(url.origin, "its `configVersion` is not a number")
+    return bundle
 
 
 def _attempt(url: ConfigUrl, sources: DownloadOptions, machine: MachineIdentity | None) -> bytes:
@@ -209,7 +214,7 @@ def _body(response: BaseHTTPResponse, url: ConfigUrl) -> bytes:
 
 def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
     """Parses `{"config": {…}, "configVersion": "…"}`. Ignores other keys, which later versions of the service may
-    add.
+    add. The version is a number of the provider or, for a node of an AKS pool, the eTag of its Machine.
     """
     try:
         data: Any = json.loads(content.decode())
@@ -219,8 +224,8 @@ def parse_bundle(content: bytes, origin: str) -> ConfigBundle:
     if not isinstance(config, dict):
         raise _invalid(origin, "it has no `config`")
     version = str(data.get("configVersion") or "")
-    if version and not (version.isascii() and version.isdigit()):
-        raise _invalid(origin, "its `configVersion` is not a number")
+    if version and not VERSION_TEXT.fullmatch(version):
+        raise _invalid(origin, "its `configVersion` is not a number or an eTag")
     stored = {"config": config, **({"configVersion": version} if version else {})}
     return ConfigBundle(json.dumps(stored, indent=1) + "\n", version)
 
@@ -254,15 +259,17 @@ def select_config_url(
     stdin: TextIO | None = None,
     *,
     plain: bool = False,
+    pool: str | None = None,
 ) -> ConfigUrl | None:
-    """Returns the configuration URL, or None if a file is used. Options override the environment."""
-    options = {"--config": config, "--config-url": url, "--config-url-file": file}
-    _one_of([name for name, value in options.items() if value is not None])
+    """Returns the configuration URL, or None if a file or an AKS pool is used. Options override the environment."""
+    for other in ({"--config": config}, {"--aks-pool": pool}):  # a file can complete a pool
+        options = {**other, "--config-url": url, "--config-url-file": file}
+        _one_of([name for name, value in options.items() if value is not None])
     if file is not None:
         return config_urls.parse(_read_url_file(file, stdin or sys.stdin), plain=plain)
     if url is not None:
         return config_urls.parse(url, plain=plain)
-    if config is not None or not env.get(URL_VARIABLE):
+    if config is not None or pool is not None or not env.get(URL_VARIABLE):
         return None
     _one_of([name for name in (CONFIG_VARIABLE, URL_VARIABLE) if env.get(name)])
     return config_urls.parse(env[URL_VARIABLE], plain=plain)

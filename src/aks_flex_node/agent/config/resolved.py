@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 ClusterName = tuple[str, str, str]
 KubeletAuth = Literal["bootstrapToken", "exec", "certificate"]
+ConfigSourceKind = Literal["provider", "aksPool", "local"]
+
+
+def config_source_kind(config: NodeConfig) -> ConfigSourceKind:
+    """Returns where the daemon reads the node's desired settings: the resource provider, the node's Machine in an AKS
+    pool, or the stored configuration. A node of a pool without an Azure identity cannot read its Machine.
+    """
+    if config.continuous_monitoring:
+        return "provider"
+    pool = config.azure.target_agent_pool_name and target_cluster(config)
+    return "aksPool" if pool and has_azure_identity(config) else "local"
 
 
 def target_cluster(config: NodeConfig) -> ClusterName | None:
@@ -60,6 +71,8 @@ def kubelet_auth(config: NodeConfig) -> KubeletAuth:
     azure, method = config.azure, config.node.kubelet.auth
     if method:
         return method
+    if azure.target_agent_pool_name:
+        return "bootstrapToken"  # of the pool's bootstrap data, which is not stored in the configuration
     if azure.bootstrap_token or config.continuous_monitoring or config.provider.url:
         return "bootstrapToken"  # a join stores `auth` in the configuration of a managed node that has no token
     return "exec" if has_azure_identity(config) else "bootstrapToken"

@@ -5,7 +5,7 @@ Only names are checked here. Values are validated once, after the merge.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.keys import (
@@ -18,6 +18,7 @@ from aks_flex_node.agent.config.keys import (
     key_tree,
     keys,
 )
+from aks_flex_node.agent.config.pool_names import POOL_NAMES, convert_pool_value, is_bootstrap_data, split_labels
 from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, section_expected, unknown_key
 from aks_flex_node.agent.config.secret import Secret
 
@@ -57,12 +58,24 @@ class ConfigSource:
     problems: list[ConfigProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)  # settings that name a missing file
+    pool_names: dict[str, str] = field(default_factory=dict)  # the name in AKS's bootstrap data, by path
 
-    def put(self, key: ConfigKey, value: object, origin: str) -> None:
-        if value == "" and key.kind == "string" and key.default is None:
+    def put(self, key: ConfigKey, value: object, origin: str, name: str = "") -> None:
+        """Sets a value. `name` is the name in the source, which can be one of AKS's bootstrap data."""
+        theirs = name if name in POOL_NAMES else ""
+        value = convert_pool_value(theirs, value) if theirs else value
+        if value == "" and key.kind == "string" and (key.default is None or theirs):
             return  # not set
+        if key.path in self.settings and (theirs or key.path in self.pool_names):
+            if value != self.settings[key.path]:
+                other = self.pool_names.get(key.path, key.path)
+                reason = f"is another name of {other}, which has another value. Remove one of them."
+                self.problems.append(ConfigProblem(theirs or key.path, reason, origin=origin))
+            return
         if key.path in self.settings:
             self.problems.append(ConfigProblem(key.path, "is set twice, under two of its names.", origin=origin))
+        if theirs:
+            self.pool_names[key.path] = theirs
         self.settings[key.path] = (
             Secret(value) if key.kind == "secret" and isinstance(value, str) and value else value
         )
@@ -79,7 +92,16 @@ def from_document(document: ConfigDocument, name: str) -> ConfigSource:
         path = ".".join(str(each) for each in key_path)
         source.problems.append(ConfigProblem(path, "occurs twice in the file.", origin=origin(key_path)))
     _flatten(document.data, key_tree(), (), source, origin)
+    if is_bootstrap_data(document.data):
+        _leave_cluster_labels(source)
     return resolve_alternatives(source)
+
+
+def _leave_cluster_labels(source: ConfigSource) -> None:
+    labels = source.settings.get("node.labels")
+    if isinstance(labels, dict):
+        source.settings["node.labels"], others = split_labels(labels)
+        source.warnings += [f"The label {each} is left to the cluster: a node cannot set it." for each in others]
 
 
 def from_environment(environment: Mapping[str, str]) -> ConfigSource:
@@ -111,7 +133,7 @@ def from_flags(flags: Mapping[str, object]) -> ConfigSource:
             source.entries.setdefault(entry.path, {})[rest] = entry_value
             source.origins[f"{entry.path}.{rest}"] = f"{origin}.{rest}"
         else:
-            _put_text(source, entry, value, origin)
+            _put_text(source, entry, value, origin, path)
     for secret, file in ALTERNATIVES:
         if isinstance(source.settings.get(secret), Secret):
             source.warnings.append(
@@ -130,10 +152,12 @@ def _unknown_flag(path: str) -> ConfigProblem:
     return ConfigProblem(path, "is not a setting." + (f" Did you mean {near}?" if near else ""), origin="flag --set")
 
 
-def _put_text(source: ConfigSource, entry: ConfigKey | ConfigSection, value: object, origin: str) -> None:
+def _put_text(
+    source: ConfigSource, entry: ConfigKey | ConfigSection, value: object, origin: str, name: str = ""
+) -> None:
     """Sets a value from the environment or flags. Lists, maps and sections are JSON."""
     if isinstance(entry, ConfigKey) and entry.kind not in ("list", "map"):
-        source.put(entry, value, origin)
+        source.put(entry, value, origin, name)
         return
     read = _read_json(value)
     if isinstance(read, str):
@@ -161,18 +185,20 @@ def _flatten(
     source: ConfigSource,
     origin: Callable[[KeyPath], str],
 ) -> None:
-    if not data and section.path:
+    if not data and section.path and not section.is_foreign:
         source.settings.setdefault(section.path, {})
         source.origins[section.path] = origin(key_path)
     for name, value in data.items():
         member_path = (*key_path, name)
         member = section.member(str(name))
-        if member is None:
+        if member is None and section.is_foreign:
+            source.warnings.append(f"{section.path}.{name} is not used by this agent.")
+        elif member is None:
             source.problems.append(unknown_key(section, str(name), origin(member_path)))
         elif value is None:
             _leave_out(member, source)
         elif isinstance(member, ConfigKey):
-            source.put(member, value, origin(member_path))
+            source.put(member, value, origin(member_path), f"{section.path}.{name}")
             if member.kind == "map" and isinstance(value, dict):
                 source.origins |= {f"{member.path}.{entry}": origin((*member_path, entry)) for entry in value}
         elif isinstance(value, dict):
@@ -200,6 +226,21 @@ def resolve_alternatives(source: ConfigSource) -> ConfigSource:
             source.problems.append(ConfigProblem(older, reason, origin=source.origins[older]))
         source.origins.setdefault(key, source.origins[older])
     return source
+
+
+def merge_documents(weaker_first: list[ConfigSource]) -> list[ConfigSource]:
+    """Prepares several documents for `merge_sources`: a map of a later document adds entries to that of an earlier
+    one, instead of replacing it.
+    """
+    seen: set[str] = set()
+    merged = []
+    for source in weaker_first:
+        maps = {path for path in source.settings if (key := by_path().get(path)) and key.kind == "map"}
+        added = {path: source.settings[path] for path in maps & seen if isinstance(source.settings[path], dict)}
+        settings = {path: value for path, value in source.settings.items() if path not in added}
+        merged.append(replace(source, settings=settings, entries={**source.entries, **added}))
+        seen |= maps
+    return merged
 
 
 def merge_sources(weaker_first: list[ConfigSource]) -> ConfigSource:

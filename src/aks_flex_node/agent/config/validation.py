@@ -58,6 +58,8 @@ TEXT_RULES: dict[str, Rule] = {
     "azure.targetCluster.resourceId": rules.cluster_id,
     "azure.targetCluster.name": rules.azure_name,
     "azure.targetCluster.resourceGroup": rules.azure_name,
+    "azure.targetAgentPoolName": rules.azure_name,
+    "aks.machineName": rules.azure_name,
     "azure.vpn.p2sGatewayCIDR": rules.network,
     "azure.vpn.gatewayName": rules.azure_name,
     "azure.vpn.gatewaySKU": rules.azure_name,

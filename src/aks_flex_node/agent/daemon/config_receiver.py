@@ -1,4 +1,4 @@
-"""Validates a configuration from the provider, adds the secrets, and stores it as the next configuration.
+"""Validates a configuration from the config source, adds the secrets, and stores it as the next configuration.
 
 New credentials are verified first; the old ones are used until the new ones work.
 """
@@ -22,7 +22,7 @@ from aks_flex_node.host.actions import WriteFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
+    from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.host.host import Host
 
 
@@ -31,14 +31,14 @@ class ConfigReceiver:
     """Processes poll results in the poller's thread. Other threads may read `newest_version` and close it."""
 
     host: Host
-    provider: ProviderClient
+    source: ConfigSource
     report: Callable[[PollResult, str], None]  # the result to report, and the problem of new credentials
-    probe_provider: Callable[[str], PollResult]  # polls the provider with another configuration
-    newest_version: str = ""  # from the provider
+    probe: Callable[[str], PollResult]  # polls with another configuration
+    newest_version: str = ""  # from the source
     _invalid_reason: str = ""  # why that version is invalid
     _credentials_problem: str = ""  # why new credentials are not in use yet
     _pending_secret: str = field(default="", repr=False)  # a new secret that does not work yet
-    _credentials_compared: bool = False  # with the provider's
+    _credentials_compared: bool = False  # with the source's
     _closed: bool = False
     _write_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -71,7 +71,7 @@ class ConfigReceiver:
             return error.result
         text = stored_config.compose_document(news.config, news.version, self._current_config(), secret)
         try:
-            _check(text, self.provider.endpoint.origin)
+            _check(text, self.source.description.address)
         except ConfigError as error:
             self._refuse(news, error.message, secret)
             return PollResult(ProviderState.CONNECTED)
@@ -106,7 +106,7 @@ class ConfigReceiver:
 
     def _is_reachable_with(self, news: PollResult, text: str) -> bool:
         """Polls the provider once with the new connection settings before they replace the current ones."""
-        answer = self.probe_provider(text)
+        answer = self.probe(text)
         if not answer.is_ok:
             why = f"the provider is unreachable with its settings: {answer.message or answer.state}"
             self._invalid_reason = f"Configuration {news.version} was not applied, because {why}"
@@ -119,17 +119,16 @@ class ConfigReceiver:
         return secret if secret and self._check_secret(news.config, news.version, secret) else ""
 
     def _fetch_secret(self, config: Mapping[str, Any]) -> str:
-        """Returns the provider's secret for this node if it differs from the current one, else an empty string."""
+        """Returns the source's secret for this node if it differs from the current one, else an empty string."""
         if not stored_config.client_id_in(config):
             return ""
-        principal = self.provider.post_action("listCredentials").get("servicePrincipal")
-        principal = principal if isinstance(principal, dict) else {}
+        principal = self.source.fetch_principal()
         secret, client = str(principal.get("clientSecret") or ""), str(principal.get("clientId") or "")
         return "" if secret == stored_config.client_secret_in(self._current_config(), client) else secret
 
     def _check_secret(self, config: Mapping[str, Any], version: str, secret: str) -> bool:
         try:
-            self.provider.tokens.check_credentials(
+            self.source.check_credentials(
                 stored_config.compose_document(config, version, self._current_config(), secret)
             )
         except SignInError as error:

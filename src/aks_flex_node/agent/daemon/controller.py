@@ -20,14 +20,15 @@ from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_upda
 from aks_flex_node.agent.daemon.session import (
     REPLACED_STATES,
     FilesChanged,
+    NodeChanged,
     PollEvent,
     Session,
     StopRequest,
     open_session,
 )
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
-from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION
+from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
+from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OPTION
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 StatusPublication: TypeAlias = "Callable[[Session, JobKind | None], None]"
 HEALTH_SECONDS = 30.0  # between health checks
+OPERATIONS_SECONDS = 600.0  # between checks for operations of the cluster
 SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
 DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
 MAX_WAIT_SECONDS = 15.0
@@ -84,6 +86,7 @@ class Controller:
         default_factory=queue.SimpleQueue
     )  # reentrant: signal handlers put events
     history: JobHistory = field(default_factory=JobHistory.empty)
+    operations_due: float = 0.0
     session: Session = field(init=False)
     runner: JobRunner = field(init=False)
 
@@ -103,9 +106,12 @@ class Controller:
         self.session.start()
         if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
             self._record_result(known)  # keeps the backoff after a restart of the daemon
+            if known.result is JobStatus.ROLLED_BACK:
+                self.session.settle_node()
         self.notifier.ready()
         standalone = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
-        message = f"Polling the configuration from {node.provider.endpoint.origin}." if node.provider else standalone
+        message = f"Polling the configuration from {node.source.description.address}."
+        message = message if node.source.schedule else standalone
         node.log_event("daemon-started", message)
 
     def shut_down(self) -> None:
@@ -135,6 +141,7 @@ class Controller:
             self.session.node.log_event("configuration-changed", "Another command changed the configuration.")
             self._reopen()
         self._check_health()
+        self._check_operations()
         if not self.runner.running:
             self._check_drift()
             self._start_next_job()
@@ -148,7 +155,7 @@ class Controller:
         due = session.health_due if self.runner.running else min(session.health_due, session.drift_due)
         return max(0.0, min(due - self.clock(), MAX_WAIT_SECONDS))
 
-    def _handle(self, event: PollEvent | FilesChanged | JobResult) -> None:
+    def _handle(self, event: PollEvent | FilesChanged | NodeChanged | JobResult) -> None:
         session = self.session
         match event:
             case PollEvent():
@@ -156,6 +163,11 @@ class Controller:
             case FilesChanged():
                 soon = max(self.clock() + SETTLE_SECONDS, session.drift_earliest)
                 session.drift_due = min(session.drift_due, soon)
+            case NodeChanged():
+                session.health_due = self.clock()
+                session.wake_poller()
+                if event.is_deleted:
+                    session.node.log_event("node-deleted", f"Node {session.node.name} was deleted from the cluster.")
             case JobResult():
                 self._handle_result(event)
 
@@ -173,7 +185,10 @@ class Controller:
     def _record_result(self, result: JobResult) -> None:
         self.history.record(result, self.clock())
         if result.kind is JobKind.UPDATE and result.is_done:
-            self.session.state = replace(self.session.state, last_applied=result.at)
+            self.session.state = replace(self.session.state, last_applied=result.at, unapplied={})
+        elif result.kind is JobKind.UPDATE:
+            unapplied = {"version": result.version, "reason": result.reason, "message": result.message}
+            self.session.state = replace(self.session.state, unapplied=unapplied)
 
     def _handle_result(self, result: JobResult) -> None:
         self.runner.clear()
@@ -181,6 +196,10 @@ class Controller:
         fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
         self.session.node.log_event("job-finished", str(result), level, **fields)
         self._record_result(result)
+        if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
+            self.operations_due = 0.0  # there may be another one
+        if result.kind is JobKind.UPDATE and result.result in {JobStatus.DONE, JobStatus.ROLLED_BACK}:
+            self.session.settle_node()
         self.session.save()
         self._reopen()  # a failed job may also have changed the configuration in effect
         if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
@@ -192,13 +211,20 @@ class Controller:
         if now < session.health_due:
             return
         session.health_due = now + HEALTH_SECONDS
-        session.health = session.node.check_health()
+        session.record_health(session.node.check_health(), now)
         if session.health.failed_services:
             session.drift_due = min(session.drift_due, now)  # a stopped service is drift
         lost = session.recovery_reason and not self.runner.running
         session.credential_loss_count = session.credential_loss_count + 1 if lost else 0
         if session.credential_loss_count == 1:
             session.health_due = now + HEALTH_SECONDS / 12  # confirm soon
+
+    def _check_operations(self) -> None:
+        """Looks for operations of the cluster at the start and rarely afterwards."""
+        session, now = self.session, self.clock()
+        if session.node.source.signals_by_node and now >= self.operations_due:
+            self.operations_due = now + OPERATIONS_SECONDS
+            session.operation_pending = session.node.has_operation()
 
     def _check_drift(self) -> None:
         session, now = self.session, self.clock()
@@ -218,18 +244,29 @@ class Controller:
         inputs = scheduler_input(
             session.node,
             session.drift,
-            deleted=session.deleted,
-            credentials_lost=session.credential_loss_count >= 2,
+            deleted=session.is_removal_confirmed,
+            credentials_lost=session.credential_loss_count >= 2 and session.may_recover(self.clock()),
             replaced=session.replaced,
+            node_released=session.is_node_released,
+            operation_pending=session.operation_pending,
         )
+        if session.is_node_released and self._waits_for_node_deletion:
+            self.history.hasten(JobKind.UPDATE)
         job = next_job(inputs, self.history, self.clock())
         if job is None:
             return
         arguments = session.drift.begin_repair() if job.kind is JobKind.REPAIR else ()
         if job.kind is JobKind.UNBOOTSTRAP and session.state.provider_state in REPLACED_STATES:
             arguments = (KEEP_NODE_OPTION,)
+        if job.kind is JobKind.UPDATE and session.is_node_released:
+            arguments = (NODE_RELEASED_OPTION,)
         if self.runner.start(job.kind, arguments):
             session.node.log_event("job-started", job.start_message, kind=str(job.kind))
+
+    @property
+    def _waits_for_node_deletion(self) -> bool:
+        last = self.history.results.get(JobKind.UPDATE)
+        return last is not None and last.reason == WAITING_FOR_NODE_DELETION
 
     def _report_status(self) -> None:
         session, running = self.session, self.runner.running

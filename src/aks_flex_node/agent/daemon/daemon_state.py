@@ -30,6 +30,7 @@ STORED_KEYS = {
     "drift_count": "drifts",
     "last_drift": "drifted",
     "conflicts": "fights",
+    "settled_node": "settledNode",
 }
 
 
@@ -46,6 +47,8 @@ class DaemonState:
     last_drift: str = ""  # time of the last detection
     drift: tuple[str, ...] = ()  # current differences
     conflicts: Conflicts = field(default_factory=Conflicts)
+    unapplied: dict[str, str] = field(default_factory=dict)  # version, reason and message of the last update
+    settled_node: str = ""  # UID of the Node whose deletion has not been answered yet with an update or a recovery
 
     def is_equivalent(self, other: DaemonState) -> bool:
         """Returns whether the state need not be written again. To limit disk writes, `last_answer` is compared with

@@ -1,4 +1,4 @@
-"""Long-polls the provider in a separate thread, with jitter between polls and backoff after failures."""
+"""Polls the config source in a separate thread, with jitter between polls and backoff after failures."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+MIN_WAKE_SECONDS = 2.0  # between two polls, however often the poller is woken
 WATCHDOG_SECONDS = 1800.0  # longer than the sum of all time limits of one poll
 
 
@@ -33,7 +34,9 @@ class Poller:
     clock: Callable[[], float] = time.monotonic
     _overdue_at: float = float("inf")  # when the current poll counts as stuck
     _last_ok: bool = False
+    _requested_delay: float = 0.0  # that the source asked for with its last response
     _stopped: threading.Event = field(default_factory=threading.Event)
+    _woken: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="poller", daemon=True).start()
@@ -41,6 +44,11 @@ class Poller:
     def stop(self) -> None:
         """Stops polling; does not wait for a poll in progress."""
         self._stopped.set()
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Polls soon instead of after the interval, but not before the time that the source asked for."""
+        self._woken.set()
 
     @property
     def is_stuck(self) -> bool:
@@ -49,7 +57,13 @@ class Poller:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            self._stopped.wait(self.poll_once())
+            self._pause(self.poll_once())
+
+    def _pause(self, seconds: float) -> None:
+        least = min(seconds, max(MIN_WAKE_SECONDS, self._requested_delay))
+        if not self._stopped.wait(least):
+            self._woken.wait(seconds - least)
+            self._woken.clear()
 
     def poll_once(self) -> float:
         """Polls once; returns the seconds until the next poll."""
@@ -67,7 +81,7 @@ class Poller:
         except Exception as error:  # no response may stop the polling
             # The exception's text may contain secrets, so only its type is reported.
             result = self._handle_failure(f"The provider's response could not be processed ({type(error).__name__}).")
-        self._last_ok = result.is_ok
+        self._last_ok, self._requested_delay = result.is_ok, result.retry_after or 0.0
         delay = self.backoff.next_delay(result, took, wait)
         if first and result.is_ok and self.wait():
             delay = 0.0  # start long polling

@@ -60,6 +60,10 @@ class JobHistory:
     def is_due(self, kind: JobKind, now: float) -> bool:
         return now >= self.due.get(kind, 0.0)
 
+    def hasten(self, kind: JobKind) -> None:
+        """Allows the next run now, because what the last one waited for has happened."""
+        self.due.pop(kind, None)
+
     def forget(self, kind: JobKind) -> None:
         """Resets the history of a kind of job, for example after a new configuration arrived."""
         for each in (self.results, self.failures, self.due):
@@ -75,7 +79,14 @@ def next_job(inputs: SchedulerInput, history: JobHistory, now: float) -> Job | N
 
 
 def scheduler_input(
-    node: ManagedNode, drift: DriftMonitor, *, deleted: bool, credentials_lost: bool, replaced: bool = False
+    node: ManagedNode,
+    drift: DriftMonitor,
+    *,
+    deleted: bool,
+    credentials_lost: bool,
+    replaced: bool = False,
+    node_released: bool = False,
+    operation_pending: bool = False,
 ) -> SchedulerInput:
     """Collects the facts by which the scheduler decides."""
     config, versions = node.config, node.versions
@@ -85,7 +96,7 @@ def scheduler_input(
         replaced=replaced,
         unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
-        next_version=versions.next if node.provider else "",
+        next_version=versions.next if node.source.schedule else "",
         unfinished=has_unfinished_update(node),
         window_open=_is_window_open(policy.maintenance_window, node.now()),
         credentials_lost=credentials_lost,
@@ -93,6 +104,8 @@ def scheduler_input(
         repair_enabled=config.drift_policy == "repair",
         paused=policy.paused,
         vpn_due=drift.vpn_due,
+        node_released=node_released,
+        operation_pending=operation_pending,
     )
 
 

@@ -26,14 +26,16 @@ from aks_flex_node.timestamps import format_utc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.cluster.node_watch import NodeWatch
+    from aks_flex_node.agent.config_sources.source import PollSchedule
     from aks_flex_node.agent.daemon.drift_monitor import Conflicts
     from aks_flex_node.agent.daemon.scheduler import JobHistory
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.job_records.job_result import JobKind, JobResult
     from aks_flex_node.agent.managed_node import ManagedNode
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 
+REREAD_SECONDS = 90.0  # to wait for the source before a deleted Node is registered again
 CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
 REPLACED_STATES = frozenset({ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE})
 LEAVING_STATES = REPLACED_STATES | {ProviderState.DELETED}
@@ -51,36 +53,45 @@ class FilesChanged:
 
 
 @dataclass(frozen=True)
+class NodeChanged:
+    """The Node was deleted, created again or changed in its metadata."""
+
+    is_deleted: bool
+
+
+@dataclass(frozen=True)
 class StopRequest:
     pass
 
 
-ControllerEvent: TypeAlias = "PollEvent | FilesChanged | JobResult | StopRequest"
+ControllerEvent: TypeAlias = "PollEvent | FilesChanged | NodeChanged | JobResult | StopRequest"
 
 
 @dataclass(frozen=True)
-class ProviderConnection:
-    """The threads that communicate with the provider: configuration in, status out."""
+class SourceConnection:
+    """The threads that communicate with the config source: configuration in, status out."""
 
     receiver: ConfigReceiver
     poller: Poller
-    reporter: StatusReporter
+    reporter: StatusReporter | None  # None for a source that accepts no reports
 
     def start(self) -> None:
         self.poller.start()
-        self.reporter.start()
+        if self.reporter:
+            self.reporter.start()
 
     def close(self) -> None:
         self.receiver.close()
         self.poller.stop()
-        self.reporter.stop()
+        if self.reporter:
+            self.reporter.stop()
 
 
 @dataclass
 class Session:
     node: ManagedNode
     drift: DriftMonitor
-    connection: ProviderConnection | None  # None for a standalone node
+    connection: SourceConnection | None  # None for a standalone node
     store: StateStore
     state: DaemonState
     on_event: Callable[[ControllerEvent], None]
@@ -92,17 +103,24 @@ class Session:
     credential_loss_count: int = 0  # consecutive health checks with lost credentials
     deleted: bool = False  # confirmed by two polls, one interval apart
     replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
+    operation_pending: bool = False  # a MachineOperation in the cluster is for this machine
     _leaving: tuple[ProviderState, float] | None = None  # deletion or replacement, and its first poll
     _agent_confirmed: bool = False
+    _node_gone_since: float | None = None  # when the deletion of the Node was noticed
+    _reread: bool = False  # the source has answered a poll since then
+    _watch: NodeWatch | None = None
 
     def start(self) -> None:
         if self.connection:
             self.connection.start()
+            self._watch = self.node.watch_node(lambda sight: self.on_event(NodeChanged(not sight.uid)))
         self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
 
     def close(self) -> None:
         if self.connection:
             self.connection.close()
+        if self._watch:
+            self._watch.stop()
         self.drift.close()
         self.node.close()
 
@@ -123,6 +141,54 @@ class Session:
         """
         return self.health.recovery_reason if self.connection else self.health.lost_reason
 
+    @property
+    def is_node_deleted(self) -> bool:
+        """Whether the Node was deleted since the configuration in effect was settled; it may be back meanwhile."""
+        node, settled = self.health.node, self.state.settled_node
+        return self.health.node_missing or (node is not None and bool(settled) and node.uid != settled)
+
+    @property
+    def is_node_released(self) -> bool:
+        """Whether the source deleted the Node to allow a disturbance. Its newest configuration is known."""
+        return self.node.source.signals_by_node and self.is_node_deleted and self._reread
+
+    @property
+    def is_removal_confirmed(self) -> bool:
+        """Whether the node resource was deleted, and the source shows it by the Node if it uses that signal."""
+        if not self.deleted or not self.node.source.signals_by_node:
+            return self.deleted
+        node = self.health.node
+        return self.is_node_deleted or (node is not None and node.is_marked_for_removal)
+
+    def may_recover(self, now: float) -> bool:
+        """Whether a deleted Node may be registered again: the source was asked for its reason first, in vain or not,
+        and did not answer that the node resource is deleted.
+        """
+        if not (self.health.node_missing and self.node.source.signals_by_node):
+            return True
+        if self.state.provider_state is ProviderState.DELETED and self.node.config.agent.unbootstrap_on_delete:
+            return False
+        return self._reread or (self._node_gone_since is not None and now - self._node_gone_since >= REREAD_SECONDS)
+
+    def record_health(self, health: NodeHealth, now: float) -> None:
+        self.health = health
+        if health.node and health.node.uid and not self.state.settled_node:
+            self.state = replace(self.state, settled_node=health.node.uid)
+        if not self.is_node_deleted:
+            self._node_gone_since, self._reread = None, False
+        elif self._node_gone_since is None:
+            self._node_gone_since, self._reread = now, False
+            self.wake_poller()
+
+    def wake_poller(self) -> None:
+        """Polls at once if the source signals by the Node."""
+        if self.connection and self.node.source.signals_by_node:
+            self.connection.poller.wake()
+
+    def settle_node(self) -> None:
+        """Records that an update has used permission of a deleted Node. The next health check sets the new one."""
+        self.state = replace(self.state, settled_node="")
+
     def record_poll(self, event: PollEvent, now: float) -> None:
         result, problem = event.result, event.credentials_problem
         self.state = self.state.with_provider_state(result.state, result.message)
@@ -130,14 +196,27 @@ class Session:
             self.state = replace(self.state, credentials_problem=problem)
         if result.is_ok:
             self.state = replace(self.state, last_answer=format_utc(), newest_version=self._newest_version)
+            self._record_answer()
         self._record_leaving(result, now)
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
 
+    def _record_answer(self) -> None:
+        """Records the Node for which the source has no newer configuration: a later deletion is a new signal."""
+        self._reread = self._node_gone_since is not None
+        node = self.health.node
+        if node and node.uid and self._newest_version == self.node.versions.current:
+            self.state = replace(self.state, settled_node=node.uid)
+            self._node_gone_since, self._reread = None, False
+
     @property
     def _newest_version(self) -> str:
         return self.connection.receiver.newest_version if self.connection else ""
+
+    @property
+    def _poll_interval(self) -> float:
+        return schedule.interval if (schedule := self.node.source.schedule) else 0.0
 
     def _record_leaving(self, result: PollResult, now: float) -> None:
         """Requires two consecutive results, one interval apart, because unbootstrap cannot be reverted.
@@ -152,7 +231,7 @@ class Session:
             return
         waited = now - self._leaving[1]
         decided = result.state is not ProviderState.ON_ANOTHER_MACHINE
-        if waited >= (self.node.config.provider.poll_seconds if decided else CONFLICT_SECONDS):
+        if waited >= (self._poll_interval if decided else CONFLICT_SECONDS):
             self.deleted = result.state is ProviderState.DELETED
             self.replaced = not self.deleted and (decided or self.node.is_another_machine())
 
@@ -168,7 +247,7 @@ class Session:
         return conditions.build_report(report_input(self.node, self.drift, self.state, self.health, history, running))
 
     def send(self, report: dict[str, Any]) -> None:
-        if self.connection:
+        if self.connection and self.connection.reporter:
             self.connection.reporter.update(report)
 
     def save(self) -> None:
@@ -187,7 +266,8 @@ def open_session(
     """Opens a session for the configuration in effect, with the stored state of the previous session."""
     store = StateStore(node.host, lambda error: node.log_event(error.name, error.message, "warning"))
     state = store.load()
-    connection = _connect(node, node.provider, on_event) if node.provider else None
+    schedule = node.source.schedule
+    connection = _connect(node, schedule, on_event) if schedule else None
     is_standalone = state.provider_state is ProviderState.STANDALONE
     if is_standalone is not (connection is None):  # the node became standalone, or became managed
         state = state.with_provider_state(ProviderState.STARTING if connection else ProviderState.STANDALONE, "")
@@ -208,22 +288,22 @@ def digest_config(node: ManagedNode) -> bytes:
 
 
 def _connect(
-    node: ManagedNode, provider: ProviderClient, on_event: Callable[[ControllerEvent], None]
-) -> ProviderConnection:
-    settings = node.config.provider
+    node: ManagedNode, schedule: PollSchedule, on_event: Callable[[ControllerEvent], None]
+) -> SourceConnection:
+    source = node.source
     receiver = ConfigReceiver(
         node.host,
-        provider,
+        source,
         lambda result, problem: on_event(PollEvent(result, problem)),
-        node.probe_provider,
+        source.probe,
         node.versions.newest,
     )
     poller = Poller(
-        provider,
-        PollBackoff(settings.poll_seconds),
-        lambda: 0 if receiver.has_pending_credentials else settings.wait_seconds,
+        source,
+        PollBackoff(schedule.interval),
+        lambda: 0 if receiver.has_pending_credentials else schedule.wait,
         lambda: receiver.newest_version,
         receiver.handle,
         lambda result: on_event(PollEvent(result, None)),
     )
-    return ProviderConnection(receiver, poller, StatusReporter(provider))
+    return SourceConnection(receiver, poller, StatusReporter(source) if source.accepts_reports else None)

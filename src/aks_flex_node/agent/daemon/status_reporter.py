@@ -1,5 +1,5 @@
-"""Collects status reports and sends them to the provider in a separate thread: immediately after a change, else as a
-heartbeat.
+"""Collects status reports and sends them to the config source in a separate thread: immediately after a change,
+else as a heartbeat.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
     from aks_flex_node.agent.daemon.scheduler import JobHistory
     from aks_flex_node.agent.managed_node import ManagedNode
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 HEARTBEAT_SECONDS = 300.0
 RETRY_SECONDS = (5.0, 15.0, 60.0, 180.0)  # delays after consecutive failures
@@ -73,7 +73,7 @@ def _agent_failure(node: ManagedNode, update: JobResult | None) -> str:
 
 @dataclass
 class StatusReporter:
-    provider: ProviderClient
+    source: ConfigSource
     clock: Callable[[], float] = time.monotonic
     _latest: dict[str, Any] = field(default_factory=dict)
     _failures: int = 0
@@ -115,7 +115,7 @@ class StatusReporter:
 
     def send(self, report: dict[str, Any]) -> None:
         try:
-            self.provider.post_action("reportStatus", report)
+            self.source.report_status(report)
         except ProviderRequestError as error:
             self._schedule_next(report, failed=True, retry_after=error.result.retry_after or 0.0)
         except Exception:  # a failed report must not stop the thread; the poller reports the cause

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # What earlier releases wrote to the result file, and what it means now.
 EARLIER_VALUES = {"leave": "unbootstrap", "connect": "renew-vpn", "earlier": "adopted", "waits": "deferred"}
 EARLIER_KEYS = {"again": "retryable"}
+WAITING_FOR_NODE_DELETION = "WaitingForNodeDeletion"  # the reason of an update that AKS has not allowed yet
 
 
 class JobKind(Enum):
@@ -26,6 +27,7 @@ class JobKind(Enum):
     RECOVER = "recover"
     UNBOOTSTRAP = "unbootstrap"
     RENEW_VPN = "renew-vpn"
+    MACHINE_OPERATION = "machine-operation"
     ADOPTED = "adopted"  # started before the daemon; its kind is known only from its result
 
     def __str__(self) -> str:

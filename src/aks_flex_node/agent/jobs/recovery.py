@@ -9,22 +9,18 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.loader import load_text
-from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
-from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG
-from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.api import config_urls
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.real import RealHost
@@ -34,8 +30,8 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
+    from aks_flex_node.agent.config_sources.source import BootstrapTokenGrant, ConfigSource
     from aks_flex_node.agent.progress import ProgressReporter
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
 
 
@@ -45,13 +41,13 @@ def run_recovery(progress: ProgressReporter) -> JobResult:
         config_store.finish_interrupted(RealHost())
         node = open_managed_node()
         readiness = LiveNodeReadiness(node.host, node.config, node.name, progress.note)
-        return CredentialRecovery(node.engine, node.provider, readiness, node.check_health).run()
+        return CredentialRecovery(node.engine, node.source, readiness, node.check_health).run()
 
 
 @dataclass(frozen=True)
 class CredentialRecovery:
     engine: Engine
-    provider: ProviderClient | None  # None for a standalone node
+    source: ConfigSource
     readiness: NodeReadiness
     check_health: Callable[[], NodeHealth]
 
@@ -62,7 +58,7 @@ class CredentialRecovery:
         try:
             return self._recover(health)
         except ProviderRequestError as error:
-            message = f"The provider did not issue a new token: {error.result.message}"
+            message = f"No new token was issued: {error.result.message}"
             return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.result.state.value, message, retryable=True)
         except FlexError as error:
             return JobResult(JobKind.RECOVER, JobStatus.FAILED, error.name, error.message, error.hint, retryable=True)
@@ -99,33 +95,21 @@ class CredentialRecovery:
         A standalone node uses the bootstrap token of its configuration again.
         """
         auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
-        if auth == "bootstrapToken" and self.provider:
-            return self._fetch_bootstrap_token(self.provider)
+        if auth == "bootstrapToken" and (grant := self.source.issue_bootstrap_token()):
+            return self._install_bootstrap_token(grant)
         self.engine.host.apply(Remove(f"{folder}/{TOKEN_CACHE_FILE}"))  # the cached token may be the rejected one
         for component in (credentials.COMPONENT, kubelet.COMPONENT):
             self.engine.apply(component)
-        if self.provider:
-            announce_node(self.provider)
+        self.source.announce()
         return None
 
-    def _fetch_bootstrap_token(self, provider: ProviderClient) -> None:
-        """Gets a new bootstrap token from the provider and installs it, for the kubelet to request a certificate."""
+    def _install_bootstrap_token(self, grant: BootstrapTokenGrant) -> None:
+        """Installs a new bootstrap token, for the kubelet to request a certificate."""
         host = self.engine.host
-        known = (host.read(CURRENT_CONFIG) or b"").decode()
-        url = config_urls.parse(str(provider.post_action("regenerateToken").get("configUrl") or ""))
-        fetched = fetch_config(url, proxy_options(self.engine.config), machine=provider.machine)
-        delivered = stored_config.parse_config(fetched.text)
-        token = (delivered.get("azure") or {}).get("bootstrapToken")
-        if not isinstance(token, dict):
-            raise FlexError(
-                "credential-not-delivered",
-                "The provider's configuration does not contain a bootstrap token.",
-                "Check the authentication of the node resource with `aks-flex-rp node show`.",
-                retryable=True,
-            )
-        document = json.loads(known)
-        document["config"].setdefault("azure", {})["bootstrapToken"] = token
+        document = json.loads((host.read(CURRENT_CONFIG) or b"").decode())
+        document["config"].setdefault("azure", {})["bootstrapToken"] = dict(grant.settings)
         text = json.dumps(document, indent=1) + "\n"
         self.engine.config = load_text(text, CURRENT_CONFIG, {}, {}).config
-        host.apply(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
+        if grant.is_stored:
+            host.apply(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
         self.engine.apply(credentials.COMPONENT)

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import (
+    WAITING_FOR_NODE_DELETION,
+    JobKind,
+    JobResult,
+    JobStatus,
+)
 from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
 
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.progress import ProgressReporter
 
 KEEP_NODE_OPTION = "--keep-node"  # of an unbootstrap: the Node lives on another machine
+NODE_RELEASED_OPTION = "--node-released"  # of an update: the config source deleted the Node to allow a disturbance
 IGNORE_OPTION = "--ignore="  # of a repair: a subject that another program keeps changing
 
 
@@ -40,6 +46,8 @@ class SchedulerInput:
     repair_enabled: bool = True  # driftPolicy
     paused: bool = False
     vpn_due: bool = False  # the VPN certificate must be renewed, or the VPN settings changed
+    operation_pending: bool = False  # a MachineOperation in the cluster is for this machine
+    node_released: bool = False  # the config source deleted the Node to allow a disturbance
 
 
 @dataclass(frozen=True)
@@ -100,17 +108,23 @@ def _update_required(inputs: SchedulerInput, last: JobResult | None) -> bool:
     if last is None or last.version != inputs.next_version:
         return True
     may_retry = {
-        JobStatus.DEFERRED: inputs.window_open and not inputs.paused,
+        JobStatus.DEFERRED: _may_resume(inputs, last),
         JobStatus.FAILED: last.retryable,
         JobStatus.REFUSED: last.retryable,  # the cluster may have been upgraded
     }
     return may_retry.get(last.result, False)
 
 
-def _run_update(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
+def _may_resume(inputs: SchedulerInput, deferred: JobResult) -> bool:
+    if deferred.reason == WAITING_FOR_NODE_DELETION:
+        return inputs.node_released
+    return inputs.window_open and not inputs.paused
+
+
+def _run_update(arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
     from aks_flex_node.agent.jobs.update.job import run_update
 
-    return run_update(progress)
+    return run_update(progress, node_released=NODE_RELEASED_OPTION in arguments)
 
 
 def _update_agent(result: JobResult, progress: ProgressReporter) -> JobResult | None:
@@ -131,6 +145,12 @@ def _run_repair(arguments: Sequence[str], _progress: ProgressReporter) -> JobRes
     return run_repair(
         [argument.removeprefix(IGNORE_OPTION) for argument in arguments if argument.startswith(IGNORE_OPTION)]
     )
+
+
+def _run_machine_operation(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult | None:
+    from aks_flex_node.agent.jobs.machine_operation import run_machine_operation
+
+    return run_machine_operation(progress, lambda: _run_unbootstrap((), progress))
 
 
 def _run_vpn_renewal(_arguments: Sequence[str], progress: ProgressReporter) -> JobResult:
@@ -157,6 +177,12 @@ JOBS = (
         "Recovering the node.",
         lambda inputs, _: inputs.credentials_lost,
         _run_recovery,
+    ),
+    Job(
+        JobKind.MACHINE_OPERATION,
+        "Carrying out a MachineOperation of the cluster.",
+        lambda inputs, _: inputs.operation_pending and not inputs.paused,
+        _run_machine_operation,
     ),
     Job(
         JobKind.REPAIR,

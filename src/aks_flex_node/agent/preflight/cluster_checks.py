@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from aks_flex_node.agent.aks_pool.pool_ids import new_token_hint
 from aks_flex_node.agent.cluster.diagnosis import NEW_TOKEN_HINT
 from aks_flex_node.agent.config import resolved
 from aks_flex_node.agent.http.download_options import parse_ip_address
@@ -226,11 +227,12 @@ def check_token(context: PreflightContext) -> Iterator[CheckFinding]:
     elif resolved.kubelet_auth(context.config) != "bootstrapToken":
         yield ok("not needed: the node uses its Azure identity")
     elif secret is None:
-        yield error(_no_token(context.config), NEW_TOKEN_HINT)
+        yield error(_no_token(context.config), _new_token_hint(context.config))
     elif bootstrap_token(secret.reveal()):
         shape = "6 characters, a dot and 16 characters, all of a-z and 0-9"
         yield error(
-            f"azure.bootstrapToken.token is not a bootstrap token ({shape}). Its value is not shown.", NEW_TOKEN_HINT
+            f"azure.bootstrapToken.token is not a bootstrap token ({shape}). Its value is not shown.",
+            _new_token_hint(context.config),
         )
     elif _awaits_vpn(context):
         yield ok("checked after the VPN is connected")
@@ -240,6 +242,10 @@ def check_token(context: PreflightContext) -> Iterator[CheckFinding]:
         yield warning(
             "The bootstrap token is well-formed, but was not checked: the API server is not known.", API_SERVER_HINT
         )
+
+
+def _new_token_hint(config: NodeConfig) -> str:
+    return new_token_hint(config) or NEW_TOKEN_HINT
 
 
 def _no_token(config: NodeConfig) -> str:
@@ -259,7 +265,8 @@ def _check_with_server(context: PreflightContext, secret: Secret) -> CheckFindin
         )
     if response.status == 401:
         return error(
-            "The API server rejects the bootstrap token: it expired, or belongs to another cluster.", NEW_TOKEN_HINT
+            "The API server rejects the bootstrap token: it expired, or belongs to another cluster.",
+            _new_token_hint(context.config),
         )
     status = response.document.get("status")
     if isinstance(status, dict) and not status.get("allowed", False):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from aks_flex_node.agent.config.resolved import target_cluster
+from aks_flex_node.agent.config.resolved import config_source_kind, target_cluster
 from aks_flex_node.agent.http.connections import explain_failure, find_certificate_error, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
@@ -52,6 +52,7 @@ class ProviderClient:
     tokens: ProviderTokens
     grace: float = GRACE_SECONDS
     machine: MachineIdentity | None = None  # of this machine, by which the provider refuses a second one
+    peer: str = "Provider"  # in messages
     _pool: PoolManager | None = None
 
     def poll(self, version: str, wait: int) -> PollResult:
@@ -65,6 +66,10 @@ class ProviderClient:
             return classify(*self._request("GET", "", headers, None, wait + self.grace))
         except ProviderRequestError as failure:
             return failure.result
+
+    def get(self, path: str) -> tuple[int, Mapping[str, str], bytes]:
+        """Reads a resource below the endpoint. Raises ProviderRequestError if there is no response."""
+        return self._request("GET", path.removeprefix("/"), {}, None, self.grace)
 
     def post_action(self, action: str, body: Any = None) -> dict[str, Any]:
         """Runs an action of the node resource. Raises ProviderRequestError if it fails."""
@@ -156,7 +161,7 @@ class ProviderClient:
         untrusted = find_certificate_error(error) is not None
         self.close()
         return PollResult(
-            ProviderState.UNTRUSTED if untrusted else ProviderState.UNREACHABLE, f"Provider unreachable: {cause}."
+            ProviderState.UNTRUSTED if untrusted else ProviderState.UNREACHABLE, f"{self.peer} unreachable: {cause}."
         )
 
 
@@ -182,10 +187,11 @@ class ProviderEndpoint:
     origin: str
     path: str  # path of the resource
     trust: bytes | None = None  # CA certificates (PEM) of the provider; None means the system's CAs
+    api_version: str = API_VERSION
 
     def url(self, action: str = "") -> str:
         tail = f"/{action}" if action else ""
-        return f"{self.origin}{self.path}{tail}?api-version={API_VERSION}"
+        return f"{self.origin}{self.path}{tail}?api-version={self.api_version}"
 
 
 def provider_endpoint(config: NodeConfig, node: str) -> ProviderEndpoint:
@@ -212,7 +218,8 @@ def provider_scope(config: NodeConfig) -> str:
     """Returns the OAuth scope of tokens for the provider. A trailing slash of the audience is significant for Entra
     ID.
     """
-    return f"{config.provider.audience or resource_manager(config)}/.default"
+    audience = None if config_source_kind(config) == "aksPool" else config.provider.audience
+    return f"{audience or resource_manager(config)}/.default"
 
 
 ANNOUNCEMENT: dict[str, Any] = {"joinState": "ConfigFetched"}

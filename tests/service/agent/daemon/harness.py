@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, STATE_DIR
@@ -35,12 +36,13 @@ SOON = 20.0  # an upper limit for what takes a second
 class Agent:
     host: RootedHost
     provider: ProviderClient
+    source: ProviderSource
     heard: list[PollResult] = field(default_factory=list)
     refused: str = ""
 
     def __post_init__(self) -> None:
         self.accepting = ConfigReceiver(
-            self.host, self.provider, self._hear, self._try_way, self.version(CURRENT_CONFIG)
+            self.host, self.source, self._hear, self._try_way, self.version(CURRENT_CONFIG)
         )
 
     def _try_way(self, _: str) -> PollResult:
@@ -88,7 +90,8 @@ def agent_on(room: Path, bundle: str, node: str, program: str = PROGRAM) -> Agen
     config = load_text(bundle, "test", {}, {}).config
     text: Callable[[str], str] = lambda path: (host.read(path) or b"").decode()  # noqa: E731
     tokens = ProviderTokens(program, lambda: text(CURRENT_CONFIG), lambda: text(NEXT_CONFIG))
-    return Agent(host, ProviderClient(provider_endpoint(config, node), config, tokens, grace=2.0))
+    client = ProviderClient(provider_endpoint(config, node), config, tokens, grace=2.0)
+    return Agent(host, client, ProviderSource(client, config, node))
 
 
 def joined(api: Api, node: str, body: dict[str, Any]) -> str:

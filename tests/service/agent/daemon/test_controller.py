@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
 from aks_flex_node.agent.daemon.session import StopRequest, open_session
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
@@ -48,7 +49,8 @@ def node_of(host: FakeHost, name: str) -> StillNode:
 
     config = load_text(text(), CURRENT_CONFIG, {}, {}).config
     provider = ProviderClient(provider_endpoint(config, name), config, ProviderTokens(PROGRAM, text))
-    return StillNode(engine_on(host, config), cast("ApiClient", Quiet()), name, provider)
+    source = ProviderSource(provider, config, name)
+    return StillNode(engine_on(host, config), cast("ApiClient", Quiet()), name, source)
 
 
 @contextmanager

@@ -220,7 +220,7 @@ def test_node_without_certificate_requests_bootstrap_token(agent: Agent, name: s
     config = agent.provider.config
     engine = Engine(agent.host, config, MACHINE, Ledger(agent.host, ledger_paths(config)), EventLog())
     lost = lambda: NodeHealth(has_certificate=False)  # noqa: E731
-    outcome = CredentialRecovery(engine, agent.provider, cast("NodeReadiness", Came()), lost).run()
+    outcome = CredentialRecovery(engine, agent.source, cast("NodeReadiness", Came()), lost).run()
     assert (outcome.result, outcome.reason) == (JobStatus.DONE, "Recovered"), outcome
     after = agent.kept(CURRENT_CONFIG)
     assert after

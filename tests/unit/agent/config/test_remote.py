@@ -47,6 +47,11 @@ def test_config_version_may_be_missing_or_a_number(given: object, version: str) 
     assert bundle(given).version == version
 
 
+def test_etag_of_a_machine_is_a_config_version() -> None:
+    for version in ("9e1c2a6b-3d1f-4c55-9d0e-2f6f6f0c7b11", 'W/"0a1b"'):
+        assert bundle(version).version == version
+
+
 @pytest.mark.parametrize("given", ["../../etc", "1\n2", "\u0661", ["1"]])
 def test_invalid_config_version_is_refused(given: object) -> None:
     with pytest.raises(ConfigError, match="configVersion"):

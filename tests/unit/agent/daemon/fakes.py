@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aks_flex_node.agent.cluster.node_health import NodeHealth
 from aks_flex_node.agent.cluster.nodes import ClusterNode
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.managed_node import ManagedNode
@@ -28,6 +29,8 @@ from tests.unit.agent.config.builders import CLUSTER_ID
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aks_flex_node.agent.cluster.node_watch import NodeSight
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -104,8 +107,12 @@ class FakeProvider:
     closed: threading.Event = field(default_factory=threading.Event)
 
     @property
+    def config(self) -> NodeConfig:
+        return load_text(json.dumps(settings()), "test", {}, {}).config
+
+    @property
     def endpoint(self) -> Any:
-        return provider_endpoint(load_text(json.dumps(settings()), "test", {}, {}).config, "edge-1")
+        return provider_endpoint(self.config, "edge-1")
 
     def poll(self, version: str, wait: int) -> PollResult:  # noqa: ARG002
         self.polls += 1
@@ -128,8 +135,8 @@ class FakeProvider:
         return self
 
     @property
-    def real(self) -> ProviderClient:
-        return cast("ProviderClient", self)
+    def real(self) -> ProviderSource:
+        return ProviderSource(cast("ProviderClient", self), self.config, "edge-1")
 
 
 class FakeHost(RecordedHost):
@@ -161,6 +168,11 @@ class StillNode(ManagedNode):
 
     def check_health(self) -> NodeHealth:
         return WELL
+
+    def has_operation(self) -> bool:
+        return False
+
+    def watch_node(self, on_change: Callable[[NodeSight], None]) -> None: ...
 
 
 class StillMonitor(DriftMonitor):

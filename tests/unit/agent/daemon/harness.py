@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
+from aks_flex_node.agent.config_sources.source import LocalSource
 from aks_flex_node.agent.daemon.controller import Controller, SystemdNotifier
 from aks_flex_node.agent.daemon.session import FilesChanged, PollEvent, open_session
 from aks_flex_node.agent.drift.detection import Drift
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.node_health import NodeHealth
+    from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.daemon.daemon_state import DaemonState
     from aks_flex_node.agent.daemon.poller import Poller
     from aks_flex_node.agent.daemon.session import ControllerEvent, Session
@@ -48,6 +50,7 @@ class Life:
 
     host: FakeHost = field(default_factory=FakeHost)
     provider: FakeProvider = field(default_factory=FakeProvider)
+    source: ConfigSource = field(default_factory=LocalSource)  # of a node that the provider does not manage
     now: float = 1000.0
     jump: float = 0.0  # change of the wall clock
     busy: bool = False
@@ -86,8 +89,8 @@ class Life:
 
         engine.events = EventLog(watch=self.said.append)
         wall_clock = lambda: 1e9 + self.now + self.jump  # noqa: E731
-        provider = self.provider.real if engine.config.continuous_monitoring else None
-        node = Node(engine, cast("ApiClient", Quiet()), "edge-1", provider, wall_clock)
+        source = self.provider.real if engine.config.continuous_monitoring else self.source
+        node = Node(engine, cast("ApiClient", Quiet()), "edge-1", source, wall_clock)
         return open_session(node, on_event, Monitor)
 
     def hears(self, verdict: PollResult, after: float = 0.0) -> None:

@@ -41,6 +41,8 @@ def test_keys_of_the_file_are_those_of_earlier_releases() -> None:
         "drifts": 3,
         "drifted": "drifted",
         "drift": ("a", "b"),
+        "unapplied": {},
+        "settledNode": "",
         "fights": FULL.conflicts.as_document(),
     }
 

@@ -14,7 +14,7 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from tests.unit.agent.daemon.fakes import eventually
 
 if TYPE_CHECKING:
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
+    from aks_flex_node.agent.config_sources.source import ConfigSource
 
 
 @dataclass
@@ -25,15 +25,13 @@ class RecordingProvider:
     reports: list[Any] = field(default_factory=list)
     now: float = 1000.0
 
-    def post_action(self, action: str, body: Any) -> dict[str, Any]:
-        assert action == "reportStatus"
-        self.reports.append(body)
+    def report_status(self, report: Any) -> None:
+        self.reports.append(report)
         if self.refuses:
             raise ProviderRequestError(self.refuses)
-        return {}
 
     def teller(self) -> StatusReporter:
-        return StatusReporter(cast("ProviderClient", self), clock=lambda: self.now)
+        return StatusReporter(cast("ConfigSource", self), clock=lambda: self.now)
 
 
 def due(teller: StatusReporter, heard: RecordingProvider, seconds: float) -> bool:
@@ -137,8 +135,8 @@ def test_status_reporter_thread_without_a_report_ends_on_stop() -> None:
 
 
 class Broken(RecordingProvider):
-    def post_action(self, action: str, body: Any) -> dict[str, Any]:  # noqa: ARG002
-        self.reports.append(body)
+    def report_status(self, report: Any) -> None:
+        self.reports.append(report)
         raise ValueError("Invalid header value")
 
 

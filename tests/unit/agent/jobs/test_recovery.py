@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.cluster.nodes import ClusterNode
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
-    from aks_flex_node.agent.provider.provider_client import ProviderClient
 
 RESTART = RestartUnit("kubelet.service")
 
@@ -104,7 +103,7 @@ def test_recovery_failure_reports_the_cause() -> None:
 class WithToken(CredentialRecovery):
     """A recovery that already has its new token."""
 
-    def _fetch_bootstrap_token(self, provider: ProviderClient) -> None: ...
+    def _renew_join_credentials(self) -> None: ...
 
 
 WORN = replace(WELL, certificate_seconds=WELL.certificate_lifetime * 0.05)

@@ -54,8 +54,10 @@ def bootstrap(config: NodeConfig) -> tuple[File | RuntimePath, ...]:
         return ()
     if secret := join_token(config):
         return (File(path, kubeconfig(config, {"token": secret.reveal()}), 0o600, secret=True),)
-    # If the token file does not exist any more, keep an existing bootstrap kubeconfig.
-    return (RuntimePath(path),) if config.azure.bootstrap_token else ()
+    # Without the token, keep an existing bootstrap kubeconfig: the token file does not exist any more, or the token
+    # came with the bootstrap data of a pool and is not stored.
+    kept = config.azure.bootstrap_token or config.azure.target_agent_pool_name
+    return (RuntimePath(path),) if kept else ()
 
 
 def by_identity(config: NodeConfig, machine: Machine) -> tuple[File, ...]:

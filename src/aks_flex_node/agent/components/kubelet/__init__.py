@@ -161,7 +161,8 @@ def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
     # The unit of a managed node always names the bootstrap kubeconfig, because the node gets a new token after it
     # lost its certificate. A kubelet with a certificate ignores the option.
     auth = kubelet_auth(config)
-    may_bootstrap = config.azure.bootstrap_token or config.continuous_monitoring or auth == "certificate"
+    has_source = config.continuous_monitoring or config.azure.target_agent_pool_name
+    may_bootstrap = config.azure.bootstrap_token or has_source or auth == "certificate"
     bootstrap = (
         f" --bootstrap-kubeconfig={kubelet_dir}/bootstrap-kubeconfig" if may_bootstrap and auth != "exec" else ""
     )

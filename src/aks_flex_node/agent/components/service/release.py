@@ -12,6 +12,7 @@ from aks_flex_node.agent.artifacts import ArtifactFile
 from aks_flex_node.agent.components.artifact_urls import artifact, plain_version, release_url
 from aks_flex_node.agent.components.templates import render_template as template
 from aks_flex_node.agent.config.models import Agent
+from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
 
@@ -52,9 +53,9 @@ def failed_file(config: NodeConfig) -> str:
 
 
 def configured_version(config: NodeConfig) -> str:
-    """Returns the version that the configuration sets; empty for the installed program. Only a provider sets it,
-    because a version must reach the provider to pass its trial."""
-    return plain_version(config.agent.version or "") if config.continuous_monitoring else ""
+    """Returns the version that the configuration sets; empty for the installed program. Only a node with a config
+    source can set it, because a version must reach the source to pass its trial."""
+    return plain_version(config.agent.version or "") if config_source_kind(config) != "local" else ""
 
 
 def desired(config: NodeConfig, machine: Machine) -> Spec:

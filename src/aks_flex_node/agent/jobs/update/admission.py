@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
-from aks_flex_node.agent.job_records.job_result import JobStatus
+from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
@@ -246,6 +246,22 @@ def check_version_skew(desired: NodeConfig, server: str) -> AdmissionResult | No
 def parse_minor(version: str) -> tuple[int, int]:
     found = re.match(r"v?(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def check_node_deletion(changes: ConfigChanges, services: Sequence[str]) -> AdmissionResult | None:
+    """Defers a change that disturbs pods or restarts a service until AKS has drained and deleted the Node."""
+    if not changes.disrupts_pods and not services:
+        return None
+    restarts = [f"restart of {name.removesuffix('.service')}" for name in services]
+    pending = ", ".join([str(one) for one in changes.upgrades] or restarts)
+    message = f"The change is applied when AKS has drained and deleted the Node. Pending: {pending}."
+    return AdmissionResult(
+        JobStatus.DEFERRED,
+        WAITING_FOR_NODE_DELETION,
+        message,
+        "Upgrade the pool with `az aks nodepool upgrade`, or set `aks.upgradeTrigger` to immediate.",
+        retryable=True,
+    )
 
 
 def check_maintenance_window(changes: ConfigChanges, desired: NodeConfig, now: datetime) -> AdmissionResult | None:

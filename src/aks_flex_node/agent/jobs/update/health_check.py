@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
-from aks_flex_node.host.actions import Run
+from aks_flex_node.host.actions import RestartUnit, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,10 @@ def _ctr_command(config: NodeConfig, *arguments: str) -> tuple[str, ...]:
 AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-name-not-resolved"))
 
 
+class NodeDeletedError(ClusterError):
+    """The Node does not exist, although the kubelet is healthy."""
+
+
 class ApiServerUnreachableError(ClusterError):
     """The API server is unreachable, and no problem was found on this machine."""
 
@@ -96,6 +101,11 @@ class HealthCheck:
         """Raises the cause when the node is not healthy in time; ApiServerUnreachableError when it cannot tell."""
         try:
             self._run_once(expected)
+        except NodeDeletedError:
+            # Someone deleted the Node after the kubelet had registered it. The update is not the cause.
+            self.say("the Node was deleted meanwhile; the kubelet registers it again")
+            self.host.apply(RestartUnit(KUBELET_UNIT))
+            self._run_once(expected)
         except ApiServerUnreachableError as error:
             # The update is not the cause, so the check gets the same time again.
             self.say(f"no problem on this machine; waiting for the API server: {error.message}")
@@ -110,11 +120,19 @@ class HealthCheck:
                 run_container_smoke_test(self.host, self.config, self.say)
             readiness.wait_healthy(lambda node: self._find_problem(node, expected))
         except ClusterError as error:
+            if error.name == "node-not-registered" and self._is_deleted(readiness):
+                raise NodeDeletedError(error.name, error.message, error.hint, retryable=True) from None
             if error.name not in AWAY_ERRORS:
                 raise
             if problem := readiness.local_problem():
                 raise problem from None
             raise ApiServerUnreachableError(error.name, error.message, error.hint, retryable=True) from None
+
+    def _is_deleted(self, readiness: LiveNodeReadiness) -> bool:
+        try:
+            return readiness.local_problem() is None and nodes.is_missing(self.api, self.node)
+        except (ClusterError, ApiStatusError):
+            return False
 
     def _find_problem(self, node: ClusterNode, expected: ExpectedHealth) -> FlexError | None:
         for what, reported, desired in (

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, stored_config
 from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.config_sources.selection import waits_for_node_deletion
 from aks_flex_node.agent.job_records import update_journal
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import (
+    WAITING_FOR_NODE_DELETION,
+    JobKind,
+    JobResult,
+    JobStatus,
+)
 from aks_flex_node.agent.job_records.update_journal import (
     FailedUpdate,
     NodeBaseline,
@@ -39,17 +45,19 @@ if TYPE_CHECKING:
 TRANSIENT_ERRORS = frozenset(("disk-full", "filesystem-read-only"))  # not caused by the configuration
 CONDITION_REASONS = {"drain-timed-out": "DrainTimedOut"}  # error name -> condition reason
 CONTAINERD_UNIT = "containerd.service"
+LABELLED_REASONS = frozenset(("MaintenanceWindowClosed", WAITING_FOR_NODE_DELETION))
 
 
-def run_update(progress: ProgressReporter) -> JobResult:
+def run_update(progress: ProgressReporter, *, node_released: bool = False) -> JobResult:
     """Applies the next configuration, or continues an interrupted update."""
     with exclusive():
-        return UpdateJob(NodeOperations(RealHost(), context.make_job_engine, progress)).run()
+        return UpdateJob(NodeOperations(RealHost(), context.make_job_engine, progress), node_released).run()
 
 
 @dataclass
 class UpdateJob:
     operations: NodeOperations
+    node_released: bool = False  # the config source deleted the Node to allow a disturbance
 
     def run(self) -> JobResult:
         """Runs the update; returns its result with reason and message."""
@@ -97,6 +105,8 @@ class UpdateJob:
                     return self._defer(current, stored, journal, refusal)
                 engine = stack.enter_context(self.operations.open_engine(stored.config))
                 self.operations.stage(engine)
+                if waiting := self._check_node_released(current, stored, difference):
+                    return self._defer(current, stored, journal, waiting)
                 journal = self._prepare(current, stored, difference, journal)
                 services = tuple(sorted({*journal.services, *self.operations.services_to_restart(engine)}))
             except FlexError as error:
@@ -131,6 +141,15 @@ class UpdateJob:
             found = admission.check_version_skew(config, operations.server_version(current.config))
         return found or admission.check_maintenance_window(difference, config, operations.now())
 
+    def _check_node_released(
+        self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
+    ) -> AdmissionResult | None:
+        """Returns why a disturbance must wait for the config source; its programs are staged already."""
+        if self.node_released or not waits_for_node_deletion(current.config):
+            return None
+        services = self.operations.changed_services(current.config, stored.config)
+        return admission.check_node_deletion(difference, services)
+
     def _prepare(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges, earlier: UpdateJournal | None
     ) -> UpdateJournal:
@@ -149,6 +168,8 @@ class UpdateJob:
 
     def _snapshot(self, current: StoredConfig, difference: ConfigChanges) -> NodeBaseline:
         try:
+            if self.node_released and self.operations.is_node_missing(current.config):
+                return _baseline_without_node(current)
             return self.operations.snapshot(current.config, drained=difference.needs_drain)
         except ClusterError:
             if difference.endpoint_changed and not difference.disrupts_pods:
@@ -167,6 +188,7 @@ class UpdateJob:
         difference = admission.compare_configs(current.config, stored.config)
         try:
             self.operations.apply(engine)
+            self.operations.register_again(engine.config, journal.services)
             if journal.services:
                 self.operations.check_health(engine, _expected_after_update(stored, difference, journal))
         except FlexError as error:
@@ -197,6 +219,7 @@ class UpdateJob:
         except ClusterError as error:
             message = f"Configuration {journal.version} is in effect, but the node is still cordoned: {error.message}"
             return _result(JobStatus.FAILED, error.name, message, error.hint, journal.version, retryable=True)
+        self.operations.clear_rollback(current.config)
         update_journal.remove_failure(self.operations.host)
         update_journal.remove_journal(self.operations.host)
         return _result(
@@ -206,9 +229,9 @@ class UpdateJob:
     def _defer(
         self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult
     ) -> JobResult:
-        """Defers the update. Labels are applied outside the maintenance window, because they do not disrupt pods."""
-        if admission.reason == "MaintenanceWindowClosed" and journal is None:
-            with contextlib.suppress(ClusterError):  # retried at the next check of the window
+        """Defers the update. Labels are applied nevertheless, because they do not disrupt pods."""
+        if admission.reason in LABELLED_REASONS and journal is None:
+            with contextlib.suppress(ClusterError):  # retried at the next check
                 self.operations.label(stored.config)
         return self._decline(current, journal, admission, stored.version)
 
@@ -243,6 +266,7 @@ class UpdateJob:
         try:
             with self.operations.open_engine(current.config) as engine:
                 self.operations.apply(engine)
+                self.operations.register_again(engine.config, journal.services)
                 if journal.services:
                     self.operations.check_health(engine, _expected_after_rollback(journal))
                 engine.sync_to_disk()
@@ -253,11 +277,20 @@ class UpdateJob:
             self.operations.uncordon(current.config)
         except FlexError as error:
             return _rollback_unconfirmed(journal, cause, error)
+        if not cause.passing:
+            message = f"The update to configuration {journal.version} was rolled back: {cause.message}"
+            self.operations.report_rollback(current.config, cause.name, message)
         update_journal.remove_journal(self.operations.host)
         result = JobStatus.FAILED if cause.passing else JobStatus.ROLLED_BACK
         return _result(
             result, cause.name, cause.message, _rollback_hint(cause), journal.version, retryable=cause.passing
         )
+
+
+def _baseline_without_node(current: StoredConfig) -> NodeBaseline:
+    """Returns the baseline of a Node that AKS has drained and deleted: the versions in effect, and no pods."""
+    kubelet, runtime = current.config.kubernetes.version, current.config.containerd.version
+    return NodeBaseline(f"v{kubelet}" if kubelet else "", f"containerd://{runtime}")
 
 
 def _rollback_hint(cause: RollbackCause) -> str:

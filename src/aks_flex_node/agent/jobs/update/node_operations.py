@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, NODE_SERVICES
 from aks_flex_node.agent.cluster.readiness import ReadinessEnvironment
 from aks_flex_node.agent.components import agent, credentials, kubelet
 from aks_flex_node.agent.components.catalog import SEQUENCE
@@ -21,7 +22,9 @@ from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.host.actions import RestartUnit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,6 +72,32 @@ class NodeOperations:
         actions = [action for component in self.components for action in engine.plan(component).actions]
         return tuple(sorted({one.started_unit for one in actions if one.started_unit}))
 
+    def changed_services(self, current: NodeConfig, desired: NodeConfig) -> tuple[str, ...]:
+        """Returns the node's services whose inputs differ between two configurations."""
+        machine = self.engine_for(current).machine
+        before, after = (
+            {
+                name: digest
+                for component in self.components
+                for name, digest in component.desired(config, machine).fingerprints.items()
+            }
+            for config in (current, desired)
+        )
+        return tuple(name for name in NODE_SERVICES if before.get(name) != after.get(name))
+
+    def is_node_missing(self, config: NodeConfig) -> bool:
+        """Returns whether the cluster responds that the Node does not exist."""
+        with explain_refusal():
+            return nodes.is_missing(self.api_for(config), self.node_name(config))
+
+    def register_again(self, config: NodeConfig, restarted: Sequence[str]) -> None:
+        """Restarts a kubelet that the update did not restart if its Node was deleted: it registers when it starts."""
+        if KUBELET_UNIT in restarted or not restarted:
+            return
+        with contextlib.suppress(ClusterError):  # the health check reports the cause
+            if self.is_node_missing(config):
+                self.host.apply(RestartUnit(KUBELET_UNIT))
+
     def stage(self, engine: Engine) -> None:
         with self.step("staging", "artifacts downloaded and verified"):
             engine.stage(self.components)
@@ -107,6 +136,8 @@ class NodeOperations:
         api, name = self.api_for(config), self.node_name(config)
         with self.step("drain", "pods evicted"), explain_refusal():
             node = nodes.find(api, name)
+            if node is None and nodes.is_missing(api, name):
+                return  # drained and deleted already
             if node is not None and not node.cordoned:
                 nodes.cordon_for_update(api, name)
             clock, sleep = self.environment.clock, self.environment.sleep
@@ -142,6 +173,17 @@ class NodeOperations:
         if changed:
             self.progress.note(f"node labels updated: {', '.join(changed)}")
         self.save_state(config, labels=" ".join(sorted(desired)))
+
+    def report_rollback(self, config: NodeConfig, reason: str, message: str) -> None:
+        """Writes the cause of a rollback to the Node, if the node may."""
+        words = "".join(part[:1].upper() + part[1:] for part in reason.split("-"))
+        with contextlib.suppress(ClusterError, ApiStatusError):
+            text = redact_output(message, queries=True)
+            nodes.report_rollback(self.api_for(config), self.node_name(config), words, text)
+
+    def clear_rollback(self, config: NodeConfig) -> None:
+        with contextlib.suppress(ClusterError, ApiStatusError):
+            nodes.clear_rollback(self.api_for(config), self.node_name(config))
 
     def remove_unused_certificates(self, config: NodeConfig) -> None:
         for action in credentials.unused_certificates(self.host, config):

@@ -37,6 +37,9 @@ class Cluster:
         self.patched: Callable[[], None] = lambda: None  # called after a change of the Node
         self.seconds = 0.0
         self.asked: list[tuple[str, str]] = []
+        self.missing = False  # the Node was deleted, and the kubelet has not registered it again
+        self.conditions: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
 
     @property
     def environment(self) -> ReadinessEnvironment:
@@ -55,7 +58,9 @@ class Cluster:
     def get(self, path: str) -> Any:
         return self.request("GET", path)
 
-    def request(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
+    def request(  # noqa: PLR0911 - one for each kind of request
+        self, method: str, path: str, body: Any = None, content_type: str = ""
+    ) -> Any:
         assert method != "PATCH" or content_type == STRATEGIC_MERGE_PATCH
         self.asked.append((method, path))
         if self.away:
@@ -65,8 +70,14 @@ class Cluster:
                 return {"gitVersion": self.server}
             case "GET", "/api/v1/pods":
                 return {"items": copy.deepcopy(self.pods)}
-            case "GET", found if found == NODE:
+            case "GET", found if found == NODE and not self.missing:
                 return self.shown()
+            case "PATCH", found if found == f"{NODE}/status":
+                self.conditions = list(body["status"]["conditions"])
+                return {}
+            case "POST", "/api/v1/namespaces/default/events":
+                self.events.append(body)
+                return {}
             case "PATCH", found if found == NODE:
                 return self.patch(body)
             case "POST", found if found.endswith("/eviction"):
@@ -84,7 +95,7 @@ class Cluster:
             "kubeletVersion": f"v{version_on(self.host, 'kubelet')}",
             "containerRuntimeVersion": f"containerd://{version_on(self.host, 'containerd')}",
         }
-        return {**copy.deepcopy(self.node), "status": {"conditions": [ready], "nodeInfo": info}}
+        return {**copy.deepcopy(self.node), "status": {"conditions": [ready, *self.conditions], "nodeInfo": info}}
 
     def patch(self, body: dict[str, Any]) -> dict[str, Any]:
         for part in ("labels", "annotations"):

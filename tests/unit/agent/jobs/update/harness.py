@@ -90,9 +90,9 @@ class Scene:
             self.cluster.away = None
         return cast("ApiClient", self.cluster)
 
-    def run(self) -> JobResult:
+    def run(self, *, node_released: bool = False) -> JobResult:
         self.host.done.clear()
-        return UpdateJob(self.bench()).run()
+        return UpdateJob(self.bench(), node_released).run()
 
     @property
     def restarted(self) -> list[str]:

@@ -1,0 +1,1 @@
+"""Flex node pools of AKS: IDs and documents of Azure's API, bootstrap data, and the node's Machine."""

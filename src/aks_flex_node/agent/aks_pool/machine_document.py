@@ -1,0 +1,238 @@
+"""The Machine resource of a flex node pool: parses responses, builds requests, and compares and applies settings.
+
+Pure functions. The shape is that of API version 2026-08-02-preview.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aks_flex_node.agent.config.models import NodeConfig, Taint
+
+AKS_LABEL_PREFIX = "kubernetes.azure.com/"  # of labels that AKS itself sets; no settings of a Machine
+# Fields of a Machine's `kubeletConfig` and our settings below node.kubelet.
+_OWN_KUBELET_KEYS = {
+    "imageGcHighThreshold": "imageGCHighThreshold",
+    "imageGcLowThreshold": "imageGCLowThreshold",
+    "podMaxPids": "podPidsLimit",
+}
+# Fields of a Machine's `kubeletConfig` and fields of the KubeletConfiguration.
+_EXTRA_KUBELET_KEYS = {
+    "cpuManagerPolicy": "cpuManagerPolicy",
+    "cpuCfsQuota": "cpuCFSQuota",
+    "cpuCfsQuotaPeriod": "cpuCFSQuotaPeriod",
+    "topologyManagerPolicy": "topologyManagerPolicy",
+    "allowedUnsafeSysctls": "allowedUnsafeSysctls",
+    "failSwapOn": "failSwapOn",
+    "containerLogMaxFiles": "containerLogMaxFiles",
+    "evictionMaxPodGracePeriodInSeconds": "evictionMaxPodGracePeriod",
+}
+_EVICTION_SIGNALS = {
+    "memoryAvailable": "memory.available",
+    "nodeFsAvailable": "nodefs.available",
+    "nodeFsInodesFree": "nodefs.inodesFree",
+}
+
+
+@dataclass(frozen=True)
+class MachineSettings:
+    """The desired settings of one node. None: the Machine does not set it."""
+
+    version: str = ""  # of Kubernetes
+    max_pods: int | None = None
+    labels: Mapping[str, str] | None = None
+    taints: tuple[str, ...] | None = None  # `key=value:Effect`
+    kubelet: Mapping[str, Any] = field(default_factory=dict)  # `kubeletConfig`, as in the API
+
+
+@dataclass(frozen=True)
+class PoolMachine:
+    """A Machine resource as Azure returns it."""
+
+    id: str
+    name: str
+    etag: str  # changes with the settings, not with the status
+    settings: MachineSettings
+    provisioning_state: str = ""
+    current_version: str = ""
+    node_name: str = ""
+    vm_state: str = ""  # Running, Deleted, or empty
+    error: str = ""  # why AKS could not provision it
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
+    """Parses a Machine. Raises FlexError `machine-document-invalid` for a response that is not one."""
+    properties = document.get("properties")
+    if not isinstance(properties, dict) or not isinstance(document.get("name"), str):
+        raise machine_invalid_error("it has no `name` and no `properties`")
+    profile, status = _object(properties, "kubernetes"), _object(properties, "status")
+    failure = _object(status, "provisioningError")
+    return PoolMachine(
+        str(document.get("id") or ""),
+        document["name"],
+        str(properties.get("eTag") or ""),
+        _settings(profile),
+        str(properties.get("provisioningState") or ""),
+        str(profile.get("currentOrchestratorVersion") or ""),
+        str(profile.get("nodeName") or ""),
+        str(status.get("vmState") or ""),
+        str(failure.get("message") or failure.get("code") or ""),
+        {str(name): str(value) for name, value in _object(properties, "tags").items()},
+    )
+
+
+def _settings(profile: Mapping[str, Any]) -> MachineSettings:
+    labels, taints, most = profile.get("nodeLabels"), profile.get("nodeTaints"), profile.get("maxPods")
+    if not isinstance(labels, dict | None) or not isinstance(taints, list | None) or not isinstance(most, int | None):
+        raise machine_invalid_error("its labels, taints or maximum number of pods have another type")
+    return MachineSettings(
+        _full_version(profile),
+        most,
+        None if labels is None else {str(key): str(value) for key, value in labels.items()},
+        None if taints is None else tuple(str(each) for each in taints),
+        _object(profile, "kubeletConfig"),
+    )
+
+
+def _full_version(profile: Mapping[str, Any]) -> str:
+    """Returns the version with its patch version: the API also accepts `1.34`, and then chooses the patch version."""
+    desired = str(profile.get("orchestratorVersion") or "").removeprefix("v")
+    current = str(profile.get("currentOrchestratorVersion") or "").removeprefix("v")
+    return current if desired.count(".") == 1 and current.startswith(f"{desired}.") else desired
+
+
+def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = parent.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def machine_invalid_error(cause: str) -> FlexError:
+    return FlexError(
+        "machine-document-invalid",
+        f"The response of Azure Resource Manager is not a Machine of a node pool: {cause}.",
+        "Check `azure.resourceManager` and the proxy: another server may have answered.",
+        retryable=True,
+    )
+
+
+def node_settings(config: NodeConfig) -> MachineSettings:
+    """Returns the settings that a node registers: those of its configuration."""
+    return MachineSettings(
+        config.kubernetes.version or "",
+        config.node.max_pods,
+        _own_labels(config.node.labels),
+        tuple(format_taint(each) for each in config.node.taints),
+    )
+
+
+def format_taint(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def machine_body(settings: MachineSettings, known: PoolMachine | None = None) -> dict[str, Any]:
+    """Builds the body of a PUT. Keeps the kubelet settings and the tags of an existing Machine, which a PUT without
+    them would remove.
+    """
+    profile: dict[str, Any] = {"orchestratorVersion": settings.version}
+    if settings.max_pods is not None:
+        profile["maxPods"] = settings.max_pods
+    profile["nodeLabels"] = dict(settings.labels or {})
+    profile["nodeTaints"] = list(settings.taints or ())
+    kubelet = settings.kubelet or (known.settings.kubelet if known else {})
+    if kubelet:
+        profile["kubeletConfig"] = dict(kubelet)
+    properties: dict[str, Any] = {"kubernetes": profile}
+    if known and known.tags:
+        properties["tags"] = dict(known.tags)
+    return {"properties": properties}
+
+
+def differs(settings: MachineSettings, machine: PoolMachine) -> bool:
+    """Returns whether the Machine has other settings than a node wants to register."""
+    known = machine.settings
+    return (
+        settings.version != known.version
+        or (settings.max_pods is not None and settings.max_pods != known.max_pods)
+        or _own_labels(settings.labels) != _own_labels(known.labels)
+        or _taint_set(settings.taints) != _taint_set(known.taints)
+    )
+
+
+def _own_labels(labels: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (labels or {}).items() if not key.startswith(AKS_LABEL_PREFIX)}
+
+
+def _taint_set(taints: Iterable[str] | None) -> frozenset[str]:
+    return frozenset(each.replace("=:", ":") for each in taints or ())  # `key=:Effect` is `key:Effect`
+
+
+def with_machine_settings(
+    config: Mapping[str, Any], settings: MachineSettings, *, complete: bool = True
+) -> dict[str, Any]:
+    """Returns a configuration document with the settings of a Machine.
+
+    A Machine without labels or taints removes them if `complete` is set. Otherwise it sets only what it has: that is
+    for the first join of a machine, when the rest comes from the pool. Labels of AKS itself are kept.
+    """
+    node = dict(config.get("node") or {})
+    if settings.max_pods is not None:
+        node["maxPods"] = settings.max_pods
+    if complete or settings.labels is not None:
+        known = node.get("labels") or {}
+        aks = {key: value for key, value in known.items() if key.startswith(AKS_LABEL_PREFIX)}
+        node["labels"] = {**(aks if complete else known), **(settings.labels or {})}
+    if complete or settings.taints is not None:
+        node["taints"] = list(settings.taints or ())
+    if settings.kubelet:
+        node["kubelet"] = with_kubelet_settings(node.get("kubelet") or {}, settings.kubelet)
+    changed = {**config, "node": node}
+    if settings.version:
+        changed["kubernetes"] = {**(config.get("kubernetes") or {}), "version": settings.version}
+    return changed
+
+
+def with_kubelet_settings(kubelet: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the section node.kubelet with a Machine's `kubeletConfig`."""
+    changed = dict(kubelet)
+    changed |= {ours: settings[name] for name, ours in _OWN_KUBELET_KEYS.items() if settings.get(name) is not None}
+    if reserved := _reserved(_object(settings, "kubeReserved")):
+        changed["kubeReserved"] = {**(changed.get("kubeReserved") or {}), **reserved}
+    if hard := _signals(_object(settings, "hardEvictionThreshold")):
+        changed["evictionHard"] = {**(changed.get("evictionHard") or {}), **hard}
+    if extra := _extra_config(settings):
+        changed["extraConfig"] = {**(changed.get("extraConfig") or {}), **extra}
+    return changed
+
+
+def _reserved(reserved: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    if (cpu := reserved.get("cpuMillicores")) is not None:
+        found["cpu"] = f"{cpu}m"
+    if (memory := reserved.get("memoryMB")) is not None:
+        found["memory"] = f"{memory}Mi"
+    return found
+
+
+def _signals(thresholds: Mapping[str, Any]) -> dict[str, str]:
+    return {ours: str(thresholds[name]) for name, ours in _EVICTION_SIGNALS.items() if thresholds.get(name)}
+
+
+def _extra_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns fields of the KubeletConfiguration for the settings that are not settings of ours."""
+    found = {ours: settings[name] for name, ours in _EXTRA_KUBELET_KEYS.items() if settings.get(name) is not None}
+    if (size := settings.get("containerLogMaxSizeMB")) is not None:
+        found["containerLogMaxSize"] = f"{size}Mi"
+    if (seccomp := settings.get("seccompDefault")) is not None:
+        found["seccompDefault"] = seccomp == "RuntimeDefault"
+    if soft := _signals(_object(settings, "softEvictionThreshold")):
+        found["evictionSoft"] = soft
+    if grace := _signals(_object(settings, "softEvictionGracePeriod")):
+        found["evictionSoftGracePeriod"] = grace
+    return found

@@ -1,0 +1,57 @@
+"""Stores the settings that a machine has read from its pool, without the bootstrap token, so that later commands know
+them: the machine reads them from Azure only until it is a node.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.aks_pool.machine_document import format_taint
+from aks_flex_node.agent.aks_pool.pool_ids import configured_pool
+from aks_flex_node.agent.config.base_model import to_document
+from aks_flex_node.agent.config.parser import ConfigDocument
+from aks_flex_node.agent.config.sources import from_document
+from aks_flex_node.agent.paths import POOL_FACTS
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.config.sources import ConfigSource
+    from aks_flex_node.host.host import Host
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    pool: str  # resource ID
+    settings: dict[str, Any]  # a configuration document
+
+
+def read_facts(host: Host) -> PoolFacts | None:
+    try:
+        return PoolFacts(**json.loads(host.read(POOL_FACTS) or b""))
+    except (ValueError, TypeError):
+        return None
+
+
+def write_facts(host: Host, facts: PoolFacts) -> None:
+    host.apply(WriteFile(POOL_FACTS, (json.dumps(asdict(facts), indent=1) + "\n").encode(), 0o600))
+
+
+def config_source(facts: PoolFacts, applied: NodeConfig | None = None) -> ConfigSource:
+    """Returns the facts as the weakest configuration source. The settings that the node's Machine can change are
+    those that were applied last.
+    """
+    settings = dict(facts.settings)
+    if applied and str(configured_pool(applied) or "").lower() == facts.pool.lower():
+        node = applied.node
+        kubelet = to_document(node.kubelet, "defaults", reveal=True)
+        settings["kubernetes"] = {"version": applied.kubernetes.version}
+        settings["node"] = {
+            "maxPods": node.max_pods,
+            "labels": dict(node.labels),
+            "taints": [format_taint(each) for each in node.taints],
+            "kubelet": kubelet,
+        }
+    return from_document(ConfigDocument(settings), f"AKS pool {facts.pool.rpartition('/')[2]}")

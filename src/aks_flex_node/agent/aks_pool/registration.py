@@ -1,0 +1,156 @@
+"""Registers this node as a Machine of its pool, and removes the Machine.
+
+The join registers the Machine immediately before the kubelet starts: AKS then knows the Machine when its Node
+appears, and everything else that can fail on this machine has already succeeded. The Machine is recorded before it is
+created, so a run after a crash adopts it, and `unbootstrap` deletes it. AKS provisions it while the kubelet joins;
+the join waits for that at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.aks_pool.machine_document import differs
+from aks_flex_node.agent.paths import MACHINE_RECORD
+from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.host.actions import WriteFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, PoolMachine
+    from aks_flex_node.agent.aks_pool.pool_client import PoolRequests
+    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
+    from aks_flex_node.azure.operations import AzureOperation
+    from aks_flex_node.host.host import Host
+
+BUSY_SECONDS = 300.0  # to wait for another operation of AKS on the pool, or for a new role assignment
+BUSY_STATUSES = frozenset({409, 412})
+
+
+@dataclass(frozen=True)
+class MachineRecord:
+    """The Machine of this node, as stored on this machine."""
+
+    pool: str  # resource ID
+    name: str
+    etag: str = ""  # after the registration
+
+    def is_for(self, pool: PoolId, name: str) -> bool:
+        return (self.pool.lower(), self.name.lower()) == (str(pool).lower(), name.lower())
+
+
+def read_record(host: Host) -> MachineRecord | None:
+    try:
+        return MachineRecord(**json.loads(host.read(MACHINE_RECORD) or b""))
+    except (ValueError, TypeError):
+        return None
+
+
+def write_record(host: Host, record: MachineRecord) -> None:
+    host.apply(WriteFile(MACHINE_RECORD, (json.dumps(asdict(record), indent=1) + "\n").encode(), 0o600))
+
+
+def refuse_foreign_machine(host: Host, pool: PoolId, name: str, machine: PoolMachine | None) -> None:
+    """Raises MachineError if the Machine belongs to another host: AKS sees it running, but this machine has not
+    registered it.
+    """
+    record = read_record(host)
+    if machine is None or machine.vm_state.lower() != "running" or (record and record.is_for(pool, name)):
+        return
+    raise MachineError(
+        "machine-on-another-host",
+        f"Machine {name} of {pool} runs on another host: AKS reports that it is running, and this machine has not "
+        "registered it. Nothing was changed.",
+        "Give this machine another name: set `node.name`, or `aks.machineName`. If the other host is gone, or if it "
+        f"is this one and was installed again, run `{pool.delete_machine_command(name)}` first.",
+    )
+
+
+@dataclass
+class MachineRegistration:
+    """Registers the node with the settings of its configuration."""
+
+    connect: Callable[[], PoolRequests]
+    host: Host
+    pool: PoolId
+    name: str
+    settings: MachineSettings
+    note: Callable[[str], None]
+    known_etag: str = ""  # of the stored configuration
+    wait_for_roles: bool = False  # a role of the identity was assigned moments ago
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _operation: AzureOperation | None = field(default=None, init=False)
+    _requests: PoolRequests | None = field(default=None, init=False)
+
+    @property
+    def requests(self) -> PoolRequests:
+        if self._requests is None:
+            self._requests = self.connect()
+        return self._requests
+
+    def start(self) -> None:
+        """Creates, updates or adopts the Machine. Waits while AKS is busy with the pool."""
+        end, pause = self.clock() + BUSY_SECONDS, 2.0
+        while True:
+            try:
+                return self._register()
+            except AzureCallError as error:
+                busy = error.status in BUSY_STATUSES or (self.wait_for_roles and error.status == 403)
+                if not (busy or error.retryable) or self.clock() + pause > end:
+                    raise
+                self.note(f"the Machine is not registered yet, trying again: {error.message}")
+            self.sleep(pause)
+            pause = min(pause * 2, 30.0)
+
+    def _register(self) -> None:
+        machine = self.requests.find_machine(self.name)
+        refuse_foreign_machine(self.host, self.pool, self.name, machine)
+        record = read_record(self.host)
+        own = record if record and record.is_for(self.pool, self.name) else MachineRecord(str(self.pool), self.name)
+        etag = self.known_etag or own.etag
+        write_record(self.host, own)
+        if machine and (not differs(self.settings, machine) or (etag and machine.etag != etag)):
+            changed = differs(self.settings, machine)
+            self.note(
+                f"Machine {self.name} has newer settings, which the daemon applies"
+                if changed
+                else f"Machine {self.name} is registered"
+            )
+            write_record(self.host, replace(own, etag=etag if changed else machine.etag))
+            return
+        self.note(f"{'updating' if machine else 'registering'} Machine {self.name}")
+        machine, self._operation = self.requests.put_machine(self.name, self.settings, machine)
+        write_record(self.host, replace(own, etag=machine.etag))
+
+    def finish(self) -> str:
+        """Waits until AKS has provisioned the Machine; returns its eTag, the version of the node's settings."""
+        if self._operation:
+            machine = self.requests.wait(self.name, self._operation, self.note)
+            write_record(self.host, MachineRecord(str(self.pool), self.name, machine.etag))
+            self._operation = None
+        record = read_record(self.host)
+        return record.etag if record else ""
+
+
+def delete_registered(
+    pool: PoolId, name: str, attempts: list[tuple[str, Callable[[], bool]]], note: Callable[[str], None]
+) -> list[str]:
+    """Deletes the Machine as the first identity that is allowed to; returns the command for an administrator if none
+    is.
+    """
+    for who, delete in attempts:
+        try:
+            note(f"Machine {name} deleted from {pool}" if delete() else f"Machine {name} does not exist in {pool}")
+        except FlexError as error:
+            note(f"Machine {name} was not deleted as {who}: {error.message}")
+            if error.name == "arm-unreachable":
+                break  # also for others
+            continue
+        return []
+    return [pool.delete_machine_command(name)]

@@ -1,0 +1,95 @@
+"""MachineOperation resources: requests to reboot or reset a machine, or to update its agent, made in the cluster.
+
+Group `unbounded-cloud.io`. A cluster without the resource, or a node without the permission, has no operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.timestamps import format_utc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aks_flex_node.agent.cluster.client import ApiClient
+
+OPERATIONS_PATH = "/apis/unbounded-cloud.io/v1alpha3/machineoperations"
+MERGE_PATCH = "application/merge-patch+json"
+REBOOT, UPGRADE, RESET = "NodeReboot", "AgentUpgrade", "AgentReset"
+KINDS = frozenset((REBOOT, UPGRADE, RESET))  # other kinds are for other controllers
+PENDING, IN_PROGRESS, COMPLETE, FAILED = "Pending", "InProgress", "Complete", "Failed"
+MAX_MESSAGE_LENGTH = 1000
+
+
+@dataclass(frozen=True)
+class MachineOperation:
+    name: str
+    uid: str
+    version: str  # resource version, so that a replaced or changed operation is not written
+    kind: str
+    created: str
+    phase: str = PENDING
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def find_operations(api: ApiClient, names: Iterable[str]) -> list[MachineOperation]:
+    """Returns the unfinished operations for a machine with one of these names, oldest first.
+
+    Raises ClusterError when the cluster cannot be queried.
+    """
+    try:
+        listed = api.get(OPERATIONS_PATH)
+    except ApiStatusError:  # the resource does not exist, or the node may not read it
+        return []
+    items = listed.get("items") if isinstance(listed, dict) else None
+    wanted = {name.lower() for name in names}
+    found = [_parse(item) for item in items or () if isinstance(item, dict) and _is_for(item, wanted)]
+    return sorted((one for one in found if one.phase in {PENDING, IN_PROGRESS}), key=lambda one: one.created)
+
+
+def _is_for(item: Mapping[str, Any], names: set[str]) -> bool:
+    spec = item.get("spec") or {}
+    return str(spec.get("machineRef") or "").lower() in names and spec.get("operationKind") in KINDS
+
+
+def _parse(item: Mapping[str, Any]) -> MachineOperation:
+    metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+    parameters = {str(key): str(value) for key, value in (spec.get("parameters") or {}).items()}
+    return MachineOperation(
+        metadata["name"],
+        metadata["uid"],
+        metadata["resourceVersion"],
+        spec["operationKind"],
+        metadata.get("creationTimestamp", ""),
+        status.get("phase") or PENDING,
+        parameters,
+    )
+
+
+def start_operation(api: ApiClient, operation: MachineOperation, message: str) -> bool:
+    """Marks an operation as started; returns False if the node may not, or the operation has changed."""
+    status = {"phase": IN_PROGRESS, "message": message, "startedAt": format_utc()}
+    return _write_status(api, operation, status, operation.version)
+
+
+def finish_operation(api: ApiClient, operation: MachineOperation, phase: str, reason: str, message: str) -> bool:
+    """Writes the final phase of an operation, if it still exists."""
+    now, text = format_utc(), message[:MAX_MESSAGE_LENGTH]
+    is_done = "True" if phase == COMPLETE else "False"
+    condition = {"type": "Complete", "status": is_done, "reason": reason, "message": text, "lastTransitionTime": now}
+    status = {"phase": phase, "message": text, "completedAt": now, "conditions": [condition]}
+    return _write_status(api, operation, status, "")
+
+
+def _write_status(api: ApiClient, operation: MachineOperation, status: dict[str, Any], version: str) -> bool:
+    metadata = {"uid": operation.uid, **({"resourceVersion": version} if version else {})}
+    path = f"{OPERATIONS_PATH}/{quote(operation.name)}/status"
+    try:
+        api.request("PATCH", path, {"metadata": metadata, "status": status}, MERGE_PATCH)
+    except ApiStatusError:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""Classifies the responses of Azure Resource Manager to polls of a node's Machine in an AKS pool. Pure functions.
+
+A response that is not clearly from Azure Resource Manager is not trusted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.aks_pool.machine_document import parse_machine
+from aks_flex_node.agent.http.client import parse_retry_after
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.api.arm_errors import parse_arm_error, parse_object
+from aks_flex_node.azure.error_messages import parse_forbidden
+from aks_flex_node.azure.roles import FLEX_NODE_AGENT
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.agent.aks_pool.machine_document import PoolMachine
+    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
+
+OTHER_TENANT_CODE = "InvalidAuthenticationTokenTenant"
+
+
+def read_machine(status: int, body: bytes, name: str) -> PoolMachine | None:
+    """Returns the Machine with this name; None for any other response."""
+    if status != 200:
+        return None
+    try:
+        machine = parse_machine(parse_object(body))
+    except FlexError:
+        return None
+    return machine if machine.name.lower() == name.lower() and machine.etag else None
+
+
+def is_pool(status: int, body: bytes, pool: PoolId) -> bool:
+    """Returns whether a response is this pool."""
+    document = parse_object(body) if status == 200 else {}
+    is_named = str(document.get("name") or "").lower() == pool.pool.lower()
+    return is_named and isinstance(document.get("properties"), dict)
+
+
+def is_not_found(status: int, body: bytes) -> bool:
+    """Returns whether Azure Resource Manager, not a proxy, responds that something does not exist."""
+    return status == 404 and bool(parse_arm_error(body)[0])
+
+
+def classify_failure(status: int, headers: Mapping[str, str], body: bytes, pool: PoolId) -> PollResult:
+    """Classifies a response that is not the Machine."""
+    code, message = parse_arm_error(body)
+    if not code:
+        what = "not a Machine" if status == 200 else f"status {status} without an ARM error body"
+        return PollResult(
+            ProviderState.UNEXPECTED_RESPONSE,
+            f"Unexpected response from Azure Resource Manager: {what}. A proxy or a sign-in page may have answered "
+            "instead.",
+        )
+    after = parse_retry_after(headers.get("Retry-After", ""))
+    text = f"{code}: {message} (status {status})"
+    if status in {401, 403}:
+        return PollResult(ProviderState.FORBIDDEN, f"{text}. {_access_remedy(status, code, message, pool)}")
+    known = {404: ProviderState.NO_CLUSTER, 429: ProviderState.THROTTLED}
+    return PollResult(known.get(status, ProviderState.FAILING), text, retry_after=after)
+
+
+def _access_remedy(status: int, code: str, message: str, pool: PoolId) -> str:
+    if code == OTHER_TENANT_CODE:
+        return (
+            "The node's identity belongs to another tenant than the cluster: set `azure.tenantId` to the cluster's."
+        )
+    if status == 401:
+        return "The token of the node's identity was rejected. Check `azure.tenantId` and the clock of this machine."
+    missing, role = parse_forbidden(message), FLEX_NODE_AGENT.name
+    who = (missing.who if missing else "") or "OBJECT-ID"
+    return (
+        f"The node's identity needs the role {role} at the pool: `az role assignment create "
+        f'--assignee-object-id {who} --assignee-principal-type ServicePrincipal --role "{role}" --scope {pool}`.'
+    )

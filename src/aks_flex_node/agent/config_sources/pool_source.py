@@ -1,0 +1,105 @@
+"""The node's Machine in a flex node pool of AKS as a config source.
+
+The eTag of the Machine is the version of the configuration. AKS deletes the Node to allow a disturbance, and marks or
+deletes it before the Machine of a removed node disappears. The Machine's status is read-only, so nothing is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.aks_pool.machine_document import with_machine_settings
+from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
+from aks_flex_node.agent.config_sources.machine_poll import classify_failure, is_not_found, is_pool, read_machine
+from aks_flex_node.agent.config_sources.source import (
+    BootstrapTokenGrant,
+    PollSchedule,
+    SourceDescription,
+    SourceKind,
+)
+from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderEndpoint, ProviderRequestError
+from aks_flex_node.api.kubernetes_rules import own_label
+from aks_flex_node.api.value_rules import read_certificate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aks_flex_node.agent.aks_pool.machine_document import MachineSettings
+    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+
+POLL_SCHEDULE = PollSchedule(60.0)  # at most two requests in a minute, with the jitter
+ARM_NAME = "Azure Resource Manager"
+
+
+@dataclass(frozen=True)
+class PoolSource:
+    config: NodeConfig
+    pool: PoolId
+    machine: str  # the name of the Machine
+    tokens: ProviderTokens
+    client: ProviderClient
+    current_config: Callable[[], Mapping[str, Any]]  # the document of the configuration in effect
+    issue_token: Callable[[NodeConfig, PoolId], Mapping[str, Any]]
+    schedule: PollSchedule = POLL_SCHEDULE
+    accepts_reports: bool = False
+    signals_by_node: bool = True
+
+    @property
+    def description(self) -> SourceDescription:
+        return SourceDescription(SourceKind.AKS_POOL, str(self.pool), self.machine)
+
+    def poll(self, version: str, wait: int) -> PollResult:  # noqa: ARG002
+        """Reads the Machine. A missing Machine counts only while its pool exists."""
+        try:
+            status, headers, body = self.client.get(self.pool.machine_id(self.machine))
+            if machine := read_machine(status, body, self.machine):
+                return self._answer(machine.etag, machine.settings, version)
+            if not is_not_found(status, body):
+                return classify_failure(status, headers, body, self.pool)
+            status, headers, body = self.client.get(str(self.pool))
+        except ProviderRequestError as failure:
+            return failure.result
+        if is_pool(status, body, self.pool):
+            return PollResult(ProviderState.DELETED, f"The Machine {self.machine} does not exist in {self.pool}.")
+        return classify_failure(status, headers, body, self.pool)
+
+    def _answer(self, etag: str, settings: MachineSettings, version: str) -> PollResult:
+        if etag == version:
+            return PollResult(ProviderState.CONNECTED)
+        if settings.labels is not None:  # labels that only the cluster can set are left to the cluster
+            own = {key: value for key, value in settings.labels.items() if own_label(key) is None}
+            settings = replace(settings, labels=own)
+        config = with_machine_settings(self.current_config(), settings)
+        return PollResult(ProviderState.CONNECTED, changed=True, version=etag, config=config)
+
+    def probe(self, text: str) -> PollResult:  # noqa: ARG002
+        return self.poll("", 0)
+
+    def fetch_principal(self) -> Mapping[str, Any]:
+        return {}  # the identity of the node is not managed by the pool
+
+    def check_credentials(self, text: str) -> None:
+        self.tokens.check_credentials(text)
+
+    def report_status(self, report: dict[str, Any]) -> None: ...
+
+    def issue_bootstrap_token(self) -> BootstrapTokenGrant:
+        return BootstrapTokenGrant(self.issue_token(self.config, self.pool), is_stored=False)
+
+    def announce(self) -> None: ...
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def arm_client(config: NodeConfig, tokens: ProviderTokens) -> ProviderClient:
+    """Returns a client for Azure Resource Manager that signs in as this node."""
+    private_ca = config.azure.ca_cert_data
+    trust = read_certificate(private_ca) if private_ca else None
+    endpoint = ProviderEndpoint(resource_manager(config), "", trust, API_VERSION)
+    return ProviderClient(endpoint, config, tokens, peer=ARM_NAME)

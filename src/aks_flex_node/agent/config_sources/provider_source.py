@@ -1,0 +1,87 @@
+"""The resource provider as a config source: long polls, status reports, and new tokens by a configuration URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent import stored_config
+from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.agent.config_sources.source import (
+    BootstrapTokenGrant,
+    PollSchedule,
+    SourceDescription,
+    SourceKind,
+)
+from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
+from aks_flex_node.agent.paths import NEXT_CONFIG
+from aks_flex_node.agent.provider.provider_client import ProviderClient, announce_node, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+from aks_flex_node.api import config_urls
+from aks_flex_node.errors import FlexError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.provider.poll_result import PollResult
+
+
+@dataclass(frozen=True)
+class ProviderSource:
+    client: ProviderClient
+    config: NodeConfig
+    node: str  # the node's name
+    accepts_reports: bool = True
+    signals_by_node: bool = False
+
+    @property
+    def description(self) -> SourceDescription:
+        return SourceDescription(SourceKind.PROVIDER, self.client.endpoint.origin)
+
+    @property
+    def schedule(self) -> PollSchedule:
+        return PollSchedule(self.config.provider.poll_seconds, self.config.provider.wait_seconds)
+
+    def poll(self, version: str, wait: int) -> PollResult:
+        return self.client.poll(version, wait)
+
+    def probe(self, text: str) -> PollResult:
+        config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
+        tokens = ProviderTokens(self.client.tokens.program, lambda: text)
+        endpoint = provider_endpoint(config, self.node)
+        other = ProviderClient(endpoint, config, tokens, machine=self.client.machine)
+        try:
+            return other.poll("", 0)
+        finally:
+            other.close()
+
+    def fetch_principal(self) -> Mapping[str, Any]:
+        principal = self.client.post_action("listCredentials").get("servicePrincipal")
+        return principal if isinstance(principal, dict) else {}
+
+    def check_credentials(self, text: str) -> None:
+        self.client.tokens.check_credentials(text)
+
+    def report_status(self, report: dict[str, Any]) -> None:
+        self.client.post_action("reportStatus", report)
+
+    def issue_bootstrap_token(self) -> BootstrapTokenGrant:
+        url = config_urls.parse(str(self.client.post_action("regenerateToken").get("configUrl") or ""))
+        fetched = fetch_config(url, proxy_options(self.config), machine=self.client.machine)
+        token = (stored_config.parse_config(fetched.text).get("azure") or {}).get("bootstrapToken")
+        if not isinstance(token, dict):
+            raise FlexError(
+                "credential-not-delivered",
+                "The provider's configuration does not contain a bootstrap token.",
+                "Check the authentication of the node resource with `aks-flex-rp node show`.",
+                retryable=True,
+            )
+        return BootstrapTokenGrant(token)
+
+    def announce(self) -> None:
+        announce_node(self.client)
+
+    def close(self) -> None:
+        self.client.close()

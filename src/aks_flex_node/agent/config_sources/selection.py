@@ -1,0 +1,96 @@
+"""Selects the config source of a node from its configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name
+from aks_flex_node.agent.config.resolved import config_source_kind
+from aks_flex_node.agent.config_sources.pool_source import PoolSource, arm_client
+from aks_flex_node.agent.config_sources.provider_source import ProviderSource
+from aks_flex_node.agent.config_sources.source import ConfigSource, LocalSource, SourceDescription, SourceKind
+from aks_flex_node.agent.machine import identify_machine, running_program
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
+from aks_flex_node.agent.stored_config import parse_config
+from aks_flex_node.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.agent.aks_pool.pool_ids import PoolId
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.engine import Engine
+    from aks_flex_node.host.host import Host
+
+
+def describe_source(config: NodeConfig, node: str) -> SourceDescription:
+    """Returns the config source that a configuration selects, without opening it."""
+    kind, pool = config_source_kind(config), configured_pool(config)
+    if kind == "provider":
+        try:
+            return SourceDescription(SourceKind.PROVIDER, provider_endpoint(config, node).origin)
+        except ConfigError:
+            return SourceDescription(SourceKind.PROVIDER, config.provider.url or "")
+    if kind == "aksPool" and pool:
+        return SourceDescription(SourceKind.AKS_POOL, str(pool), machine_name(config, node))
+    return local_source(config).description
+
+
+def open_source(engine: Engine, node: str) -> ConfigSource:
+    """Opens the config source of this machine."""
+    config = engine.config
+    kind, pool = config_source_kind(config), configured_pool(config)
+    if kind == "provider":
+        endpoint = provider_endpoint(config, node)
+        machine = identify_machine(engine.host, endpoint.origin)
+        client = ProviderClient(endpoint, config, _node_tokens(engine), machine=machine)
+        return ProviderSource(client, config, node)
+    if kind == "aksPool" and pool:
+        tokens = _node_tokens(engine)
+        name, client = machine_name(config, node), arm_client(config, tokens)
+        return PoolSource(
+            config, pool, name, tokens, client, lambda: _current_document(engine.host), issue_pool_token
+        )
+    return local_source(config)
+
+
+def local_source(config: NodeConfig) -> LocalSource:
+    """Returns the source of a standalone node. A node that joined a pool by a file has no identity to follow it."""
+    pool = configured_pool(config)
+    note = f"The node joined {pool}, but has no Azure identity to follow it." if pool else ""
+    return LocalSource(SourceDescription(SourceKind.LOCAL, CURRENT_CONFIG, note=note))
+
+
+def waits_for_node_deletion(config: NodeConfig) -> bool:
+    """Returns whether a change that disturbs pods must wait until the source has deleted the Node."""
+    return config_source_kind(config) == "aksPool" and config.aks.upgrade_trigger == "nodeDeleted"
+
+
+def operation_names(config: NodeConfig, node: str) -> tuple[str, ...]:
+    """Returns the names by which operations in the cluster refer to this machine."""
+    return tuple({machine_name(config, node), node})
+
+
+def issue_pool_token(config: NodeConfig, pool: PoolId) -> Mapping[str, Any]:
+    """Requests a new bootstrap token from the pool, as this node. Only short-lived processes call it."""
+    from aks_flex_node.agent.aks_pool.pool_client import open_pool
+
+    with open_pool(config, pool) as client:
+        return {"token": client.bootstrap_data().token.reveal()}
+
+
+def _current_document(host: Host) -> Mapping[str, Any]:
+    return parse_config((host.read(CURRENT_CONFIG) or b"").decode(errors="replace"))
+
+
+def _node_tokens(engine: Engine) -> ProviderTokens:
+    program = running_program() or engine.machine.program
+    return ProviderTokens(program, lambda: Path(CURRENT_CONFIG).read_text(), _next_config_text)
+
+
+def _next_config_text() -> str:
+    """Returns the text of the next configuration, which may have a valid secret after the current one expired."""
+    return Path(NEXT_CONFIG).read_text() if Path(NEXT_CONFIG).exists() else ""

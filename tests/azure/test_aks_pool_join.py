@@ -1,0 +1,172 @@
+"""Joins machines through a flex node pool of the lab's AKS: by its ID with an identity, and by bootstrap data as `az`
+prints it. Each leaves the machine unchanged.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab import network, node_agent
+from aks_flex_lab.entra.directory import TENANT_ID
+from aks_flex_lab.pools import LabPools, pool_id
+from aks_flex_lab.versions import NodeVersions
+from tests.agents import differences, flex
+from tests.wait import until, until_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+    Add = Callable[..., EdgeMachine]
+
+POOL = "edge"
+AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
+CONTRIBUTOR_ROLE = "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8"
+STORED = "/var/lib/aks-flex-node/current-config.json"
+OWN, BASE, SECRET = "/root/own.json", "/root/base-config.json", "/root/secret"
+
+
+@pytest.fixture(scope="module")
+def pools(lab: Lab) -> Iterator[LabPools]:
+    """Yields the lab's flex node pools, with one for these tests."""
+    found = LabPools(lab)
+    settings = {"orchestratorVersion": NodeVersions().kubernetes, "maxPods": 60, "nodeLabels": {"site": "north"}}
+    found.put(POOL, {**settings, "nodeTaints": ["edge=yes:PreferNoSchedule"]})
+    yield found
+    for machine in found.machines(POOL):
+        found.delete_machines(POOL, [machine["name"]])
+    found.delete(POOL)
+
+
+def prepare(lab: Lab, machine: EdgeMachine, **azure: Any) -> None:
+    """Installs the agent, and writes a file with an identity and with the endpoints of the lab's Azure."""
+    until_named(machine, "api.flex.internal")
+    node_agent.install(machine)
+    authority = base64.b64encode(lab.authority.certificate.read_bytes()).decode()
+    where = {"resourceManager": network.MANAGEMENT_URL, "caCertData": authority, "tenantId": TENANT_ID}
+    document = {"azure": {**where, **azure}, "npd": {"version": NodeVersions().npd}}
+    node_agent.write_configuration(machine, document, OWN)
+
+
+def names(pools: LabPools) -> list[str]:
+    return [each["name"] for each in pools.machines(POOL)]
+
+
+def stored(machine: EdgeMachine) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(machine.run("cat", STORED).out)
+    return document
+
+
+def leave(machine: EdgeMachine) -> str:
+    done = flex(machine, "unbootstrap", "--yes")
+    return f"{done.out}{done.err}"
+
+
+def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add_machine: Add) -> None:
+    machine, other = add_machine("pool-sp"), add_machine("pool-other")
+    principal = lab.azure.directory.service_principal("pool-sp", "right")
+    lab.azure.assignments.put(pool_id(POOL), AGENT_ROLE, principal.object_id)
+    for each in (machine, other):
+        each.run("sh", "-c", f"umask 077; printf right >{SECRET}")
+        prepare(lab, each, servicePrincipal={"clientId": principal.client_id, "clientSecretFile": SECRET})
+    before, before_other = machine.snapshot(), other.snapshot()
+
+    flex(machine, "agent", "--aks-pool", pool_id(POOL), "--config", OWN, "--set", "node.labels.rack=7")
+    node = lab.cluster.get("node", machine.name)
+    assert node
+    labels = node["metadata"]["labels"]
+    assert (labels["site"], labels["rack"]) == ("north", "7")
+    assert node["status"]["allocatable"]["pods"] == "60"
+    registered = pools.machine(POOL, machine.name)["properties"]
+    assert registered["provisioningState"] == "Succeeded"
+    assert registered["kubernetes"]["nodeLabels"].items() >= {"site": "north", "rack": "7"}.items()
+
+    document = stored(machine)
+    assert document["configVersion"] == registered["eTag"]
+    assert "bootstrapToken" not in document["config"]["azure"]
+    token = re.search(r"token: (\S+)", machine.run("cat", "/var/lib/kubelet/bootstrap-kubeconfig").out)
+    assert token
+    found = machine.run("grep", "-rlF", token[1], "/etc", "/var", "/run", "/root", "/opt", check=False).out.split()
+    assert found == ["/var/lib/kubelet/bootstrap-kubeconfig"]
+
+    # Another machine with this name is refused, and is not changed.
+    words = ("agent", "--aks-pool", pool_id(POOL), "--config", OWN, "--set", f"node.name={machine.name}")
+    refused = flex(other, *words, check=False)
+    assert "machine-on-another-host" in refused.err
+    assert differences(before_other, other) == []
+
+    # The same command again needs neither a new token nor a new registration.
+    flex(machine, "agent", "--aks-pool", pool_id(POOL), "--config", OWN, "--set", "node.labels.rack=7")
+    assert pools.machine(POOL, machine.name)["properties"]["eTag"] == registered["eTag"]
+    assert flex(machine, "verify", check=False).ok
+
+    # The role of a node does not delete Machines, so the command for an administrator is printed.
+    said = leave(machine)
+    command = re.search(r"az aks nodepool delete-machines .*--name (\S+) --machine-names (\S+)", said)
+    assert command, said
+    assert (command[1], command[2]) == (POOL, machine.name)
+    pools.delete_machines(command[1], [command[2]])
+    until(lambda: lab.cluster.get("node", machine.name) is None, "AKS deletes the Node of the deleted Machine")
+    assert left_over(before, machine) == []
+
+
+def left_over(before: Any, machine: EdgeMachine) -> list[str]:
+    """Returns what differs from a snapshot, except for the files that the test itself wrote."""
+    return [
+        one for one in differences(before, machine) if not any(f"'{file}'" in one for file in (OWN, BASE, SECRET))
+    ]
+
+
+def test_managed_identity_that_may_delete_leaves_nothing_in_the_pool(
+    lab: Lab, pools: LabPools, add_machine: Add
+) -> None:
+    machine = add_machine("pool-vm")
+    identity = lab.azure.directory.managed_identity("pool-vm", "/subscriptions/lab/identities/pool-vm")
+    lab.azure.metadata.assign_identities(machine, identity)
+    lab.azure.assignments.put(pool_id(POOL), CONTRIBUTOR_ROLE, identity.object_id)
+    prepare(lab, machine, managedIdentity={})
+    before = machine.snapshot()
+
+    flex(machine, "agent", "--aks-pool", pool_id(POOL), "--config", OWN)
+    assert machine.name in names(pools)
+    said = leave(machine)
+    assert "az aks nodepool delete-machines" not in said
+    assert "kubectl delete node" not in said
+    assert machine.name not in names(pools)
+    until(lambda: lab.cluster.get("node", machine.name) is None, "AKS deletes the Node of the deleted Machine")
+    assert left_over(before, machine) == []
+
+
+def test_printed_bootstrap_data_joins_a_machine_without_an_identity(
+    lab: Lab, pools: LabPools, add_machine: Add
+) -> None:
+    machine = add_machine("pool-file")
+    prepare(lab, machine)
+    before = machine.snapshot()
+    data = pools.bootstrap_data(POOL)
+    expired = {**data, "azure": {**data["azure"], "bootstrapToken": {"token": "abcdef.0123456789abcdef"}}}
+    node_agent.write_configuration(machine, expired, BASE)
+    refused = flex(machine, "agent", "--config", BASE, "--config", OWN, check=False)
+    assert re.search(rf"`az aks nodepool get-bootstrap-data .*--name {POOL} > base-config.json`", refused.err)
+    assert left_over(before, machine) == []
+
+    # The command of the message prints new data.
+    node_agent.write_configuration(machine, pools.bootstrap_data(POOL), BASE)
+    done = flex(machine, "agent", "--config", BASE, "--config", OWN)
+    assert "has no Azure identity" in done.err
+    assert machine.name not in names(pools)
+    node = lab.cluster.get("node", machine.name)
+    assert node
+    assert node["metadata"]["labels"]["site"] == "north"
+    document = stored(machine)
+    assert "bootstrapToken" not in document["config"]["azure"]
+    assert document["config"]["azure"]["targetAgentPoolName"] == POOL
+    leave(machine)
+    assert left_over(before, machine) == []

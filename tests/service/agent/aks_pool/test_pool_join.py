@@ -1,0 +1,108 @@
+"""Tests of the configuration of a join through a flex node pool, with the lab's Azure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent import context
+from aks_flex_node.agent.bootstrap import pool_join
+from aks_flex_node.agent.context import ConfigSelection
+from aks_flex_node.agent.progress import ProgressReporter
+from aks_flex_node.errors import FlexError
+from tests.service.agent.aks_pool.test_pool_client import AGENT_ROLE, SETTINGS, client, pool_of
+from tests.service.agent.identity.test_credentials import bundle
+from tests.unit.agent.aks_pool.test_bootstrap_data import DATA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.service.lab.pool_harness import Aks
+
+
+class Progress(ProgressReporter):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warning(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+def selection(aks: Aks, folder: Path, *, role: str = AGENT_ROLE, base: Any = None, **more: Any) -> ConfigSelection:
+    """Returns the options of `agent --aks-pool ID --config FILE…` with a service principal in a file."""
+    principal = aks.cloud.directory.service_principal("edge", "right")
+    if role:
+        aks.cloud.assignments.put(str(pool_of(aks)), role, principal.object_id)
+    given = {"clientId": principal.client_id, "clientSecret": "right"}
+    document = json.loads(bundle(aks.cloud, servicePrincipal=given, authorityHost=aks.cloud.url))
+    del document["azure"]["targetCluster"]
+    documents = {**({"base-config.json": base} if base else {}), "own.json": {**document, **more}}
+    for name, content in documents.items():
+        (folder / name).write_text(json.dumps(content))
+        (folder / name).chmod(0o600)
+    return ConfigSelection([folder / name for name in documents], pool=pool_of(aks))
+
+
+def complete(chosen: ConfigSelection, progress: Progress | None = None) -> Any:
+    return pool_join.complete_from_pool(chosen, context.load_config(chosen), progress or Progress())
+
+
+def test_pool_completes_the_local_settings(aks: Aks, tmp_path: Path) -> None:
+    chosen = selection(aks, tmp_path, node={"name": "m1", "maxPods": 30, "labels": {"rack": "7"}})
+    loaded, facts = complete(chosen)
+    config = loaded.config
+    assert (config.kubernetes.version, config.node.max_pods) == ("1.35.4", 30)
+    assert config.node.labels.items() >= {"rack": "7", "site": "a"}.items()
+    assert loaded.origins["kubernetes.version"] == "AKS pool edge"
+    assert loaded.origins["azure.targetAgentPoolName"] == "flag --aks-pool"
+    assert config.azure.bootstrap_token.token.reveal() not in json.dumps(facts.settings)
+    assert config.azure.bootstrap_token.token.reveal() not in loaded.text(without_token=True)
+
+
+def test_new_token_replaces_the_expired_one_of_a_file(aks: Aks, tmp_path: Path) -> None:
+    azure = {**DATA["azure"], "targetCluster": {"resourceId": aks.id}, "resourceManagerEndpoint": None}
+    loaded, _ = complete(selection(aks, tmp_path, base={**DATA, "azure": azure}))
+    assert loaded.config.azure.bootstrap_token.token.reveal() != DATA["azure"]["bootstrapToken"]["token"]
+
+
+def test_token_of_a_file_is_used_when_the_pool_cannot_be_read(aks: Aks, tmp_path: Path) -> None:
+    azure = {**DATA["azure"], "targetCluster": {"resourceId": aks.id}, "resourceManagerEndpoint": None}
+    progress = Progress()
+    loaded, facts = complete(selection(aks, tmp_path, role="", base={**DATA, "azure": azure}), progress)
+    assert loaded.config.azure.bootstrap_token.token.reveal() == DATA["azure"]["bootstrapToken"]["token"]
+    assert facts is None
+    assert "az role assignment create" in progress.warnings[0]
+
+
+def test_existing_machine_is_adopted_with_its_settings(aks: Aks, tmp_path: Path) -> None:
+    with client(aks) as opened:
+        _, operation = opened.put_machine("m1", SETTINGS.__class__("1.35.4", 70, {"site": "b"}, ()), None)
+        assert operation
+        opened.wait("m1", operation, lambda _: None)
+    config = complete(selection(aks, tmp_path, node={"name": "m1"}))[0].config
+    assert (config.node.max_pods, config.node.labels["site"], config.node.taints) == (70, "b", ())
+
+
+def test_running_machine_of_another_host_is_refused_before_any_change(aks: Aks, tmp_path: Path) -> None:
+    with client(aks) as opened:
+        _, operation = opened.put_machine("m1", SETTINGS, None)
+        assert operation
+        opened.wait("m1", operation, lambda _: None)
+    aks.kubernetes.add_node("m1", "1.35.4")
+    with pytest.raises(FlexError) as caught:
+        complete(selection(aks, tmp_path, node={"name": "m1"}))
+    assert caught.value.name == "machine-on-another-host"
+    # A remedy of the message: another name.
+    assert complete(selection(aks, tmp_path, node={"name": "m2"}))[0].config.node.name == "m2"
+
+
+def test_file_without_an_identity_needs_no_azure(tmp_path: Path) -> None:
+    file = tmp_path / "base-config.json"
+    file.write_text(json.dumps({**DATA, "node": {**DATA["node"], "labels": {}}}))
+    file.chmod(0o600)
+    chosen = ConfigSelection(file)
+    loaded, facts = complete(chosen)
+    assert facts is None
+    assert loaded.config.azure.bootstrap_token.token.reveal() == DATA["azure"]["bootstrapToken"]["token"]

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.agent.aks_pool.pool_ids import PoolId, configured_pool, machine_name, parse_pool_id
+from aks_flex_node.agent.config.conversion import node_config
+from aks_flex_node.agent.config.resolved import config_source_kind, kubelet_auth
+from aks_flex_node.errors import CommandUsageError
+
+CLUSTER = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.ContainerService/managedClusters/cluster-1"
+POOL = f"{CLUSTER}/agentPools/edge"
+
+
+@pytest.mark.parametrize("text", [POOL, f"{POOL}/", f" {POOL}\n", POOL.replace("resourceGroups", "resourcegroups")])
+def test_pool_id_is_parsed_as_azure_prints_it(text: str) -> None:
+    pool = parse_pool_id(text)
+    assert pool == PoolId("sub-1", "group-1", "cluster-1", "edge")
+    assert (str(pool), pool.cluster_id, pool.machine_id("m1")) == (POOL, CLUSTER, f"{POOL}/machines/m1")
+
+
+@pytest.mark.parametrize("text", ["", CLUSTER, f"{POOL}/machines/m1", f"{CLUSTER}/agentPools/", f"{POOL};reboot"])
+def test_other_ids_are_refused_as_a_pool(text: str) -> None:
+    with pytest.raises(CommandUsageError) as caught:
+        parse_pool_id(text)
+    assert caught.value.name == "aks-pool-id-invalid"
+
+
+def test_printed_commands_name_the_whole_pool() -> None:
+    pool = parse_pool_id(POOL)
+    names = "--subscription sub-1 --resource-group group-1 --cluster-name cluster-1 --name edge"
+    assert pool.bootstrap_data_command == f"az aks nodepool get-bootstrap-data {names}"
+    assert pool.delete_machine_command("m1") == f"az aks nodepool delete-machines {names} --machine-names m1"
+
+
+IDENTITY: dict[str, object] = {"managedIdentity": {}}
+IN_POOL: dict[str, object] = {"targetCluster": {"resourceId": CLUSTER}, "targetAgentPoolName": "edge"}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"azure": {**IN_POOL, **IDENTITY}}, "aksPool"),
+        ({"azure": IN_POOL}, "local"),
+        ({"azure": {**IDENTITY, "targetCluster": {"resourceId": CLUSTER}}}, "local"),
+        ({"azure": {**IN_POOL, **IDENTITY}, "continuousMonitoring": True}, "provider"),
+    ],
+)
+def test_node_has_exactly_one_config_source(document: dict[str, object], expected: str) -> None:
+    assert config_source_kind(node_config(document)) == expected
+
+
+def test_kubelet_of_a_pool_node_joins_with_a_token() -> None:
+    assert kubelet_auth(node_config({"azure": {**IN_POOL, **IDENTITY}})) == "bootstrapToken"
+
+
+def test_machine_is_named_as_the_node_unless_configured() -> None:
+    config = node_config({"azure": IN_POOL})
+    assert configured_pool(config) == parse_pool_id(POOL)
+    assert machine_name(config, "n1") == "n1"
+    assert machine_name(node_config({"azure": IN_POOL, "aks": {"machineName": "m1"}}), "n1") == "m1"

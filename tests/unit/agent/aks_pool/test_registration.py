@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, PoolMachine
+from aks_flex_node.agent.aks_pool.pool_ids import PoolId
+from aks_flex_node.agent.aks_pool.registration import (
+    MachineRecord,
+    MachineRegistration,
+    delete_registered,
+    read_record,
+    write_record,
+)
+from aks_flex_node.agent.paths import MACHINE_RECORD
+from aks_flex_node.azure.arm import AzureCallError, arm_unreachable_error
+from aks_flex_node.azure.operations import AzureOperation
+from aks_flex_node.errors import FlexError
+from tests.hosts.recorded import RecordedHost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.aks_pool.bootstrap_data import BootstrapData
+
+POOL = PoolId("sub-1", "group-1", "cluster-1", "edge")
+WANTED = MachineSettings("1.34.2", 50, {"site": "a"}, ("edge=yes:NoSchedule",))
+THERE = PoolMachine("id", "m1", "e1", WANTED, "Succeeded")
+
+
+@dataclass
+class FakePool:
+    host: RecordedHost
+    machine: PoolMachine | None = None
+    refusals: list[AzureCallError] = field(default_factory=list)
+    puts: list[MachineSettings] = field(default_factory=list)
+    records: list[bytes | None] = field(default_factory=list)  # stored at each PUT
+
+    def bootstrap_data(self) -> BootstrapData:
+        raise NotImplementedError
+
+    def find_machine(self, name: str) -> PoolMachine | None:
+        assert name == "m1"
+        return self.machine
+
+    def put_machine(
+        self, name: str, settings: MachineSettings, known: PoolMachine | None
+    ) -> tuple[PoolMachine, AzureOperation | None]:
+        self.records.append(self.host.read(MACHINE_RECORD))
+        if self.refusals:
+            raise self.refusals.pop(0)
+        assert known == self.machine
+        self.puts.append(settings)
+        self.machine = PoolMachine("id", name, f"e{len(self.puts) + 1}", settings, "Creating")
+        return self.machine, AzureOperation("m1", "id", "x")
+
+    def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine:
+        assert self.machine
+        note(f"waiting for {name}: {operation.what}")
+        return replace(self.machine, provisioning_state="Succeeded")
+
+    def delete_machine(self, name: str, note: Callable[[str], None]) -> bool:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def host() -> RecordedHost:
+    return RecordedHost()
+
+
+def registration(pool: FakePool, **more: object) -> MachineRegistration:
+    made = MachineRegistration(lambda: pool, pool.host, POOL, "m1", WANTED, lambda _: None)
+    made.sleep = lambda _: None
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
+
+
+def run(made: MachineRegistration) -> str:
+    made.start()
+    return made.finish()
+
+
+def test_new_machine_is_recorded_before_it_is_created(host: RecordedHost) -> None:
+    pool = FakePool(host)
+    assert run(registration(pool)) == "e2"
+    assert pool.puts == [WANTED]
+    assert json.loads(pool.records[0] or b"") == {"pool": str(POOL), "name": "m1", "etag": ""}
+    assert read_record(host) == MachineRecord(str(POOL), "m1", "e2")
+
+
+def test_equal_machine_is_adopted_without_a_put(host: RecordedHost) -> None:
+    pool = FakePool(host, THERE)
+    assert run(registration(pool)) == "e1"
+    assert pool.puts == []
+
+
+def test_second_registration_sends_nothing(host: RecordedHost) -> None:
+    pool = FakePool(host)
+    run(registration(pool))
+    assert run(registration(pool, known_etag="e2")) == "e2"
+    assert len(pool.puts) == 1
+
+
+def test_changed_local_settings_update_the_machine(host: RecordedHost) -> None:
+    pool = FakePool(host, replace(THERE, settings=replace(WANTED, max_pods=10)))
+    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+    assert run(registration(pool)) == "e2"
+
+
+def test_newer_settings_of_the_machine_are_left_to_the_daemon(host: RecordedHost) -> None:
+    newer = replace(THERE, etag="e9", settings=replace(WANTED, version="1.35.0"))
+    pool = FakePool(host, newer)
+    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+    assert run(registration(pool, known_etag="e1")) == "e1"
+    assert pool.puts == []
+
+
+@pytest.mark.parametrize("recorded", [None, MachineRecord(str(POOL), "other")])
+def test_running_machine_of_another_host_is_refused(host: RecordedHost, recorded: MachineRecord | None) -> None:
+    if recorded:
+        write_record(host, recorded)
+    pool = FakePool(host, replace(THERE, vm_state="Running"))
+    with pytest.raises(FlexError, match="another host") as caught:
+        registration(pool).start()
+    assert caught.value.name == "machine-on-another-host"
+    assert POOL.delete_machine_command("m1") in caught.value.hint
+    assert read_record(host) == recorded
+
+
+def test_own_running_machine_is_accepted(host: RecordedHost) -> None:
+    write_record(host, MachineRecord(str(POOL).upper(), "M1", "e1"))
+    assert run(registration(FakePool(host, replace(THERE, vm_state="Running")))) == "e1"
+
+
+def refusal(status: int, *, retryable: bool = False) -> AzureCallError:
+    return AzureCallError("arm-request-rejected", "no", "", retryable=retryable, status=status)
+
+
+@pytest.mark.parametrize(
+    ("error", "more"),
+    [
+        (refusal(409), {}),
+        (refusal(412), {}),
+        (refusal(503, retryable=True), {}),
+        (refusal(403), {"wait_for_roles": True}),
+    ],
+)
+def test_busy_pool_is_asked_again(host: RecordedHost, error: AzureCallError, more: dict[str, object]) -> None:
+    assert run(registration(FakePool(host, refusals=[error, error]), **more)) == "e2"
+
+
+def test_missing_role_fails_at_once(host: RecordedHost) -> None:
+    with pytest.raises(AzureCallError):
+        registration(FakePool(host, refusals=[refusal(403)])).start()
+
+
+def test_busy_pool_is_given_up_after_the_time_limit(host: RecordedHost) -> None:
+    now = iter(range(0, 10000, 100))
+    with pytest.raises(AzureCallError):
+        registration(FakePool(host, refusals=[refusal(409)] * 50), clock=lambda: float(next(now))).start()
+
+
+def delete(outcome: bool | FlexError) -> Callable[[], bool]:
+    def act() -> bool:
+        if isinstance(outcome, FlexError):
+            raise outcome
+        return outcome
+
+    return act
+
+
+MANUAL = [POOL.delete_machine_command("m1")]
+
+
+@pytest.mark.parametrize(
+    ("node", "operator", "expected"),
+    [
+        (True, refusal(500), []),
+        (False, refusal(500), []),
+        (refusal(403), True, []),
+        (refusal(403), refusal(403), MANUAL),
+        (arm_unreachable_error("https://arm.example", "down"), True, MANUAL),
+    ],
+)
+def test_machine_that_cannot_be_deleted_leaves_a_command(
+    node: bool | FlexError, operator: bool | FlexError, expected: list[str]
+) -> None:
+    attempts = [("this node", delete(node)), ("the operator", delete(operator))]
+    assert delete_registered(POOL, "m1", attempts, lambda _: None) == expected
