@@ -91,9 +91,9 @@ def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add
     document = stored(machine)
     assert document["configVersion"] == registered["eTag"]
     assert "bootstrapToken" not in document["config"]["azure"]
-    token = re.search(r"token: (\S+)", machine.run("cat", "/var/lib/kubelet/bootstrap-kubeconfig").out)
+    token = re.search(r"[a-z0-9]{6}\.[a-z0-9]{16}", machine.run("cat", "/var/lib/kubelet/bootstrap-kubeconfig").out)
     assert token
-    found = machine.run("grep", "-rlF", token[1], "/etc", "/var", "/run", "/root", "/opt", check=False).out.split()
+    found = machine.run("grep", "-rlF", token[0], "/etc", "/var", "/run", "/root", "/opt", check=False).out.split()
     assert found == ["/var/lib/kubelet/bootstrap-kubeconfig"]
 
     # Another machine with this name is refused, and is not changed.
