@@ -206,3 +206,23 @@ def test_arc_machine_joins_a_pool_and_gets_its_role(lab: Lab, pools: LabPools, a
     said = leave(machine)
     assert f"--name {POOL} --machine-names {machine.name}" in said
     assert [one for one in left_over(before, machine) if not any(copy in one for copy in COPIES)] == []
+
+
+@pytest.mark.long
+def test_killed_pool_join_is_completed_by_the_next_run(lab: Lab, pools: LabPools, add_machine: Add) -> None:
+    machine = add_machine("pool-kill")
+    principal = lab.azure.directory.service_principal("pool-kill", "right")
+    lab.azure.assignments.put(pool_id(POOL), CONTRIBUTOR_ROLE, principal.object_id)
+    machine.run("sh", "-c", f"umask 077; printf right >{SECRET}")
+    prepare(lab, machine, servicePrincipal={"clientId": principal.client_id, "clientSecretFile": SECRET})
+    before = machine.snapshot()
+    words = ("agent", "--aks-pool", pool_id(POOL), "--config", OWN)
+    for seconds in (2, 4, 6, 8):
+        machine.run("timeout", "-s", "KILL", str(seconds), "aks-flex-node", *words, check=False, timeout=60)
+    flex(machine, *words)
+    assert stored(machine)["configVersion"] == pools.machine(POOL, machine.name)["properties"]["eTag"]
+    assert flex(machine, "verify", check=False).ok
+    machine.run("timeout", "-s", "KILL", "3", "aks-flex-node", "unbootstrap", "--yes", check=False, timeout=60)
+    leave(machine)
+    assert machine.name not in names(pools)
+    assert left_over(before, machine) == []
