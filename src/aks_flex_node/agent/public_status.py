@@ -199,7 +199,7 @@ class StatusPublisher:
     def _observed(self, session: Session) -> facts.ObservedNode:
         health, found = session.health, session.drift.found
         if health.node:
-            node = facts.describe_node(session.node.name, health.node)
+            node = facts.describe_node(session.node.host, session.node.name, health.node)
         else:
             status = "NotRegistered" if health.node_missing else "Unknown"
             node = {"name": session.node.name, "status": status, "message": health.api_error}

@@ -14,7 +14,7 @@ from aks_flex_node.agent.config_sources.selection import describe_source
 from aks_flex_node.agent.daemon import daemon_state
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind
-from aks_flex_node.agent.machine import UNIT_FILE
+from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
 from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, state_file
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.reconcile.engine import ComponentPlan, Engine
     from aks_flex_node.host.actions import Action
+    from aks_flex_node.host.host import Host
 
 DAYS_LEFT = 3  # the kubelet renews its certificate much earlier
 TUNNEL_DAYS_LEFT = 14  # the daemon renews the VPN certificate much earlier, if it may
@@ -170,10 +171,17 @@ def node_status(engine: Engine, api: ApiClient | None = None) -> dict[str, Any]:
         seen = nodes.find(api or node_api(config), name)
     except (ClusterError, ApiStatusError) as error:
         return {**found, "status": "Unknown", "message": str(error)}
-    return {**found, "status": "NotRegistered"} if seen is None else describe_node(name, seen)
+    return {**found, "status": "NotRegistered"} if seen is None else describe_node(engine.host, name, seen)
 
 
-def describe_node(name: str, seen: ClusterNode) -> dict[str, Any]:
+def describe_node(host: Host, name: str, seen: ClusterNode) -> dict[str, Any]:
+    machine = identify_machine(host, None)
+    if machine and seen.lives_elsewhere(machine.id):
+        message = (
+            f"Node {name} lives on another machine ({seen.address or 'unknown address'}). Run `aks-flex-node "
+            "unbootstrap` on the machine that is not to be this node."
+        )
+        return {"name": name, "status": "OnAnotherMachine", "message": message}
     return {
         "name": name,
         "status": "Ready" if seen.ready else "NotReady",

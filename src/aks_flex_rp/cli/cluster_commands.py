@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.cli import command_context, output
 from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
@@ -63,6 +63,10 @@ def add(
     from aks_flex_rp.clusters.facts import FactOverrides
 
     name = _parse_id(id)
+    if server and not server.startswith("https://"):
+        raise CommandUsageError(
+            "server-url-invalid", f"--server {server} is not an https URL.", "Use the form `https://HOST:PORT`."
+        )
     settings = command_context.load_settings(config, state)
     connection: ClusterConnection = (
         connections.load_kubeconfig(kubeconfig) if kubeconfig else connections.ArmConnection(str(name))

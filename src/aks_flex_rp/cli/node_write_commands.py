@@ -300,12 +300,12 @@ def update_node(
 def _print_written(ctx: typer.Context, written: Document, *, join_command: bool, json: bool) -> None:
     verb, properties = ctx.command.name, written["properties"]
     name, version = written["name"], properties["configVersion"]
+    for warning in output.version_warnings(properties["status"]):
+        output.print_note(f"warning: {warning}")
     if join_command:
         print_join_command(properties, json)
         return
     output.print_result(f"{name} {verb}d, configVersion {version}", written, json)
-    for warning in output.version_warnings(properties["status"]):
-        output.print_note(f"warning: {warning}")
     if json:
         return
     command = f"`aks-flex-rp node join-command --name {name}{given_options(ctx)}`"

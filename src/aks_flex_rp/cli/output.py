@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
 from datetime import timezone
 from typing import TYPE_CHECKING, Any
@@ -103,7 +104,7 @@ def _row(resource: Document, now: float) -> tuple[str, ...]:
         status.get("joinState", "-"),
         status.get("kubeletVersion") or properties.get("versions", {}).get("kubernetes") or "-",
         format_age(properties.get("lastSeen"), now),
-        (printable(status.get("cause")) or attention(properties))[:MAX_CAUSE] or "-",
+        _shorten(printable(status.get("cause")) or attention(properties)) or "-",
     )
 
 
@@ -219,6 +220,11 @@ def format_pairs(pairs: Mapping[str, str]) -> str:
 
 def _width(pairs: Mapping[str, str]) -> int:
     return max(map(len, pairs)) + 2
+
+
+def _shorten(text: str) -> str:
+    """Shortens a cause to whole words."""
+    return textwrap.shorten(text, MAX_CAUSE, placeholder=" …")
 
 
 def format_events(found: Sequence[Document]) -> str:

@@ -137,9 +137,8 @@ def node_machine(node: KubeObject) -> NodeMachine | None:
     if not known:
         return None
     addresses = {str(each["type"]): str(each["address"]) for each in reversed(status.get("addresses") or [])}
-    machine = MachineIdentity(
-        known, addresses.get("Hostname", ""), addresses.get("InternalIP", ""), str(info.get("osImage", ""))
-    )
+    # The kubelet reports the name of the node as the host name, which says nothing about the machine.
+    machine = MachineIdentity(known, "", addresses.get("InternalIP", ""), str(info.get("osImage", "")))
     return NodeMachine(machine, (ready_condition(node) or {}).get("status") == "True")
 
 

@@ -17,6 +17,8 @@ from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from aks_flex_node.host.disk import temporary_path
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.azure.roles import AzureRole
@@ -70,22 +72,20 @@ def same_id(one: str, other: str) -> bool:
 
 def desired_machine(config: NodeConfig, machine: Machine) -> ArcMachineSpec:
     azure, cluster = config.azure, resolved.target_cluster(config)
-    arc, target = azure.arc, azure.target_cluster
-    principal = azure.service_principal
-    found = ArcMachineSpec(
-        subscription=azure.subscription_id or (cluster[0] if cluster else ""),
-        resource_group=arc.resource_group or azure.resource_group or (cluster[1] if cluster else ""),
+    arc, settings = azure.arc, resolved.arc_settings(config)
+    _require(settings)
+    return ArcMachineSpec(
+        subscription=settings["azure.subscriptionId"],
+        resource_group=settings["azure.resourceGroup"],
         name=arc.machine_name or machine.hostname,
-        tenant=azure.tenant_id or (principal.tenant_id if principal else "") or "",
-        location=arc.location or azure.location or (target.location if target else "") or "",
+        tenant=settings["azure.tenantId"],
+        location=settings["azure.location"],
         cloud=AZCMAGENT_CLOUDS.get(azure.cloud.lower(), azure.cloud),
         tags=dict(arc.tags),
         cluster=managed_cluster_id(*cluster) if cluster else "",
         assign=arc.auto_role_assignment,
         roles=arc.roles,
     )
-    _require(found)
-    return found
 
 
 def cluster_roles(config: NodeConfig) -> tuple[AzureRole, ...]:
@@ -107,21 +107,13 @@ def managed_cluster_id(subscription: str, group: str, name: str) -> str:
     )
 
 
-def _require(found: ArcMachineSpec) -> None:
-    keys = {
-        "azure.subscriptionId": found.subscription,
-        "azure.tenantId": found.tenant,
-        "azure.resourceGroup": found.resource_group,
-        "azure.location": found.location,
-    }
-    missing = [key for key, value in keys.items() if not value]
-    if found.assign and not found.cluster:
-        missing.append("azure.targetCluster.resourceId")
+def _require(settings: Mapping[str, str]) -> None:
+    missing = [path for path, value in settings.items() if not value]
     if missing:
         raise ConfigError(
             "arc-settings-missing",
             f"Registration with Azure Arc requires these settings: {', '.join(missing)}.",
-            "Set them, or remove `azure.arc.enabled`.",
+            "Set them, or set `azure.arc.enabled` to false.",
         )
 
 

@@ -125,7 +125,10 @@ def keep_fetched_on_failure(
             initialize(engine, ProgressReporter())
             config_store.save_fetched(engine.host, bundle, url)
             hint = error.hint.replace("Nothing was changed.", "Nothing was installed.")
-            error.hint = f"{hint} The configuration is stored: run the command again without the URL."
+            # A rejected token came with the URL, so the stored configuration does not help.
+            refused = any(line.startswith("token: ") for line in error.message.splitlines())
+            stored = "" if refused else " The configuration is stored: run the command again without the URL."
+            error.hint = f"{hint}{stored}"
         raise
 
 

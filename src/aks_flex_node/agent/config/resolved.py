@@ -89,3 +89,18 @@ def kubelet_credential_file(config: NodeConfig) -> str:
     folder = config.paths.kubernetes.kubelet_dir
     own = "kubeconfig" if kubelet_auth(config) == "exec" else "pki/kubelet-client-current.pem"
     return f"{folder}/{own}"
+
+
+def arc_settings(config: NodeConfig) -> dict[str, str]:
+    """Returns the values that a registration with Azure Arc requires, by the setting that sets each."""
+    azure, cluster = config.azure, target_cluster(config)
+    arc, target, principal = azure.arc, azure.target_cluster, azure.service_principal
+    found = {
+        "azure.subscriptionId": azure.subscription_id or (cluster[0] if cluster else ""),
+        "azure.tenantId": azure.tenant_id or (principal.tenant_id if principal else ""),
+        "azure.resourceGroup": arc.resource_group or azure.resource_group or (cluster[1] if cluster else ""),
+        "azure.location": arc.location or azure.location or (target.location if target else ""),
+    }
+    if arc.auto_role_assignment:
+        found["azure.targetCluster.resourceId"] = "/".join(cluster or ())
+    return {path: value or "" for path, value in found.items()}

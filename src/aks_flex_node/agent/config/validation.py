@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.config.azure_models import AZURE_CLOUDS
 from aks_flex_node.agent.config.keys import ConfigKey, keys
 from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, format_value
-from aks_flex_node.agent.config.resolved import cluster_references, kubelet_auth
+from aks_flex_node.agent.config.resolved import arc_settings, cluster_references, kubelet_auth
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.redaction import MASK
 from aks_flex_node.api import kubernetes_rules as kubernetes
@@ -243,10 +243,21 @@ def check_azure(config: NodeConfig) -> Iterator[ConfigProblem]:
     if principal and not (principal.client_secret or principal.client_certificate):
         reason = "is missing. Set it, or set clientSecret, clientCertificate or clientCertificateFile."
         yield ConfigProblem("azure.servicePrincipal.clientSecretFile", reason)
+    yield from _check_arc(config)
     signs_in = config.continuous_monitoring or kubelet_auth(config) != "bootstrapToken"
     for name, identity in (("servicePrincipal", principal), ("workloadIdentity", azure.workload_identity)):
         if signs_in and identity and not (identity.tenant_id or azure.tenant_id):
             yield ConfigProblem("azure.tenantId", f"is missing. azure.{name} needs it.")
+
+
+def _check_arc(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """Checks the settings that a registration with Azure Arc requires."""
+    if not config.azure.arc.enabled:
+        return
+    for path, value in arc_settings(config).items():
+        if not value:
+            why = "is missing. Registration with Azure Arc requires it. Set it, or set azure.arc.enabled to false."
+            yield ConfigProblem(path, why)
 
 
 def _check_cluster(config: NodeConfig) -> Iterator[ConfigProblem]:

@@ -207,9 +207,8 @@ def check_not_paused(desired: NodeConfig) -> AdmissionResult | None:
     if not desired.update_policy.paused:
         return None
     message = "Updates of this node are paused. The new configuration is pending."
-    return AdmissionResult(
-        JobStatus.DEFERRED, "Paused", message, "Set `updatePolicy.paused` to false.", retryable=True
-    )
+    hint = "Run `aks-flex-rp node update --name NODE --resume`, or set `updatePolicy.paused` to false."
+    return AdmissionResult(JobStatus.DEFERRED, "Paused", message, hint, retryable=True)
 
 
 def check_downgrade(changes: ConfigChanges, desired: NodeConfig) -> AdmissionResult | None:
