@@ -42,6 +42,7 @@ DAYS_LEFT = 3  # the kubelet renews its certificate much earlier
 TUNNEL_DAYS_LEFT = 14  # the daemon renews the VPN certificate much earlier, if it may
 HEALTHY_STATES = frozenset(("disabled", "Connected"))  # of Azure Arc and the VPN
 SERVICES = ("containerd", "kubelet", "node-problem-detector")
+ON_ANOTHER_MACHINE = "OnAnotherMachine"  # status of a Node that another machine runs
 UNIT_NAME = UNIT_FILE.rpartition("/")[2]
 RUNNING_STATES = frozenset(("running", "active", "activating", "reloading"))  # of the daemon
 # The provider states that need an operator. A node works while its provider is unreachable or fails for a time.
@@ -181,7 +182,7 @@ def describe_node(host: Host, name: str, seen: ClusterNode) -> dict[str, Any]:
             f"Node {name} lives on another machine ({seen.address or 'unknown address'}). Run `aks-flex-node "
             "unbootstrap` on the machine that is not to be this node."
         )
-        return {"name": name, "status": "OnAnotherMachine", "message": message}
+        return {"name": name, "status": ON_ANOTHER_MACHINE, "message": message}
     return {
         "name": name,
         "status": "Ready" if seen.ready else "NotReady",
@@ -249,7 +250,9 @@ def health_problems(found: dict[str, Any]) -> list[str]:
     if found["phase"] != node_state.Phase.NODE_JOINED.value:
         wrong.append(f"the machine is in phase {found['phase']}, not NodeJoined")
     if found["node"]["status"] != "Ready":
-        wrong.append(f"node {found['node']['name']} is {found['node']['status']}")
+        node = found["node"]
+        elsewhere = node["status"] == ON_ANOTHER_MACHINE
+        wrong.append(node["message"] if elsewhere else f"node {node['name']} is {node['status']}")
     for name, unit in found["services"].items():
         if unit["active"] != "active" and (name != "node-problem-detector" or unit["enabled"]):
             wrong.append(f"{name} is {unit['active']}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 CANARY = "canary-8Q~never-to-be-seen"
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "edge-1"},
     "spec": {"podCIDR": "10.0.0.0/24"},
     "status": {"conditions": [{"type": "Ready", "status": "True", "message": "well"}]},
@@ -71,6 +71,18 @@ def test_status_has_the_keys_of_the_first_release(tmp_path: Path) -> None:
 def test_node_status_reflects_the_cluster_response(tmp_path: Path, answer: Any, expected: str) -> None:
     host = RecordedHost({CERTIFICATE: "PEM"})
     assert status.node_status(engine_with(tmp_path, host), api_of(answer))["status"] == expected
+
+
+def test_node_of_another_machine_is_not_healthy(tmp_path: Path) -> None:
+    host = RecordedHost({CERTIFICATE: "PEM", "/etc/machine-id": "0" * 31 + "1\n"})
+    document = {**DOCUMENT, "status": {**DOCUMENT["status"], "nodeInfo": {"machineID": "0" * 31 + "2"}}}
+
+    node = status.node_status(engine_with(tmp_path, host), api_of(document))
+
+    assert node["status"] == "OnAnotherMachine"
+    (problem,) = status.health_problems({**WELL, "node": node})
+    assert "lives on another machine" in problem
+    assert "`aks-flex-node unbootstrap`" in problem
 
 
 def test_status_contains_last_error_versions_services_and_certificate(tmp_path: Path) -> None:

@@ -61,6 +61,16 @@ def test_untested_version_is_warned_about_by_create_update_and_show(person: Pers
     assert f"warning: {said}" in person.does("node", "update", *on_node, "--label", "a=b").err
     assert said in person.does("node", "show", *on_node).out
     assert "warning" not in person.does("node", "update", *on_node, "--runc-version", "1.5.2").err
+    joined = person.does(
+        "node", "create", *ON_PLANT, "--name", "edge-2", "--runc-version", "1.1.12", "--join-command"
+    )
+    assert f"warning: {said}" in joined.err
+
+
+def test_cluster_add_refuses_unencrypted_server_url(person: Person) -> None:
+    refused = person.types("cluster", "add", str(PLANT), "--server", "http://api.example")
+    assert refused.code == 2
+    assert "server-url-invalid" in refused.err
 
 
 def test_join_command_is_only_output_on_stdout(person: Person) -> None:

@@ -135,12 +135,16 @@ def test_config_validate_reports_settings_required_for_a_join(tmp_path: Path) ->
     assert {"node.kubelet.serverURL", "kubernetes.version"} <= {one["path"] for one in json.loads(text)["problems"]}
 
 
+ARC_SETTINGS = {"azure.subscriptionId": "s", "azure.tenantId": "t", "azure.resourceGroup": "g"}
+
+
 @pytest.mark.parametrize(
     ("values", "path", "said"),
     [
         ({"azure.cloud": "InvalidCloud"}, "azure.cloud", "set azure.resourceManager and azure.authorityHost"),
         ({"azure.cloud": "AzurePublicCloudd"}, "azure.cloud", "Did you mean AzurePublicCloud?"),
         ({"azure.servicePrincipal.clientId": "a"}, "azure.servicePrincipal.clientSecretFile", "set clientSecret"),
+        ({"azure.arc.machineName": "a", **ARC_SETTINGS}, "azure.location", "or set azure.arc.enabled to false"),
         ({"provider.caCertData": "bm9uc2Vuc2U="}, "provider.caCertData", "is not a certificate"),
         ({"azure.caCertData": "nonsense"}, "azure.caCertData", "is not a certificate"),
         ({"node.kubelet.serverURL": ""}, "node.kubelet.serverURL", "or set azure.targetCluster.resourceId to read"),
