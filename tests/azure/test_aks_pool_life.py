@@ -157,7 +157,8 @@ def test_broken_version_is_rolled_back_after_the_deletion(node: PoolNode, broken
     waiting = "WaitingForNodeDeletion"
     until(lambda: (node.daemon["pending"] or {}).get("reason") == waiting, "the change waits for AKS")
     assert (node.uid, node.version, node.is_ready) == (uid, f"v{OLDER}", True)
-    assert node.machine.run("test", "-e", f"/opt/aks-flex-node/kubernetes/{broken}", check=False).ok  # staged
+    staged = f"/opt/aks-flex-node/kubernetes/.{broken}.flex-new/bin/kubelet"
+    assert node.machine.run("test", "-e", staged, check=False).ok
 
     node.delete_node()
     until(lambda: (node.daemon["pending"] or {}).get("reason") == "service-failed", "the update is rolled back")
