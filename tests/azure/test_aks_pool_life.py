@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 POOL, NAME = "life", "pool-life"
 AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 OLDER, BROKEN = "1.35.4", "1.35.98"
 FAILING = """#!/bin/sh
 echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
@@ -148,6 +149,17 @@ def test_node_deleted_by_a_person_comes_back(node: PoolNode) -> None:
     until(lambda: node.uid not in {"", uid} and node.is_ready, "the Node is registered again")
     assert node.version == f"v{OLDER}"
     until(lambda: node.daemon["pending"] is None, "nothing is pending")
+
+
+def test_lost_certificate_is_replaced_with_a_new_token_of_the_pool(node: PoolNode) -> None:
+    node.machine.run("sh", "-c", "systemctl stop kubelet; rm -r /var/lib/kubelet/pki; systemctl start kubelet")
+    present = lambda: node.machine.run("test", "-e", CERTIFICATE, check=False).ok  # noqa: E731
+    until(lambda: present() and node.is_ready, "the node gets a new certificate")
+    until(lambda: (node.daemon["lastJob"] or {}).get("reason") == "Recovered", "the recovery is complete")
+    bootstrap = node.machine.run("cat", "/var/lib/kubelet/bootstrap-kubeconfig").out
+    token = bootstrap.partition("token: ")[2].split()[0]
+    assert token not in node.machine.run("cat", "/var/lib/aks-flex-node/current-config.json").out
+    assert flex(node.machine, "verify", check=False).ok
 
 
 def test_broken_version_is_rolled_back_after_the_deletion(node: PoolNode, broken: str) -> None:
