@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 POOL, NAME = "life", "pool-life"
 AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
+TOKEN = re.compile("[a-z0-9]{6}[.][a-z0-9]{16}")
+BOOTSTRAP = "/var/lib/kubelet/bootstrap-kubeconfig"
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 OLDER, BROKEN = "1.35.4", "1.35.98"
 FAILING = """#!/bin/sh
@@ -152,13 +155,17 @@ def test_node_deleted_by_a_person_comes_back(node: PoolNode) -> None:
 
 
 def test_lost_certificate_is_replaced_with_a_new_token_of_the_pool(node: PoolNode) -> None:
-    node.machine.run("sh", "-c", "systemctl stop kubelet; rm -r /var/lib/kubelet/pki; systemctl start kubelet")
+    expired = f"sed -Ei 's/{TOKEN.pattern}/abcdef.0123456789abcdef/' {BOOTSTRAP}"
+    node.machine.run(
+        "sh", "-c", f"systemctl stop kubelet; rm -r /var/lib/kubelet/pki; {expired}; systemctl start kubelet"
+    )
     present = lambda: node.machine.run("test", "-e", CERTIFICATE, check=False).ok  # noqa: E731
     until(lambda: present() and node.is_ready, "the node gets a new certificate")
-    until(lambda: (node.daemon["lastJob"] or {}).get("reason") == "Recovered", "the recovery is complete")
-    bootstrap = node.machine.run("cat", "/var/lib/kubelet/bootstrap-kubeconfig").out
-    token = bootstrap.partition("token: ")[2].split()[0]
-    assert token not in node.machine.run("cat", "/var/lib/aks-flex-node/current-config.json").out
+    until(lambda: "certificate" in (node.daemon["lastJob"] or {}).get("message", ""), "the recovery is complete")
+    token = TOKEN.search(node.machine.run("cat", BOOTSTRAP).out)
+    assert token
+    assert token[0] != "abcdef.0123456789abcdef"
+    assert token[0] not in node.machine.run("cat", "/var/lib/aks-flex-node/current-config.json").out
     assert flex(node.machine, "verify", check=False).ok
 
 
