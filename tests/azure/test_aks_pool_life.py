@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 POOL, NAME = "life", "pool-life"
 AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
+TOKEN = re.compile("[a-z0-9]{6}[.][a-z0-9]{16}")
+BOOTSTRAP = "/var/lib/kubelet/bootstrap-kubeconfig"
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 OLDER, BROKEN = "1.35.4", "1.35.98"
 FAILING = """#!/bin/sh
 echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
@@ -150,6 +154,21 @@ def test_node_deleted_by_a_person_comes_back(node: PoolNode) -> None:
     until(lambda: node.daemon["pending"] is None, "nothing is pending")
 
 
+def test_lost_certificate_is_replaced_with_a_new_token_of_the_pool(node: PoolNode) -> None:
+    expired = f"sed -Ei 's/{TOKEN.pattern}/abcdef.0123456789abcdef/' {BOOTSTRAP}"
+    node.machine.run(
+        "sh", "-c", f"systemctl stop kubelet; rm -r /var/lib/kubelet/pki; {expired}; systemctl start kubelet"
+    )
+    present = lambda: node.machine.run("test", "-e", CERTIFICATE, check=False).ok  # noqa: E731
+    until(lambda: present() and node.is_ready, "the node gets a new certificate")
+    until(lambda: "certificate" in (node.daemon["lastJob"] or {}).get("message", ""), "the recovery is complete")
+    token = TOKEN.search(node.machine.run("cat", BOOTSTRAP).out)
+    assert token
+    assert token[0] != "abcdef.0123456789abcdef"
+    assert token[0] not in node.machine.run("cat", "/var/lib/aks-flex-node/current-config.json").out
+    assert flex(node.machine, "verify", check=False).ok
+
+
 def test_broken_version_is_rolled_back_after_the_deletion(node: PoolNode, broken: str) -> None:
     uid = node.uid
     etag = node.change(orchestratorVersion=broken)
@@ -157,7 +176,8 @@ def test_broken_version_is_rolled_back_after_the_deletion(node: PoolNode, broken
     waiting = "WaitingForNodeDeletion"
     until(lambda: (node.daemon["pending"] or {}).get("reason") == waiting, "the change waits for AKS")
     assert (node.uid, node.version, node.is_ready) == (uid, f"v{OLDER}", True)
-    assert node.machine.run("test", "-e", f"/opt/aks-flex-node/kubernetes/{broken}", check=False).ok  # staged
+    staged = f"/opt/aks-flex-node/kubernetes/.{broken}.flex-new/bin/kubelet"
+    assert node.machine.run("test", "-e", staged, check=False).ok
 
     node.delete_node()
     until(lambda: (node.daemon["pending"] or {}).get("reason") == "service-failed", "the update is rolled back")

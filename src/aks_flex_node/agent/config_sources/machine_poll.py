@@ -35,11 +35,15 @@ def read_machine(status: int, body: bytes, name: str) -> PoolMachine | None:
     return machine if machine.name.lower() == name.lower() and machine.etag else None
 
 
-def is_pool(status: int, body: bytes, pool: PoolId) -> bool:
-    """Returns whether a response is this pool."""
-    document = parse_object(body) if status == 200 else {}
-    is_named = str(document.get("name") or "").lower() == pool.pool.lower()
-    return is_named and isinstance(document.get("properties"), dict)
+def lists_others(status: int, body: bytes, name: str) -> bool:
+    """Returns whether a response is the list of a pool's Machines, without the one with this name.
+
+    The pool itself proves the same, but the role of a node does not allow to read it.
+    """
+    machines = parse_object(body).get("value") if status == 200 else None
+    if not isinstance(machines, list) or not all(isinstance(each, dict) for each in machines):
+        return False
+    return all(str(each.get("name")).lower() != name.lower() for each in machines)
 
 
 def is_not_found(status: int, body: bytes) -> bool:

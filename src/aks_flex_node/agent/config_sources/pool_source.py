@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import with_machine_settings
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
-from aks_flex_node.agent.config_sources.machine_poll import classify_failure, is_not_found, is_pool, read_machine
+from aks_flex_node.agent.config_sources.machine_poll import classify_failure, is_not_found, lists_others, read_machine
 from aks_flex_node.agent.config_sources.source import (
     BootstrapTokenGrant,
     PollSchedule,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 
 POLL_SCHEDULE = PollSchedule(60.0)  # at most two requests in a minute, with the jitter
+MAX_LIST_BYTES = 8 << 20  # a pool has up to a thousand Machines
 ARM_NAME = "Azure Resource Manager"
 
 
@@ -61,10 +62,10 @@ class PoolSource:
                 return self._answer(machine.etag, machine.settings, version)
             if not is_not_found(status, body):
                 return classify_failure(status, headers, body, self.pool)
-            status, headers, body = self.client.get(str(self.pool))
+            status, headers, body = self.client.get(f"{self.pool}/machines")
         except ProviderRequestError as failure:
             return failure.result
-        if is_pool(status, body, self.pool):
+        if lists_others(status, body, self.machine):
             return PollResult(ProviderState.DELETED, f"The Machine {self.machine} does not exist in {self.pool}.")
         return classify_failure(status, headers, body, self.pool)
 
@@ -102,4 +103,4 @@ def arm_client(config: NodeConfig, tokens: ProviderTokens) -> ProviderClient:
     private_ca = config.azure.ca_cert_data
     trust = read_certificate(private_ca) if private_ca else None
     endpoint = ProviderEndpoint(resource_manager(config), "", trust, API_VERSION)
-    return ProviderClient(endpoint, config, tokens, peer=ARM_NAME)
+    return ProviderClient(endpoint, config, tokens, peer=ARM_NAME, max_bytes=MAX_LIST_BYTES)

@@ -53,6 +53,7 @@ class ProviderClient:
     grace: float = GRACE_SECONDS
     machine: MachineIdentity | None = None  # of this machine, by which the provider refuses a second one
     peer: str = "Provider"  # in messages
+    max_bytes: int = MAX_RESPONSE_BYTES
     _pool: PoolManager | None = None
 
     def poll(self, version: str, wait: int) -> PollResult:
@@ -134,7 +135,7 @@ class ProviderClient:
                 return (
                     response.status,
                     response.headers,
-                    _read_body(response, seconds),
+                    _read_body(response, seconds, self.max_bytes),
                 )  # headers are case-insensitive
             finally:
                 response.release_conn()
@@ -165,12 +166,12 @@ class ProviderClient:
         )
 
 
-def _read_body(response: BaseHTTPResponse, seconds: float) -> bytes:
+def _read_body(response: BaseHTTPResponse, seconds: float, limit: int) -> bytes:
     """Reads the body. Limits both its size and the total time."""
     end, content = time.monotonic() + seconds, b""
     while piece := response.read1(READ_BYTES, decode_content=False):
         content += piece
-        if len(content) > MAX_RESPONSE_BYTES or time.monotonic() > end:
+        if len(content) > limit or time.monotonic() > end:
             response.close()
             raise ProviderRequestError(
                 PollResult(

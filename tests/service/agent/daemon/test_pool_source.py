@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from aks_flex_lab.pki import CertificateAuthority, CertificatePair
 
 POOL_PATH = f"{CLUSTER_ID}/agentPools/edge"
-MACHINE_PATH = f"{POOL_PATH}/machines/edge-1"
+LIST_PATH = f"{POOL_PATH}/machines"
+MACHINE_PATH = f"{LIST_PATH}/edge-1"
 OBJECT_ID = "33333333-0000-4000-8000-000000000000"
 Answer = tuple[int, bytes, dict[str, str]]
 
@@ -40,7 +41,8 @@ def refusal(status: int, code: str, message: str = "In these words.", **headers:
     return status, json.dumps({"error": {"code": code, "message": message}}).encode(), headers
 
 
-POOL: Answer = (200, json.dumps({"name": "edge", "properties": {"type": "FlexNodes"}}).encode(), {})
+OTHERS: Answer = (200, json.dumps({"value": [{"name": "edge-2"}]}).encode(), {})
+ITSELF: Answer = (200, json.dumps({"value": [{"name": "Edge-1"}]}).encode(), {})
 PORTAL: Answer = (404, b"<html>Not found. Please sign in.</html>", {"content-type": "text/html"})
 GONE = refusal(404, "NotFound")
 FORBIDDEN = refusal(
@@ -56,7 +58,7 @@ OTHER_TENANT = refusal(401, "InvalidAuthenticationTokenTenant", "The access toke
 class Azure:
     """A server with predefined responses by path."""
 
-    answers: dict[str, Answer] = field(default_factory=lambda: {MACHINE_PATH: machine(), POOL_PATH: POOL})
+    answers: dict[str, Answer] = field(default_factory=lambda: {MACHINE_PATH: machine(), LIST_PATH: OTHERS})
     asked: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -142,9 +144,10 @@ def test_unchanged_etag_is_no_news_and_one_request(source: PoolSource, azure: Az
     ("answers", "state", "words"),
     [
         ({MACHINE_PATH: GONE}, ProviderState.DELETED, "The Machine edge-1 does not exist"),
-        ({MACHINE_PATH: GONE, POOL_PATH: GONE}, ProviderState.NO_CLUSTER, "NotFound"),
-        ({MACHINE_PATH: GONE, POOL_PATH: PORTAL}, ProviderState.UNEXPECTED_RESPONSE, "sign-in page"),
-        ({MACHINE_PATH: GONE, POOL_PATH: FORBIDDEN}, ProviderState.FORBIDDEN, "role"),
+        ({MACHINE_PATH: GONE, LIST_PATH: GONE}, ProviderState.NO_CLUSTER, "NotFound"),
+        ({MACHINE_PATH: GONE, LIST_PATH: PORTAL}, ProviderState.UNEXPECTED_RESPONSE, "sign-in page"),
+        ({MACHINE_PATH: GONE, LIST_PATH: FORBIDDEN}, ProviderState.FORBIDDEN, "role"),
+        ({MACHINE_PATH: GONE, LIST_PATH: ITSELF}, ProviderState.UNEXPECTED_RESPONSE, "not a Machine"),
         ({MACHINE_PATH: PORTAL}, ProviderState.UNEXPECTED_RESPONSE, "sign-in page"),
         ({MACHINE_PATH: (200, b"<html>Welcome</html>", {})}, ProviderState.UNEXPECTED_RESPONSE, "not a Machine"),
         ({MACHINE_PATH: machine(name="other")}, ProviderState.UNEXPECTED_RESPONSE, "not a Machine"),
@@ -159,18 +162,8 @@ def test_unchanged_etag_is_no_news_and_one_request(source: PoolSource, azure: Az
         ),
     ],
     ids=[
-        *(
-            "machine",
-            "pool",
-            "pool by a portal",
-            "pool forbidden",
-            "portal",
-            "page",
-            "other name",
-            "no etag",
-            "error",
-        ),
-        *("other tenant", "forbidden"),
+        *("machine", "pool", "pool by a portal", "pool forbidden", "still listed", "portal", "page", "other name"),
+        *("no etag", "error", "other tenant", "forbidden"),
     ],
 )
 def test_only_azure_can_say_that_the_machine_is_deleted(
