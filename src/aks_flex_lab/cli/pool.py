@@ -54,9 +54,9 @@ def add(
     taint: TaintOption = None,
     max_unavailable: UnavailableOption = "",
 ) -> None:
-    """Create a pool, or change it for later joins.
+    """Create a pool, or change its settings.
 
-    Prints its resource ID.
+    The settings apply to machines that join later. Prints the resource ID.
 
     Example: aks-flex-lab pool add edge --version 1.35.4 --label site=north
     """
@@ -92,9 +92,8 @@ def show(ctx: typer.Context, name: PoolArgument) -> None:
 def bootstrap_data(ctx: typer.Context, name: PoolArgument) -> None:
     """Print new bootstrap data of a pool.
 
-    As `az aks nodepool get-bootstrap-data` does.
-
-    It contains a bootstrap token of the cluster that is valid for one hour.
+    The format is that of `az aks nodepool get-bootstrap-data`. It contains a bootstrap token
+    of the cluster that is valid for one hour.
 
     Example: aks-flex-lab pool bootstrap-data edge > base-config.json
     """
@@ -109,9 +108,9 @@ def upgrade(
     max_unavailable: UnavailableOption = "",
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the upgrade ends.")] = False,
 ) -> None:
-    """Upgrade a pool to another version.
+    """Upgrade all Machines of a pool.
 
-    Its Nodes are cordoned, drained and deleted, and return with the new version.
+    Cordons, drains and deletes their Nodes, which return with the new version.
 
     Example: aks-flex-lab pool upgrade edge --version 1.36.3
     """
@@ -151,9 +150,8 @@ def set_machine(
 ) -> None:
     """Change the settings of a Machine.
 
-    As `az aks machine update` does. Prints its eTag.
-
-    Labels and taints replace the earlier ones. A new version becomes effective when the Node is deleted.
+    Works as `az aks machine update`, and prints the eTag. Labels and taints replace the earlier ones. A new version
+    becomes effective when the Node is deleted.
 
     Example: aks-flex-lab pool set-machine edge edge-1 --label tier=gold
     """
