@@ -15,9 +15,11 @@ from aks_flex_node.agent.cluster import machine_operations, node_health, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.cluster.node_watch import NodeWatch
 from aks_flex_node.agent.config import loader
-from aks_flex_node.agent.config_sources.selection import open_source, operation_names
+from aks_flex_node.agent.config_sources.selection import open_source, operation_target
+from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.machine import running_program
-from aks_flex_node.agent.paths import CURRENT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
+from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.client import ApiClient
+    from aks_flex_node.agent.cluster.machine_operations import MachineOperation
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.cluster.node_watch import NodeSight
     from aks_flex_node.agent.config.models import NodeConfig
@@ -79,12 +82,19 @@ class ManagedNode:
         return bool(node and here and node.boot_id and node.boot_id != here)
 
     def has_operation(self) -> bool:
-        """Returns whether a MachineOperation in the cluster is for this machine."""
+        """Returns whether a MachineOperation in the cluster is to be carried out on this machine."""
+        if not self.config.aks.machine_operations:
+            return False
         try:
-            names = operation_names(self.config, self.name)
-            return bool(machine_operations.find_operations(self.api, names))
+            return self.select_operation() is not None
         except ClusterError:
             return False  # checked again later
+
+    def select_operation(self) -> MachineOperation | None:
+        """Returns the MachineOperation to carry out on this machine."""
+        found = machine_operations.find_operations(self.api, operation_target(self.config, self.name))
+        joined = node_state.read(self.host, state_file(self.config.paths.data_dir)).since
+        return operation_record.read_record(self.host).select(found, joined)
 
     def watch_node(self, on_change: Callable[[NodeSight], None]) -> NodeWatch | None:
         """Starts to watch this node's Node object."""

@@ -59,6 +59,7 @@ AGENT_FILES = (
     paths.CLUSTER_FACTS,
     paths.POOL_FACTS,
     paths.MACHINE_RECORD,
+    paths.OPERATION_RECORD,
     paths.CURRENT_CONFIG,
     paths.CONFIG_VERSION_FILE,
     paths.CONFIG_URL_DIGEST,

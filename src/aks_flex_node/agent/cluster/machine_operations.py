@@ -13,7 +13,7 @@ from aks_flex_node.agent.cluster.client import ApiStatusError
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from aks_flex_node.agent.cluster.client import ApiClient
 
@@ -23,6 +23,7 @@ REBOOT, UPGRADE, RESET = "NodeReboot", "AgentUpgrade", "AgentReset"
 KINDS = frozenset((REBOOT, UPGRADE, RESET))  # other kinds are for other controllers
 PENDING, IN_PROGRESS, COMPLETE, FAILED = "Pending", "InProgress", "Complete", "Failed"
 MAX_MESSAGE_LENGTH = 1000
+MAX_LISTED = 500
 
 
 @dataclass(frozen=True)
@@ -35,25 +36,34 @@ class MachineOperation:
     phase: str = PENDING
     parameters: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_pending(self) -> bool:
+        return self.phase == PENDING
 
-def find_operations(api: ApiClient, names: Iterable[str]) -> list[MachineOperation]:
-    """Returns the unfinished operations for a machine with one of these names, oldest first.
+
+def find_operations(api: ApiClient, machine: str) -> list[MachineOperation]:
+    """Returns the unfinished operations for a Machine, oldest first. Items that cannot be read are ignored.
 
     Raises ClusterError when the cluster cannot be queried.
     """
     try:
-        listed = api.get(OPERATIONS_PATH)
+        listed = api.get(f"{OPERATIONS_PATH}?limit={MAX_LISTED}")
     except ApiStatusError:  # the resource does not exist, or the node may not read it
         return []
     items = listed.get("items") if isinstance(listed, dict) else None
-    wanted = {name.lower() for name in names}
-    found = [_parse(item) for item in items or () if isinstance(item, dict) and _is_for(item, wanted)]
-    return sorted((one for one in found if one.phase in {PENDING, IN_PROGRESS}), key=lambda one: one.created)
+    found = [_parse_for(item, machine.lower()) for item in items or ()]
+    unfinished = (one for one in found if one and one.phase in {PENDING, IN_PROGRESS})
+    return sorted(unfinished, key=lambda one: one.created)
 
 
-def _is_for(item: Mapping[str, Any], names: set[str]) -> bool:
-    spec = item.get("spec") or {}
-    return str(spec.get("machineRef") or "").lower() in names and spec.get("operationKind") in KINDS
+def _parse_for(item: Any, machine: str) -> MachineOperation | None:
+    """Returns an operation if it is for this machine and of a known kind. Its schema may allow anything."""
+    try:
+        spec = item["spec"]
+        is_own = str(spec.get("machineRef") or "").lower() == machine and spec.get("operationKind") in KINDS
+        return _parse(item) if is_own else None
+    except (KeyError, TypeError, AttributeError):
+        return None
 
 
 def _parse(item: Mapping[str, Any]) -> MachineOperation:
@@ -64,7 +74,7 @@ def _parse(item: Mapping[str, Any]) -> MachineOperation:
         metadata["uid"],
         metadata["resourceVersion"],
         spec["operationKind"],
-        metadata.get("creationTimestamp", ""),
+        str(metadata.get("creationTimestamp", "")),
         status.get("phase") or PENDING,
         parameters,
     )

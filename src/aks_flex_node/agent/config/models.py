@@ -345,6 +345,10 @@ class Aks(ConfigModel, frozen=True, kw_only=True):
             "deleted the Node, or immediately, with a drain by the agent."
         ),
     ] = "nodeDeleted"
+    machine_operations: Annotated[
+        bool,
+        Meta(description="Carry out MachineOperation resources of the cluster: reboot, agent update and reset."),
+    ] = True
 
 
 class NodeConfig(ConfigModel, frozen=True, kw_only=True):

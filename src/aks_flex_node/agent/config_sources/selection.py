@@ -69,9 +69,9 @@ def waits_for_node_deletion(config: NodeConfig) -> bool:
     return config_source_kind(config) == "aksPool" and config.aks.upgrade_trigger == "nodeDeleted"
 
 
-def operation_names(config: NodeConfig, node: str) -> tuple[str, ...]:
-    """Returns the names by which operations in the cluster refer to this machine."""
-    return tuple({machine_name(config, node), node})
+def operation_target(config: NodeConfig, node: str) -> str:
+    """Returns the name by which operations in the cluster refer to this machine."""
+    return machine_name(config, node)
 
 
 def issue_pool_token(config: NodeConfig, pool: PoolId) -> Mapping[str, Any]:

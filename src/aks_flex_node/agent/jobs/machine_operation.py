@@ -1,54 +1,52 @@
 """The machine operation job: carries out a MachineOperation of the cluster for this machine.
 
-An operation is carried out only if its start could be written to it, so that it never runs twice. A record on the
-machine survives the restart that a reboot or an update of the agent causes; the next run then writes the result.
+An operation is carried out only if its start could be written to it. The record on the machine survives the restart
+that a reboot or an update of the agent causes, so that the next run writes the result, and no operation runs twice.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
 from aks_flex_node.agent import self_update
 from aks_flex_node.agent.cluster import machine_operations as operations
 from aks_flex_node.agent.components.artifact_urls import plain_version
-from aks_flex_node.agent.config_sources.selection import operation_names
+from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.managed_node import open_managed_node
-from aks_flex_node.agent.paths import CURRENT_CONFIG, OPERATION_RECORD
+from aks_flex_node.agent.jobs.update.admission import next_opening, version_key
+from aks_flex_node.agent.managed_node import BOOT_ID, open_managed_node
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.reconcile.lock import exclusive
-from aks_flex_node.host.actions import Remove, Run, WriteFile
+from aks_flex_node.errors import ConfigError, MachineError
+from aks_flex_node.host.actions import Run, WriteFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.machine_operations import MachineOperation
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.job_records.operation_record import OperationRecord
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.host.host import Host
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 VERSION_PARAMETER = "version"
 
 
-@dataclass(frozen=True)
-class OperationRecord:
-    """The operation that this machine has started."""
-
-    uid: str
-    boot: str  # ID of the boot in which it was started
-
-
 def run_machine_operation(progress: ProgressReporter, reset: Callable[[], None]) -> JobResult | None:
-    """Carries out the oldest operation for this machine. None: the machine is no node any more."""
+    """Carries out the next operation for this machine. None: the machine is no node any more."""
     with exclusive():
         node = open_managed_node()
-        names = operation_names(node.config, node.name)
-        found = operations.find_operations(node.api, names)
-        job = OperationJob(node.host, node.api, progress, lambda: self_update.is_due(node.host, node.config))
-        outcome = job.run(found[0]) if found else _done("No operation.")
+        operation = node.select_operation() if node.config.aks.machine_operations else None
+        job = OperationJob(
+            node.host, node.api, node.config, progress, lambda: self_update.is_due(node.host, node.config)
+        )
+        outcome = job.run(operation) if operation else _done("No operation.")
     if outcome is None:
         reset()  # takes the lock itself
     return outcome
@@ -58,28 +56,56 @@ def run_machine_operation(progress: ProgressReporter, reset: Callable[[], None])
 class OperationJob:
     host: Host
     api: ApiClient
+    config: NodeConfig
     progress: ProgressReporter
     is_update_due: Callable[[], bool]
     running_version: str = __version__
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
     def run(self, operation: MachineOperation) -> JobResult | None:
         """Carries out an operation; returns None for a reset, which the caller runs."""
-        record = self._read_record()
-        if record and record.uid == operation.uid:
-            return self._continue(operation, record)
-        if operation.kind == operations.UPGRADE and not operation.parameters.get(VERSION_PARAMETER):
-            message = (
-                f"Set spec.parameters.{VERSION_PARAMETER} to a version of this agent, for example {__version__}."
-            )
-            return self._finish(operation, operations.FAILED, "UnsupportedOperation", message)
+        record = operation_record.read_record(self.host)
+        if record.uid == operation.uid:
+            return self._write_result(operation) if record.phase else self._continue(operation, record)
+        if refusal := self._refusal(operation):
+            operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
+            return self._finish(operation, operations.FAILED, "UnsupportedOperation", refusal)
+        if operation.kind == operations.REBOOT and (opens := self._opening()):
+            return _started(f"The maintenance window is closed. The reboot waits until {opens:%Y-%m-%d %H:%M %Z}.")
         if not operations.start_operation(self.api, operation, f"{operation.kind} started by aks-flex-node."):
             message = f"The start of {operation.name} cannot be written to it, so it is not carried out."
             hint = "Allow the node to patch machineoperations/status in the cluster."
             return JobResult(
                 JobKind.MACHINE_OPERATION, JobStatus.FAILED, "OperationNotWritable", message, hint, retryable=True
             )
-        self._write_record(OperationRecord(operation.uid, self._boot_id()))
+        operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
         return self._execute(operation)
+
+    def _refusal(self, operation: MachineOperation) -> str:
+        """Returns why an operation is not allowed; empty if it is."""
+        if operation.kind == operations.RESET and not self.config.agent.unbootstrap_on_delete:
+            return "agent.unbootstrapOnDelete is false on this machine, so it is not reset."
+        if operation.kind != operations.UPGRADE:
+            return ""
+        given = operation.parameters.get(VERSION_PARAMETER, "")
+        example = f"Set spec.parameters.{VERSION_PARAMETER} to a version of this agent, for example {__version__}."
+        if not given:
+            return example
+        try:
+            load_text(self._with_agent_version(CURRENT_CONFIG, given), CURRENT_CONFIG, {}, {})
+        except ConfigError:
+            return f"{given[:80]!r} is not a version. {example}"
+        is_older = version_key(plain_version(given)) < version_key(plain_version(self.running_version))
+        if is_older and not self.config.update_policy.allow_downgrade:
+            return f"Agent {self.running_version} runs, and updatePolicy.allowDowngrade is false on this machine."
+        return ""
+
+    def _opening(self) -> datetime | None:
+        """Returns when the maintenance window opens, or None if it is open."""
+        try:
+            return next_opening(self.config.update_policy.maintenance_window, self.now())
+        except MachineError:
+            return None  # the update job reports an unknown time zone
 
     def _execute(self, operation: MachineOperation) -> JobResult | None:
         self.progress.note(f"{operation.kind}: {operation.name}")
@@ -89,13 +115,14 @@ class OperationJob:
         if operation.kind == operations.UPGRADE:
             self._request_version(operation.parameters[VERSION_PARAMETER])
             return _started("The update of the agent is requested.")
-        # The node cannot write after it has left the cluster.
+        # The node cannot write after it has left the cluster, and must not be reset again when it joins again.
         message = "The node leaves the cluster, and the machine is reset."
-        operations.finish_operation(self.api, operation, operations.COMPLETE, "Succeeded", message)
-        return None
+        if operations.finish_operation(self.api, operation, operations.COMPLETE, "Succeeded", message):
+            return None
+        return _started("The machine is not reset before the result can be written to the operation.")
 
     def _continue(self, operation: MachineOperation, record: OperationRecord) -> JobResult | None:
-        """Finishes an operation that was started before a restart, or starts it again."""
+        """Finishes an operation that was started before a restart, or continues it."""
         if operation.kind == operations.REBOOT and record.boot != self._boot_id():
             return self._finish(operation, operations.COMPLETE, "Succeeded", "The machine was rebooted.")
         if operation.kind == operations.UPGRADE:
@@ -109,29 +136,36 @@ class OperationJob:
         return self._execute(operation)
 
     def _finish(self, operation: MachineOperation, phase: str, reason: str, message: str) -> JobResult:
-        operations.finish_operation(self.api, operation, phase, reason, message)
-        self.host.apply(Remove(OPERATION_RECORD))
-        return _done(f"{operation.kind} {operation.name}: {message}")
+        record = operation_record.read_record(self.host).finished(phase, reason, message)
+        operation_record.write_record(self.host, record)  # first, so that it never runs again
+        return self._write_result(operation)
+
+    def _write_result(self, operation: MachineOperation) -> JobResult:
+        """Writes the result to the operation. If that fails, the next run tries only that again."""
+        record = operation_record.read_record(self.host)
+        if not operations.finish_operation(self.api, operation, record.phase, record.reason, record.message):
+            return _started(f"The result of {operation.name} cannot be written to it: {record.message}")
+        operation_record.write_record(self.host, record.closed())
+        return _done(f"{operation.kind} {operation.name}: {record.message}")
 
     def _request_version(self, version: str) -> None:
-        """Sets the version of the agent in the configuration in effect; the update job then installs it."""
-        document = json.loads(self.host.read(CURRENT_CONFIG) or b"{}")
-        agent = document["config"].get("agent") or {}
-        document["config"]["agent"] = {**agent, "version": plain_version(version)}
-        text = json.dumps(document, indent=1) + "\n"
-        self.host.apply(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
+        """Sets the version of the agent in the configurations; the update job then installs it.
+
+        The next configuration, too, because it may have been composed before.
+        """
+        for path in (CURRENT_CONFIG, NEXT_CONFIG):
+            if self.host.stat(path) is not None:
+                text = self._with_agent_version(path, version)
+                self.host.apply(WriteFile(path, text.encode(), 0o600, secret=True))
+
+    def _with_agent_version(self, path: str, version: str) -> str:
+        document = json.loads(self.host.read(path) or b"{}")
+        settings = document.setdefault("config", {})
+        settings["agent"] = {**(settings.get("agent") or {}), "version": plain_version(version)}
+        return json.dumps(document, indent=1) + "\n"
 
     def _boot_id(self) -> str:
         return (self.host.read(BOOT_ID) or b"").decode(errors="replace").strip()
-
-    def _read_record(self) -> OperationRecord | None:
-        try:
-            return OperationRecord(**json.loads(self.host.read(OPERATION_RECORD) or b""))
-        except (ValueError, TypeError):
-            return None
-
-    def _write_record(self, record: OperationRecord) -> None:
-        self.host.apply(WriteFile(OPERATION_RECORD, json.dumps(asdict(record)).encode(), 0o600))
 
 
 def _started(message: str) -> JobResult:

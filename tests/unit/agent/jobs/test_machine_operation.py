@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aks_flex_node.agent.cluster.client import ApiStatusError
-from aks_flex_node.agent.cluster.machine_operations import OPERATIONS_PATH, find_operations
+from aks_flex_node.agent.cluster.machine_operations import MAX_LISTED, OPERATIONS_PATH, find_operations
 from aks_flex_node.agent.job_records.job_result import JobResult, JobStatus
-from aks_flex_node.agent.jobs.machine_operation import BOOT_ID, OperationJob
-from aks_flex_node.agent.paths import CURRENT_CONFIG, OPERATION_RECORD
+from aks_flex_node.agent.job_records.operation_record import OperationRecord, read_record
+from aks_flex_node.agent.jobs.machine_operation import OperationJob
+from aks_flex_node.agent.managed_node import BOOT_ID
+from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.host.actions import Run, WriteFile
 from tests.hosts.recorded import RecordedHost
+from tests.unit.agent.builders import config_of
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
@@ -33,10 +37,11 @@ class Operations:
 
     items: list[dict[str, Any]] = field(default_factory=list)
     refuses: set[str] = field(default_factory=set)  # methods
+    refuses_after: int = 1000  # writes
     written: list[dict[str, Any]] = field(default_factory=list)
 
     def get(self, path: str) -> Any:
-        assert path == OPERATIONS_PATH
+        assert path == f"{OPERATIONS_PATH}?limit={MAX_LISTED}"
         if "GET" in self.refuses:
             raise ApiStatusError(403, "Forbidden", "no")
         return {"kind": "MachineOperationList", "items": self.items}
@@ -44,7 +49,7 @@ class Operations:
     def request(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
         assert (method, content_type) == ("PATCH", "application/merge-patch+json")
         assert path.endswith("/op-1/status")
-        if method in self.refuses:
+        if method in self.refuses or len(self.written) >= self.refuses_after:
             raise ApiStatusError(403, "Forbidden", "no")
         self.written.append(body)
         self.items[0]["status"].update(body["status"])
@@ -60,13 +65,16 @@ class Scene:
         current = json.dumps({"config": {"agent": {"logLevel": "debug"}}, "configVersion": "e-1"})
         self.host = RecordedHost({CURRENT_CONFIG: current, BOOT_ID: "boot-1\n"})
         self.update_due = False
+        self.settings: dict[str, object] = {}
         self.version = "1.0.0"
 
     def run(self) -> JobResult | None:
         api = cast("ApiClient", self.cluster)
-        (operation,) = find_operations(api, ["edge-1"])
-        job = OperationJob(self.host, api, ProgressReporter(), lambda: self.update_due, self.version)
-        return job.run(operation)
+        operation = read_record(self.host).select(find_operations(api, "edge-1"), "")
+        job = OperationJob(
+            self.host, api, config_of(self.settings), ProgressReporter(), lambda: self.update_due, self.version
+        )
+        return job.run(operation) if operation else None
 
     @property
     def reboots(self) -> int:
@@ -81,12 +89,12 @@ def test_only_unfinished_operations_for_this_machine_are_found() -> None:
         request("NodeReboot", "done", phase="Complete"),
         request("HostReboot", "for the cloud"),
     ]
-    found = find_operations(cast("ApiClient", Operations(items)), ["EDGE-1"])
+    found = find_operations(cast("ApiClient", Operations(items)), "EDGE-1")
     assert [one.name for one in found] == ["a", "b"]
 
 
 def test_cluster_without_permission_or_resource_has_no_operations() -> None:
-    assert find_operations(cast("ApiClient", Operations(refuses={"GET"})), ["edge-1"]) == []
+    assert find_operations(cast("ApiClient", Operations(refuses={"GET"})), "edge-1") == []
 
 
 def test_reboot_is_finished_after_the_next_boot() -> None:
@@ -98,7 +106,7 @@ def test_reboot_is_finished_after_the_next_boot() -> None:
     scene.host.apply(WriteFile(BOOT_ID, b"boot-2\n", 0o444))
     assert scene.run()
     assert (scene.reboots, scene.cluster.phases) == (1, ["InProgress", "Complete"])
-    assert scene.host.stat(OPERATION_RECORD) is None
+    assert read_record(scene.host) == OperationRecord(executed=("uid-op-1",))
 
 
 def test_operation_whose_start_cannot_be_written_is_not_carried_out() -> None:
@@ -134,3 +142,93 @@ def test_reset_is_reported_before_the_node_leaves() -> None:
     scene = Scene(request("AgentReset"))
     assert scene.run() is None  # the caller unbootstraps the machine
     assert scene.cluster.phases == ["InProgress", "Complete"]
+
+
+def test_finished_operation_never_runs_again() -> None:
+    scene = Scene(request("NodeReboot"))
+    assert scene.run()
+    scene.host.apply(WriteFile(BOOT_ID, b"boot-2\n", 0o444))
+    scene.cluster.refuses = {"PATCH"}
+    for _ in range(3):
+        outcome = scene.run()
+        assert outcome
+        assert (outcome.result, scene.reboots) == (JobStatus.DEFERRED, 1), "only the result is written again"
+    scene.cluster.refuses = set()
+    assert scene.run()
+    assert scene.cluster.phases == ["InProgress", "Complete"]
+
+    scene.cluster.items[0]["status"] = {"phase": "Pending"}  # every node may be allowed to write the status
+    assert scene.run() is None
+    assert scene.reboots == 1
+
+
+def test_operation_that_another_agent_started_is_ignored() -> None:
+    scene = Scene(request("AgentReset", phase="InProgress"))
+    assert scene.run() is None
+    assert scene.cluster.written == []
+
+
+def test_operation_from_before_the_join_is_ignored() -> None:
+    scene = Scene(request("NodeReboot", "2026-01-01T00:00:00Z"))
+    found = find_operations(cast("ApiClient", scene.cluster), "edge-1")
+    assert OperationRecord().select(found, "2026-01-02T00:00:00Z") is None
+    assert OperationRecord().select(found, "2025-12-31T00:00:00Z") == found[0]
+
+
+@pytest.mark.parametrize(
+    "spec", ["text", None, [], {"machineRef": "edge-1", "operationKind": "NodeReboot", "parameters": []}]
+)
+def test_unreadable_operation_is_ignored(spec: object) -> None:
+    cluster = Operations([{"metadata": {}, "spec": spec}, {}, "nonsense"])  # type: ignore[list-item]
+    assert find_operations(cast("ApiClient", cluster), "edge-1") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "settings"),
+    [
+        ("AgentUpgrade", {"version": "latest"}, {}),
+        ("AgentUpgrade", {"version": "0.9.0"}, {}),
+        ("AgentReset", {}, {"agent.unbootstrapOnDelete": False}),
+    ],
+)
+def test_operation_that_the_machine_does_not_allow_is_refused(
+    kind: str, parameters: dict[str, str], settings: dict[str, object]
+) -> None:
+    scene = Scene(request(kind, parameters=parameters))
+    scene.settings = settings
+    before = scene.host.read(CURRENT_CONFIG)
+
+    outcome = scene.run()
+
+    assert outcome, "the machine is not reset"
+    assert scene.cluster.phases == ["Failed"]
+    assert scene.host.read(CURRENT_CONFIG) == before
+
+
+def test_reboot_waits_for_the_maintenance_window() -> None:
+    scene = Scene(request("NodeReboot"))
+    closed = datetime.now(timezone.utc) + timedelta(hours=6)
+    scene.settings = {"updatePolicy.maintenanceWindow": {"start": f"{closed:%H:%M}", "durationMinutes": 60}}
+    outcome = scene.run()
+    assert outcome
+    assert (outcome.result, scene.reboots, scene.cluster.written) == (JobStatus.DEFERRED, 0, [])
+
+
+def test_reset_waits_until_its_result_can_be_written() -> None:
+    scene = Scene(request("AgentReset"))
+    assert scene.run() is None
+    assert scene.cluster.phases == ["InProgress", "Complete"]
+
+    scene = Scene(request("AgentReset"))
+    scene.cluster.refuses_after = 1
+    outcome = scene.run()
+    assert outcome
+    assert outcome.result is JobStatus.DEFERRED
+
+
+def test_agent_upgrade_also_changes_the_pending_configuration() -> None:
+    scene = Scene(request("AgentUpgrade", parameters={"version": "2.0.0"}))
+    scene.host.apply(WriteFile(NEXT_CONFIG, json.dumps({"config": {}, "configVersion": "e-2"}).encode(), 0o600))
+    scene.run()
+    document = json.loads(scene.host.read(NEXT_CONFIG) or b"")
+    assert document == {"config": {"agent": {"version": "2.0.0"}}, "configVersion": "e-2"}
