@@ -154,6 +154,17 @@ def test_kubelet_flags_are_rendered_from_settings_and_machine(
     assert any(given == flag or given.startswith(f"{flag}=") for given in flags) is there
 
 
+def test_node_of_an_aks_pool_has_the_labels_that_aks_expects() -> None:
+    found = kubelet.labels(config_of({"azure.targetAgentPoolName": "edge", "node.labels": {"site": "north"}}))
+    assert found == {
+        "kubernetes.azure.com/agentpool": "edge",
+        "kubernetes.azure.com/managed": "false",
+        "kubernetes.azure.com/mode": "user",
+        "kubernetes.azure.com/nodepool-type": "FlexNodes",
+        "site": "north",
+    }
+
+
 def test_kubelet_unit_passes_labels_as_one_argument_and_flags_split() -> None:
     unit = text_of(kubelet.desired(config_of(), MACHINE), UNIT)
     assert (

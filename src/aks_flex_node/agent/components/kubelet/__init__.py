@@ -152,8 +152,16 @@ def installed(config: NodeConfig) -> tuple[str, str]:
 
 
 def labels(config: NodeConfig) -> dict[str, str]:
-    """Returns the desired labels of the Node."""
-    return {**config.node.labels, **MANAGED_LABEL}
+    """Returns the desired labels of the Node. A node of an AKS pool sets those that AKS expects of its nodes."""
+    return {**config.node.labels, **MANAGED_LABEL, **pool_labels(config.azure.target_agent_pool_name or "")}
+
+
+def pool_labels(pool: str) -> dict[str, str]:
+    """Returns the labels by which AKS recognizes a node of a flex node pool."""
+    if not pool:
+        return {}
+    own = {"agentpool": pool, "mode": "user", "nodepool-type": "FlexNodes"}
+    return {f"kubernetes.azure.com/{key}": value for key, value in own.items()}
 
 
 def unit_values(config: NodeConfig, machine: Machine) -> dict[str, str]:
