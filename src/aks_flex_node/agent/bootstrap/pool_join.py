@@ -53,7 +53,7 @@ def complete_from_pool(
     read by this call. Changes nothing on the machine.
 
     A joined node needs no bootstrap data. With an Azure identity the token is always a new one, so an expired token
-    of a file does not matter. Without one, the token of a file is used if nobody is signed in.
+    of a file does not matter. Without one, the token of a file is used if the operator cannot sign in.
     """
     config, pool = loaded.config, configured_pool(loaded.config)
     if pool is None or config.continuous_monitoring or selection.url:

@@ -77,7 +77,7 @@ def test_identity_without_the_role_is_refused_before_any_change(aks: Aks, tmp_pa
     assert "az role assignment create" in caught.value.hint
 
 
-def test_token_of_a_file_is_used_if_nobody_is_signed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_of_a_file_is_used_without_a_sign_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path))
     file = tmp_path / "base-config.json"
