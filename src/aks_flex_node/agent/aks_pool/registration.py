@@ -71,6 +71,18 @@ def refuse_foreign_machine(host: Host, pool: PoolId, name: str, machine: PoolMac
     )
 
 
+def refuse_other_record(host: Host, pool: PoolId, name: str) -> None:
+    """Raises MachineError if this machine has registered another Machine, which would be left in its pool."""
+    record = read_record(host)
+    if record and not record.is_for(pool, name):
+        raise MachineError(
+            "machine-changed",
+            f"This machine is registered as Machine {record.name} of {record.pool}, but the configuration is for "
+            f"Machine {name} of {pool}. Nothing was changed.",
+            "Use the pool and the name with which it was registered, or run `aks-flex-node unbootstrap` first.",
+        )
+
+
 @dataclass
 class MachineRegistration:
     """Registers the node with the settings of its configuration."""
@@ -112,8 +124,9 @@ class MachineRegistration:
         machine = self.requests.find_machine(self.name)
         refuse_foreign_machine(self.host, self.pool, self.name, machine)
         record = read_record(self.host)
-        own = record if record and record.is_for(self.pool, self.name) else MachineRecord(str(self.pool), self.name)
-        etag = self.known_etag or own.etag
+        is_known = record is not None and record.is_for(self.pool, self.name)
+        own = record if record and is_known else MachineRecord(str(self.pool), self.name)
+        etag = (self.known_etag or own.etag) if is_known else ""
         write_record(self.host, own)
         if machine and (not differs(self.settings, machine) or (etag and machine.etag != etag)):
             changed = differs(self.settings, machine)

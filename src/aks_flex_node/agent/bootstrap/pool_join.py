@@ -13,6 +13,7 @@ from aks_flex_node.agent.aks_pool import machine_document, registration
 from aks_flex_node.agent.aks_pool.pool_client import open_pool
 from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, config_source
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name, new_token_hint, parse_pool_id
+from aks_flex_node.agent.cluster.discovery import needs_discovery
 from aks_flex_node.agent.config.resolved import config_source_kind, join_token
 from aks_flex_node.agent.config.sources import ConfigSource
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
@@ -51,22 +52,24 @@ def complete_from_pool(
     """Completes the configuration with the bootstrap data of its pool; returns also what is to be stored if it was
     read by this call. Changes nothing on the machine.
 
-    A joined node needs no bootstrap data. With an Azure identity the token is always a new one; the token of a file,
-    which expires after an hour, is used only if the pool cannot be read.
+    A joined node needs no bootstrap data. With an Azure identity the token is always a new one, so an expired token
+    of a file does not matter. Without one, the token of a file is used if the operator cannot sign in.
     """
     config, pool = loaded.config, configured_pool(loaded.config)
     if pool is None or config.continuous_monitoring or selection.url:
         return loaded, None
+    name, kind, has_token = node_name(config), identity_kind(config), join_token(config) is not None
     refuse_other_pool(pool, config)
-    has_token = join_token(config) is not None
-    if is_joined(pool, config) or (has_token and identity_kind(config) is None and selection.pool is None):
+    registration.refuse_other_record(RealHost(), pool, machine_name(config, name))
+    is_known = is_joined(pool, config) and not needs_discovery(config)
+    if is_known or (has_token and kind is None and selection.pool is None):
         return loaded, None
     progress.message(f"Reading the bootstrap data of {pool} from Azure.")
     try:
-        answer = request_pool(config, pool, node_name(config))
+        answer = request_pool(config, pool, name)
     except FlexError as error:
-        if not has_token or isinstance(error, MachineError):
-            raise
+        if not has_token or kind not in {None, "arc"} or isinstance(error, MachineError):
+            raise  # a node's own identity must be able to register it, too
         progress.warning(f"The bootstrap data cannot be read, so the token of the configuration is used: {error}")
         return loaded, None
     settings = answer.data.settings
@@ -99,7 +102,8 @@ def node_name(config: NodeConfig) -> str:
 def is_joined(pool: PoolId, config: NodeConfig) -> bool:
     """Returns whether this machine is a node of this pool."""
     applied = context.applied_config()
-    return bool(applied and configured_pool(applied) == pool and context.has_credentials(config))
+    here = configured_pool(applied) if applied else None
+    return str(here or "").lower() == str(pool).lower() and context.has_credentials(config)
 
 
 def refuse_other_pool(pool: PoolId, config: NodeConfig) -> None:

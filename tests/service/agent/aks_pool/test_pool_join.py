@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent import context
+from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
 from aks_flex_node.agent.bootstrap import pool_join
 from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.agent.progress import ProgressReporter
@@ -15,6 +16,7 @@ from aks_flex_node.errors import FlexError
 from tests.service.agent.aks_pool.test_pool_client import AGENT_ROLE, SETTINGS, client, pool_of
 from tests.service.agent.identity.test_credentials import bundle
 from tests.unit.agent.aks_pool.test_bootstrap_data import DATA
+from tests.unit.agent.config.builders import CLUSTER_ID
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,13 +69,25 @@ def test_new_token_replaces_the_expired_one_of_a_file(aks: Aks, tmp_path: Path) 
     assert loaded.config.azure.bootstrap_token.token.reveal() != DATA["azure"]["bootstrapToken"]["token"]
 
 
-def test_token_of_a_file_is_used_when_the_pool_cannot_be_read(aks: Aks, tmp_path: Path) -> None:
+def test_identity_without_the_role_is_refused_before_any_change(aks: Aks, tmp_path: Path) -> None:
     azure = {**DATA["azure"], "targetCluster": {"resourceId": aks.id}, "resourceManagerEndpoint": None}
+    with pytest.raises(FlexError) as caught:
+        complete(selection(aks, tmp_path, role="", base={**DATA, "azure": azure}))
+    assert caught.value.name == "aks-pool-role-missing"
+    assert "az role assignment create" in caught.value.hint
+
+
+def test_token_of_a_file_is_used_without_a_sign_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path))
+    file = tmp_path / "base-config.json"
+    file.write_text(json.dumps(DATA))
+    file.chmod(0o600)
     progress = Progress()
-    loaded, facts = complete(selection(aks, tmp_path, role="", base={**DATA, "azure": azure}), progress)
+    loaded, facts = complete(ConfigSelection(file, pool=parse_pool_id(f"{CLUSTER_ID}/agentPools/edge")), progress)
     assert loaded.config.azure.bootstrap_token.token.reveal() == DATA["azure"]["bootstrapToken"]["token"]
     assert facts is None
-    assert "az role assignment create" in progress.warnings[0]
+    assert "the token of the configuration is used" in progress.warnings[0]
 
 
 def test_existing_machine_is_adopted_with_its_settings(aks: Aks, tmp_path: Path) -> None:

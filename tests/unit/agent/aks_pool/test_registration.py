@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from aks_flex_node.agent.aks_pool.registration import (
     MachineRegistration,
     delete_registered,
     read_record,
+    refuse_other_record,
     write_record,
 )
 from aks_flex_node.agent.paths import MACHINE_RECORD
@@ -129,6 +131,30 @@ def test_running_machine_of_another_host_is_refused(host: RecordedHost, recorded
     assert caught.value.name == "machine-on-another-host"
     assert POOL.delete_machine_command("m1") in caught.value.hint
     assert read_record(host) == recorded
+
+
+@pytest.mark.parametrize(
+    ("record", "is_refused"),
+    [
+        (None, False),
+        (MachineRecord(str(POOL), "m1"), False),
+        (MachineRecord(str(POOL), "m2"), True),
+        (MachineRecord(f"{POOL.cluster_id}/agentPools/other", "m1"), True),
+    ],
+)
+def test_second_machine_for_one_host_is_refused(
+    host: RecordedHost, record: MachineRecord | None, is_refused: bool
+) -> None:
+    if record:
+        write_record(host, record)
+    expected = pytest.raises(FlexError, match="is registered as Machine") if is_refused else nullcontext()
+    with expected:
+        refuse_other_record(host, POOL, "m1")
+
+
+def test_version_of_an_earlier_provider_is_not_an_etag(host: RecordedHost) -> None:
+    pool = FakePool(host, replace(THERE, settings=replace(WANTED, max_pods=10)))
+    assert run(registration(pool, known_etag="1708123456")) == "e2"
 
 
 def test_own_running_machine_is_accepted(host: RecordedHost) -> None:
