@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig, Taint
 
+UNFINISHED = frozenset({"creating", "updating", "accepted", "inprogress"})  # provisioning states
+OWNER_TAG = "aks-flex-node-machine"  # of a Machine: the host that it belongs to, as a hash of its machine ID
 AKS_LABEL_PREFIX = "kubernetes.azure.com/"  # of labels that AKS itself sets; no settings of a Machine
 # Fields of a Machine's `kubeletConfig` and our settings below node.kubelet.
 _OWN_KUBELET_KEYS = {
@@ -65,6 +67,21 @@ class PoolMachine:
     vm_state: str = ""  # Running, Deleted, or empty
     error: str = ""  # why AKS could not provision it
     tags: Mapping[str, str] = field(default_factory=dict)
+    initialization_taints: tuple[str, ...] = ()  # set by others; a PUT without them would remove them
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether AKS is creating or changing it."""
+        return self.provisioning_state.lower() in UNFINISHED
+
+    @property
+    def is_failed(self) -> bool:
+        return self.provisioning_state.lower() == "failed"
+
+    @property
+    def owner(self) -> str:
+        """The host that the Machine belongs to, as a hash; empty if it was registered without one."""
+        return self.tags.get(OWNER_TAG, "")
 
 
 def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
@@ -85,6 +102,7 @@ def parse_machine(document: Mapping[str, Any]) -> PoolMachine:
         str(status.get("vmState") or ""),
         str(failure.get("message") or failure.get("code") or ""),
         {str(name): str(value) for name, value in _object(properties, "tags").items()},
+        tuple(str(each) for each in profile.get("nodeInitializationTaints") or ()),
     )
 
 
@@ -136,9 +154,9 @@ def format_taint(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def machine_body(settings: MachineSettings, known: PoolMachine | None = None) -> dict[str, Any]:
-    """Builds the body of a PUT. Keeps the kubelet settings and the tags of an existing Machine, which a PUT without
-    them would remove.
+def machine_body(settings: MachineSettings, known: PoolMachine | None = None, owner: str = "") -> dict[str, Any]:
+    """Builds the body of a PUT, with the host that the Machine belongs to. Keeps what a node does not set, which a
+    PUT without it would remove: the kubelet settings, initialization taints and tags of an existing Machine.
     """
     profile: dict[str, Any] = {"orchestratorVersion": settings.version}
     if settings.max_pods is not None:
@@ -148,9 +166,11 @@ def machine_body(settings: MachineSettings, known: PoolMachine | None = None) ->
     kubelet = settings.kubelet or (known.settings.kubelet if known else {})
     if kubelet:
         profile["kubeletConfig"] = dict(kubelet)
+    if known and known.initialization_taints:
+        profile["nodeInitializationTaints"] = list(known.initialization_taints)
     properties: dict[str, Any] = {"kubernetes": profile}
-    if known and known.tags:
-        properties["tags"] = dict(known.tags)
+    if tags := {**(known.tags if known else {}), **({OWNER_TAG: owner} if owner else {})}:
+        properties["tags"] = tags
     return {"properties": properties}
 
 

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from aks_flex_node.agent.aks_pool.bootstrap_data import data_invalid_error, parse_bootstrap_data
-from aks_flex_node.agent.aks_pool.machine_document import machine_body, parse_machine
+from aks_flex_node.agent.aks_pool.machine_document import machine_body, machine_invalid_error, parse_machine
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.error_messages import parse_forbidden
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from aks_flex_node.azure.operations import AzureOperation
 
 OPERATION_SECONDS = 900.0
-UNFINISHED = frozenset({"creating", "updating", "accepted", "inprogress"})
 CONTRIBUTOR_ROLE = "Azure Kubernetes Service Contributor Role"
 PARENT_MISSING = frozenset({"SubscriptionNotFound", "ResourceGroupNotFound", "ParentResourceNotFound"})
 WRONG_TENANT = "InvalidAuthenticationTokenTenant"
@@ -57,7 +56,7 @@ class PoolRequests(Protocol):
     def find_machine(self, name: str) -> PoolMachine | None: ...
 
     def put_machine(
-        self, name: str, settings: MachineSettings, known: PoolMachine | None
+        self, name: str, settings: MachineSettings, known: PoolMachine | None, owner: str
     ) -> tuple[PoolMachine, AzureOperation | None]: ...
 
     def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine: ...
@@ -81,24 +80,27 @@ class AksPoolClient:
         """Returns the Machine, or None if AKS responds that it does not exist."""
         try:
             with self._explained():
-                return parse_machine(self._send("GET", self.pool.machine_id(name)))
+                machine = parse_machine(self._send("GET", self.pool.machine_id(name)))
         except AzureCallError as error:
             if error.name == "aks-pool-not-found" and error.code not in PARENT_MISSING:
                 return None
             raise
+        if machine.name.lower() != name.lower() or not machine.etag:
+            raise machine_invalid_error("it has another name, or no eTag")
+        return machine
 
     def put_machine(
-        self, name: str, settings: MachineSettings, known: PoolMachine | None
+        self, name: str, settings: MachineSettings, known: PoolMachine | None, owner: str
     ) -> tuple[PoolMachine, AzureOperation | None]:
         """Creates or updates the Machine, unless it has changed since it was read. Returns also the operation that
         AKS has started, if any.
         """
-        headers = {"If-Match": known.etag} if known and known.etag else {} if known else {"If-None-Match": "*"}
+        headers = {"If-Match": f'"{known.etag}"'} if known else {"If-None-Match": "*"}
         path = self.pool.machine_id(name)
         with self._explained():
-            reply = self._arm.send("PUT", path, _query(), machine_body(settings, known), headers)
+            reply = self._arm.send("PUT", path, _query(), machine_body(settings, known, owner), headers)
             machine = parse_machine(_document(reply.text, self.pool))
-        if machine.provisioning_state.lower() not in UNFINISHED:
+        if not machine.is_unfinished:
             return machine, None
         answer = OperationReply(reply.status, None, reply.headers)
         return machine, started_operation(answer, f"Machine {name}", path, API_VERSION, time.time())
@@ -215,7 +217,7 @@ def _not_found_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
         "aks-pool-not-found",
         f"Azure does not find {pool}: {error.message}",
         f"Check the ID with `az aks nodepool list --subscription {pool.subscription} --resource-group {pool.group} "
-        f"--cluster-name {pool.cluster} --query [].id`.",
+        f"--cluster-name {pool.cluster} --query '[].id'`.",
         **_origin(error),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ API_VERSION = "2026-08-02-preview"  # of all requests about flex node pools
 _POOL_ID = re.compile(
     r"/subscriptions/([\w.()-]+)/resourcegroups/([\w.()-]+)/providers/microsoft\.containerservice/managedclusters/"
     r"([\w.()-]+)/agentpools/([\w.()-]+)/?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 
@@ -43,9 +44,9 @@ class PoolId:
     @property
     def az_options(self) -> str:
         """The options that name this pool in commands of `az aks nodepool`."""
+        group, cluster = shlex.quote(self.group), shlex.quote(self.cluster)
         return (
-            f"--subscription {self.subscription} --resource-group {self.group} --cluster-name {self.cluster} "
-            f"--name {self.pool}"
+            f"--subscription {self.subscription} --resource-group {group} --cluster-name {cluster} --name {self.pool}"
         )
 
     @property
@@ -59,7 +60,7 @@ class PoolId:
 def parse_pool_id(text: str) -> PoolId:
     """Parses the resource ID of a pool. Raises CommandUsageError if it is not one."""
     parts = _POOL_ID.fullmatch(text.strip())
-    if parts is None:
+    if parts is None or {".", ".."} & set(parts.groups()):
         raise CommandUsageError(
             "aks-pool-id-invalid",
             f"`{text.strip()}` is not the resource ID of a node pool of an AKS cluster.",

@@ -2,7 +2,8 @@
 
 The join registers the Machine immediately before the kubelet starts: AKS then knows the Machine when its Node
 appears, and everything else that can fail on this machine has already succeeded. The Machine is recorded before it is
-created, so a run after a crash adopts it, and `unbootstrap` deletes it. AKS provisions it while the kubelet joins;
+created, so `unbootstrap` deletes it. A tag names the host that it belongs to, so a run after a crash adopts it, and
+another host with the same name does not. AKS provisions it while the kubelet joins;
 the join waits for that at its end.
 """
 
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.aks_pool.machine_document import differs
+from aks_flex_node.agent.machine import identify_machine
 from aks_flex_node.agent.paths import MACHINE_RECORD
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError, MachineError
@@ -55,19 +57,34 @@ def write_record(host: Host, record: MachineRecord) -> None:
     host.apply(WriteFile(MACHINE_RECORD, (json.dumps(asdict(record), indent=1) + "\n").encode(), 0o600))
 
 
-def refuse_foreign_machine(host: Host, pool: PoolId, name: str, machine: PoolMachine | None) -> None:
-    """Raises MachineError if the Machine belongs to another host: AKS sees it running, but this machine has not
-    registered it.
+def this_host(host: Host) -> str:
+    """Returns the mark of this host on its Machine: a hash of its machine ID; empty if it has none."""
+    machine = identify_machine(host, None)
+    return machine.id if machine else ""
+
+
+def belongs_to_another_host(host: Host, pool: PoolId, name: str, machine: PoolMachine) -> bool:
+    """Returns whether a Machine belongs to another host.
+
+    A Machine that was registered without a mark belongs to the host that runs it, or that has registered it. A record
+    without an eTag does not prove that: the registration may have been refused.
     """
+    if machine.owner:
+        return machine.owner != this_host(host)
     record = read_record(host)
-    if machine is None or machine.vm_state.lower() != "running" or (record and record.is_for(pool, name)):
+    is_registered = record is not None and record.is_for(pool, name) and record.etag != ""
+    return machine.vm_state.lower() == "running" and not is_registered
+
+
+def refuse_foreign_machine(host: Host, pool: PoolId, name: str, machine: PoolMachine | None) -> None:
+    """Raises MachineError if the Machine belongs to another host."""
+    if machine is None or not belongs_to_another_host(host, pool, name, machine):
         return
     raise MachineError(
         "machine-on-another-host",
-        f"Machine {name} of {pool} runs on another host: AKS reports that it is running, and this machine has not "
-        "registered it. Nothing was changed.",
-        "Give this machine another name: set `node.name`, or `aks.machineName`. If the other host is gone, or if it "
-        f"is this one and was installed again, run `{pool.delete_machine_command(name)}` first.",
+        f"Machine {name} of {pool} belongs to another host. This machine has not registered it. Nothing was changed.",
+        "Give this machine another name: set `node.name`. If the other host is gone, or if it is this one and was "
+        f"installed again, run `{pool.delete_machine_command(name)}` first.",
     )
 
 
@@ -99,6 +116,7 @@ class MachineRegistration:
     clock: Callable[[], float] = time.monotonic
     _operation: AzureOperation | None = field(default=None, init=False)
     _requests: PoolRequests | None = field(default=None, init=False)
+    _put_etag: str = field(default="", init=False)
 
     @property
     def requests(self) -> PoolRequests:
@@ -128,27 +146,43 @@ class MachineRegistration:
         own = record if record and is_known else MachineRecord(str(self.pool), self.name)
         etag = (self.known_etag or own.etag) if is_known else ""
         write_record(self.host, own)
-        if machine and (not differs(self.settings, machine) or (etag and machine.etag != etag)):
-            changed = differs(self.settings, machine)
-            self.note(
-                f"Machine {self.name} has newer settings, which the daemon applies"
-                if changed
-                else f"Machine {self.name} is registered"
-            )
-            write_record(self.host, replace(own, etag=etag if changed else machine.etag))
+        if machine and etag and machine.etag != etag:
+            # Also if its settings are those of this run: others, for example of the kubelet, may have changed.
+            self.note(f"Machine {self.name} has newer settings, which the daemon applies")
+            write_record(self.host, replace(own, etag=etag))
+            return
+        if machine and machine.is_unfinished:
+            raise machine_busy_error(self.pool, self.name)
+        owner = this_host(self.host)
+        if machine and not machine.is_failed and machine.owner == owner and not differs(self.settings, machine):
+            self.note(f"Machine {self.name} is registered")
+            write_record(self.host, replace(own, etag=machine.etag))
             return
         self.note(f"{'updating' if machine else 'registering'} Machine {self.name}")
-        machine, self._operation = self.requests.put_machine(self.name, self.settings, machine)
+        machine, self._operation = self.requests.put_machine(self.name, self.settings, machine, owner)
+        self._put_etag = machine.etag
         write_record(self.host, replace(own, etag=machine.etag))
 
     def finish(self) -> str:
         """Waits until AKS has provisioned the Machine; returns its eTag, the version of the node's settings."""
         if self._operation:
             machine = self.requests.wait(self.name, self._operation, self.note)
-            write_record(self.host, MachineRecord(str(self.pool), self.name, machine.etag))
+            # A change by others since the PUT is left to the daemon.
+            is_own = not differs(self.settings, machine)
+            etag = machine.etag if is_own else self._put_etag
+            write_record(self.host, MachineRecord(str(self.pool), self.name, etag))
             self._operation = None
         record = read_record(self.host)
         return record.etag if record else ""
+
+
+def machine_busy_error(pool: PoolId, name: str) -> AzureCallError:
+    return AzureCallError(
+        "machine-busy",
+        f"AKS is still changing Machine {name} of {pool}.",
+        "Run the same command again in a few minutes.",
+        retryable=True,
+    )
 
 
 def delete_registered(

@@ -90,9 +90,9 @@ def request_pool(config: NodeConfig, pool: PoolId, node: str) -> PoolAnswer:
     kind, name = identity_kind(config), machine_name(config, node)
     with open_pool(config, pool, operator=kind in {None, "arc"}) as client:
         data = client.bootstrap_data()
-        machine = client.find_machine(name) if kind else None
+        machine = client.find_machine(name)
     registration.refuse_foreign_machine(RealHost(), pool, name, machine)
-    return PoolAnswer(data, machine)
+    return PoolAnswer(data, machine if kind else None)
 
 
 def node_name(config: NodeConfig) -> str:
@@ -156,6 +156,10 @@ def machine_cleanup(engine: Engine, note: Callable[[str], None]) -> Callable[[],
 
     def delete(*, operator: bool) -> bool:
         with open_pool(config, pool, operator=operator) as client:
+            machine = client.find_machine(record.name)
+            if machine and registration.belongs_to_another_host(engine.host, pool, record.name, machine):
+                note(f"Machine {record.name} belongs to another host and is kept")
+                return True
             return client.delete_machine(record.name, note)
 
     def clean_up() -> list[str]:

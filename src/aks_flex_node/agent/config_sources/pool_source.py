@@ -46,6 +46,7 @@ class PoolSource:
     client: ProviderClient
     current_config: Callable[[], Mapping[str, Any]]  # the document of the configuration in effect
     issue_token: Callable[[NodeConfig, PoolId], Mapping[str, Any]]
+    host_id: str = ""  # the mark of this host on its Machine; empty if it has none
     schedule: PollSchedule = POLL_SCHEDULE
     accepts_reports: bool = False
     signals_by_node: bool = True
@@ -59,6 +60,9 @@ class PoolSource:
         try:
             status, headers, body = self.client.get(self.pool.machine_id(self.machine))
             if machine := read_machine(status, body, self.machine):
+                if machine.owner and self.host_id and machine.owner != self.host_id:
+                    message = f"The Machine {self.machine} of {self.pool} belongs to another host."
+                    return PollResult(ProviderState.ON_ANOTHER_MACHINE, message)
                 return self._answer(machine.etag, machine.settings, version)
             if not is_not_found(status, body):
                 return classify_failure(status, headers, body, self.pool)

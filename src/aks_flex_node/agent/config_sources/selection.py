@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name
+from aks_flex_node.agent.aks_pool.registration import this_host
 from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.config_sources.pool_source import PoolSource, arm_client
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
@@ -52,7 +53,14 @@ def open_source(engine: Engine, node: str) -> ConfigSource:
         tokens = _node_tokens(engine)
         name, client = machine_name(config, node), arm_client(config, tokens)
         return PoolSource(
-            config, pool, name, tokens, client, lambda: _current_document(engine.host), issue_pool_token
+            config,
+            pool,
+            name,
+            tokens,
+            client,
+            lambda: _current_document(engine.host),
+            issue_pool_token,
+            this_host(engine.host),
         )
     return local_source(config)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_node.agent.paths import OPERATION_RECORD
 from aks_flex_node.host.actions import WriteFile
@@ -15,10 +15,23 @@ from aks_flex_node.host.actions import WriteFile
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aks_flex_node.agent.cluster.machine_operations import MachineOperation
     from aks_flex_node.host.host import Host
 
 MAX_EXECUTED = 100
+
+
+class RequestedOperation(Protocol):
+    @property
+    def uid(self) -> str: ...
+
+    @property
+    def created(self) -> str: ...
+
+    @property
+    def is_pending(self) -> bool: ...
+
+
+OperationT = TypeVar("OperationT", bound=RequestedOperation)
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,7 @@ class OperationRecord:
         """Returns the record after the result was written to the cluster."""
         return OperationRecord(executed=(*self.executed, self.uid)[-MAX_EXECUTED:])
 
-    def select(self, found: Iterable[MachineOperation], joined: str) -> MachineOperation | None:
+    def select(self, found: Iterable[OperationT], joined: str) -> OperationT | None:
         """Returns the operation to carry out: the started one, or else the oldest that nobody has started.
 
         Operations from before the node joined are for the machine that had its name then.

@@ -67,29 +67,29 @@ def test_bootstrap_data_of_a_pool_completes_a_configuration(aks: Aks) -> None:
 def test_machine_is_created_updated_and_read(aks: Aks) -> None:
     with client(aks) as opened:
         assert opened.find_machine("m1") is None
-        made, operation = opened.put_machine("m1", SETTINGS, None)
+        made, operation = opened.put_machine("m1", SETTINGS, None, "host-1")
         assert operation
         made = opened.wait("m1", operation, lambda _: None)
         assert not machine_document.differs(SETTINGS, made)
-        again, operation = opened.put_machine("m1", SETTINGS, made)
+        again, operation = opened.put_machine("m1", SETTINGS, made, "host-1")
         assert (again.etag, operation) == (made.etag, None)
-        changed, _ = opened.put_machine("m1", MachineSettings("1.35.4", 61, {}, ()), made)
+        changed, _ = opened.put_machine("m1", MachineSettings("1.35.4", 61, {}, ()), made, "host-1")
         assert changed.etag != made.etag
 
 
 def test_machine_that_changed_meanwhile_is_not_overwritten(aks: Aks) -> None:
     with client(aks) as opened:
-        _, operation = opened.put_machine("m1", SETTINGS, None)
+        _, operation = opened.put_machine("m1", SETTINGS, None, "host-1")
         assert operation
         opened.wait("m1", operation, lambda _: None)
         with pytest.raises(AzureCallError) as caught:
-            opened.put_machine("m1", SETTINGS, None)
+            opened.put_machine("m1", SETTINGS, None, "host-1")
         assert caught.value.status == 412
 
 
 def test_role_of_a_node_does_not_delete_machines(aks: Aks) -> None:
     with client(aks) as opened:
-        _, operation = opened.put_machine("m1", SETTINGS, None)
+        _, operation = opened.put_machine("m1", SETTINGS, None, "host-1")
         assert operation
         opened.wait("m1", operation, lambda _: None)
         with pytest.raises(AzureCallError) as caught:

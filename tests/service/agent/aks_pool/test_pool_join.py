@@ -92,7 +92,7 @@ def test_token_of_a_file_is_used_without_a_sign_in(tmp_path: Path, monkeypatch: 
 
 def test_existing_machine_is_adopted_with_its_settings(aks: Aks, tmp_path: Path) -> None:
     with client(aks) as opened:
-        _, operation = opened.put_machine("m1", SETTINGS.__class__("1.35.4", 70, {"site": "b"}, ()), None)
+        _, operation = opened.put_machine("m1", SETTINGS.__class__("1.35.4", 70, {"site": "b"}, ()), None, "host-1")
         assert operation
         opened.wait("m1", operation, lambda _: None)
     config = complete(selection(aks, tmp_path, node={"name": "m1"}))[0].config
@@ -101,7 +101,7 @@ def test_existing_machine_is_adopted_with_its_settings(aks: Aks, tmp_path: Path)
 
 def test_running_machine_of_another_host_is_refused_before_any_change(aks: Aks, tmp_path: Path) -> None:
     with client(aks) as opened:
-        _, operation = opened.put_machine("m1", SETTINGS, None)
+        _, operation = opened.put_machine("m1", SETTINGS, None, "host-1")
         assert operation
         opened.wait("m1", operation, lambda _: None)
     aks.kubernetes.add_node("m1", "1.35.4")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.aks_pool.machine_document import MachineSettings, PoolMachine
+from aks_flex_node.agent.aks_pool.machine_document import OWNER_TAG, MachineSettings, PoolMachine
 from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 from aks_flex_node.agent.aks_pool.registration import (
     MachineRecord,
@@ -18,6 +18,7 @@ from aks_flex_node.agent.aks_pool.registration import (
     write_record,
 )
 from aks_flex_node.agent.paths import MACHINE_RECORD
+from aks_flex_node.api.machine_identity import hash_machine_id
 from aks_flex_node.azure.arm import AzureCallError, arm_unreachable_error
 from aks_flex_node.azure.operations import AzureOperation
 from aks_flex_node.errors import FlexError
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 POOL = PoolId("sub-1", "group-1", "cluster-1", "edge")
 WANTED = MachineSettings("1.34.2", 50, {"site": "a"}, ("edge=yes:NoSchedule",))
-THERE = PoolMachine("id", "m1", "e1", WANTED, "Succeeded")
+OWN = hash_machine_id("0" * 32)
+THERE = PoolMachine("id", "m1", "e1", WANTED, "Succeeded", tags={OWNER_TAG: OWN})
+UNMARKED = replace(THERE, tags={})
 
 
 @dataclass
@@ -49,20 +52,23 @@ class FakePool:
         return self.machine
 
     def put_machine(
-        self, name: str, settings: MachineSettings, known: PoolMachine | None
+        self, name: str, settings: MachineSettings, known: PoolMachine | None, owner: str
     ) -> tuple[PoolMachine, AzureOperation | None]:
         self.records.append(self.host.read(MACHINE_RECORD))
         if self.refusals:
             raise self.refusals.pop(0)
         assert known == self.machine
         self.puts.append(settings)
-        self.machine = PoolMachine("id", name, f"e{len(self.puts) + 1}", settings, "Creating")
+        state = "Creating" if self.machine is None else "Updating"
+        tags = {OWNER_TAG: owner} if owner else {}
+        self.machine = PoolMachine("id", name, f"e{len(self.puts) + 1}", settings, state, tags=tags)
         return self.machine, AzureOperation("m1", "id", "x")
 
     def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine:
         assert self.machine
         note(f"waiting for {name}: {operation.what}")
-        return replace(self.machine, provisioning_state="Succeeded")
+        self.machine = replace(self.machine, provisioning_state="Succeeded")
+        return self.machine
 
     def delete_machine(self, name: str, note: Callable[[str], None]) -> bool:
         raise NotImplementedError
@@ -70,7 +76,7 @@ class FakePool:
 
 @pytest.fixture
 def host() -> RecordedHost:
-    return RecordedHost()
+    return RecordedHost({"/etc/machine-id": "0" * 32})
 
 
 def registration(pool: FakePool, **more: object) -> MachineRegistration:
@@ -125,7 +131,7 @@ def test_newer_settings_of_the_machine_are_left_to_the_daemon(host: RecordedHost
 def test_running_machine_of_another_host_is_refused(host: RecordedHost, recorded: MachineRecord | None) -> None:
     if recorded:
         write_record(host, recorded)
-    pool = FakePool(host, replace(THERE, vm_state="Running"))
+    pool = FakePool(host, replace(UNMARKED, vm_state="Running"))
     with pytest.raises(FlexError, match="another host") as caught:
         registration(pool).start()
     assert caught.value.name == "machine-on-another-host"
@@ -160,6 +166,49 @@ def test_version_of_an_earlier_provider_is_not_an_etag(host: RecordedHost) -> No
 def test_own_running_machine_is_accepted(host: RecordedHost) -> None:
     write_record(host, MachineRecord(str(POOL).upper(), "M1", "e1"))
     assert run(registration(FakePool(host, replace(THERE, vm_state="Running")))) == "e1"
+    assert run(registration(FakePool(host, replace(UNMARKED, vm_state="Running")))) == "e2", "it gets the mark"
+
+
+@pytest.mark.parametrize("recorded", [None, MachineRecord(str(POOL), "m1", "e1")])
+def test_machine_with_the_mark_of_another_host_is_refused(host: RecordedHost, recorded: MachineRecord | None) -> None:
+    if recorded:
+        write_record(host, recorded)  # for example on a copy of the disk
+    pool = FakePool(host, replace(THERE, tags={OWNER_TAG: "another"}))
+    with pytest.raises(FlexError, match="another host"):
+        registration(pool).start()
+    assert pool.puts == []
+
+
+def test_host_that_lost_the_race_for_a_name_does_not_take_the_machine(host: RecordedHost) -> None:
+    pool = FakePool(host, refusals=[refusal(412)])
+
+    def other_host_registers(_: float) -> None:
+        pool.machine = replace(THERE, vm_state="Running", tags={OWNER_TAG: "another"})
+
+    with pytest.raises(FlexError, match="another host"):
+        run(registration(pool, sleep=other_host_registers))
+
+
+def test_failed_machine_is_registered_again(host: RecordedHost) -> None:
+    pool = FakePool(host, replace(THERE, provisioning_state="Failed"))
+    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+    assert run(registration(pool)) == "e2"
+
+
+def test_unfinished_machine_is_waited_for(host: RecordedHost) -> None:
+    pool = FakePool(host, replace(THERE, provisioning_state="Creating"))
+    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+
+    def finish(_: float) -> None:
+        pool.machine = THERE
+
+    assert run(registration(pool, sleep=finish)) == "e1"
+
+
+def test_change_that_is_pending_is_not_recorded_as_applied(host: RecordedHost) -> None:
+    changed = replace(THERE, etag="e9", settings=replace(WANTED, kubelet={"podMaxPids": 100}))
+    write_record(host, MachineRecord(str(POOL), "m1", "e1"))
+    assert run(registration(FakePool(host, changed), known_etag="e1")) == "e1"
 
 
 def refusal(status: int, *, retryable: bool = False) -> AzureCallError:
