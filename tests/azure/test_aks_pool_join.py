@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab import network, node_agent
+from aks_flex_lab.arm.hybrid_compute import ArcMachines
+from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID
+from aks_flex_lab.components.resource_provider import LOCATION, OWNER_ROLE_ID, RESOURCE_GROUP_ID
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
@@ -30,6 +33,8 @@ POOL = "edge"
 AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
 CONTRIBUTOR_ROLE = "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8"
 STORED = "/var/lib/aks-flex-node/current-config.json"
+# Backups of the system's files from before a package created and removed its users.
+COPIES = ("/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-", "/var/lib/dpkg/status-old")
 OWN, BASE, SECRET = "/root/own.json", "/root/base-config.json", "/root/secret"
 
 
@@ -91,9 +96,9 @@ def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add
     document = stored(machine)
     assert document["configVersion"] == registered["eTag"]
     assert "bootstrapToken" not in document["config"]["azure"]
-    token = re.search(r"token: (\S+)", machine.run("cat", "/var/lib/kubelet/bootstrap-kubeconfig").out)
+    token = re.search(r"[a-z0-9]{6}\.[a-z0-9]{16}", machine.run("cat", "/var/lib/kubelet/bootstrap-kubeconfig").out)
     assert token
-    found = machine.run("grep", "-rlF", token[1], "/etc", "/var", "/run", "/root", "/opt", check=False).out.split()
+    found = machine.run("grep", "-rlF", token[0], "/etc", "/var", "/run", "/root", "/opt", check=False).out.split()
     assert found == ["/var/lib/kubelet/bootstrap-kubeconfig"]
 
     # Another machine with this name is refused, and is not changed.
@@ -103,7 +108,8 @@ def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add
     assert differences(before_other, other) == []
 
     # The same command again needs neither a new token nor a new registration.
-    flex(machine, "agent", "--aks-pool", pool_id(POOL), "--config", OWN, "--set", "node.labels.rack=7")
+    again = flex(machine, "agent", "--aks-pool", pool_id(POOL), "--config", OWN, "--set", "node.labels.rack=7")
+    assert "Reading the bootstrap data" not in again.err
     assert pools.machine(POOL, machine.name)["properties"]["eTag"] == registered["eTag"]
     assert flex(machine, "verify", check=False).ok
 
@@ -169,4 +175,54 @@ def test_printed_bootstrap_data_joins_a_machine_without_an_identity(
     assert "bootstrapToken" not in document["config"]["azure"]
     assert document["config"]["azure"]["targetAgentPoolName"] == POOL
     leave(machine)
+    assert left_over(before, machine) == []
+
+
+def test_arc_machine_joins_a_pool_and_gets_its_role(lab: Lab, pools: LabPools, add_machine: Add) -> None:
+    machine = add_machine("pool-arc")
+    operator = lab.azure.directory.service_principal("pool-operator", "right")
+    lab.azure.assignments.put(RESOURCE_GROUP_ID, OWNER_ROLE_ID, operator.object_id)
+    machine.run("sh", "-c", f"umask 077; printf right >{SECRET}")
+    machine.run("sh", "-c", "echo tar install | dpkg --set-selections")  # the first write of dpkg sorts its file
+    package = {"keyFingerprints": [lab.azcmagent_repository.fingerprint]}
+    group = RESOURCE_GROUP_ID.rpartition("/")[2]
+    arc = {"resourceGroup": group, "location": LOCATION, "autoRoleAssignment": True, "package": package}
+    prepare(lab, machine, subscriptionId=SUBSCRIPTION_ID, arc=arc)
+    before = machine.snapshot()
+
+    principal = {"clientId": operator.client_id, "clientSecretFile": SECRET}
+    words = [f"--set=azure.servicePrincipal.{key}={value}" for key, value in principal.items()]
+    flex(machine, "agent", "--aks-pool", pool_id(POOL), "--config", OWN, *words)
+    document = stored(machine)
+    assert "servicePrincipal" not in document["config"]["azure"]
+    assert document["configVersion"] == pools.machine(POOL, machine.name)["properties"]["eTag"]
+    connected = ArcMachines(lab.azure.state).find(
+        f"{RESOURCE_GROUP_ID}/providers/Microsoft.HybridCompute/machines/{machine.name}"
+    )
+    assert connected
+    given = [each["properties"] for each in lab.azure.assignments.all()]
+    own = [each for each in given if each["principalId"] == connected["identity"]["principalId"]]
+    assert [each["roleDefinitionId"].rpartition("/")[2] for each in own] == [AGENT_ROLE]
+    said = leave(machine)
+    assert f"--name {POOL} --machine-names {machine.name}" in said
+    assert [one for one in left_over(before, machine) if not any(copy in one for copy in COPIES)] == []
+
+
+@pytest.mark.long
+def test_killed_pool_join_is_completed_by_the_next_run(lab: Lab, pools: LabPools, add_machine: Add) -> None:
+    machine = add_machine("pool-kill")
+    principal = lab.azure.directory.service_principal("pool-kill", "right")
+    lab.azure.assignments.put(pool_id(POOL), CONTRIBUTOR_ROLE, principal.object_id)
+    machine.run("sh", "-c", f"umask 077; printf right >{SECRET}")
+    prepare(lab, machine, servicePrincipal={"clientId": principal.client_id, "clientSecretFile": SECRET})
+    before = machine.snapshot()
+    words = ("agent", "--aks-pool", pool_id(POOL), "--config", OWN)
+    for seconds in (2, 4, 6, 8):
+        machine.run("timeout", "-s", "KILL", str(seconds), "aks-flex-node", *words, check=False, timeout=60)
+    flex(machine, *words)
+    assert stored(machine)["configVersion"] == pools.machine(POOL, machine.name)["properties"]["eTag"]
+    assert flex(machine, "verify", check=False).ok
+    machine.run("timeout", "-s", "KILL", "3", "aks-flex-node", "unbootstrap", "--yes", check=False, timeout=60)
+    leave(machine)
+    assert machine.name not in names(pools)
     assert left_over(before, machine) == []

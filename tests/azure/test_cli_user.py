@@ -15,8 +15,9 @@ from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.machines.machine import SHARED_FOLDERS
 from aks_flex_lab.node_agent import PYTHONS
+from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.tools import catalog
-from aks_flex_node.azure.roles import CLUSTER_USER
+from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT
 from tests.agents import differences
 from tests.wait import until_named
 
@@ -120,6 +121,30 @@ def test_bootstrap_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine: Ed
     assert owners(machine) == {"alice"}
     left = [each for each in differences(before, machine) if HOME not in each]
     assert left == []
+
+
+def test_pool_join_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine: EdgeMachine) -> None:
+    pools, pool = LabPools(lab), pool_id("people")
+    pools.put("people", {"orchestratorVersion": catalog.find_tool("kubernetes").version})
+    complete = configuration(lab)
+    azure = {key: complete["azure"][key] for key in ("tenantId", "resourceManager", "caCertData")}
+    node_agent.write_configuration(machine, {"azure": azure, "npd": complete["npd"]})
+    before = machine.snapshot()
+    agent = ("sudo", "aks-flex-node", "agent", "--no-input", "--aks-pool", pool)
+
+    principal = sign_in(lab, machine, READER, CLUSTER_ID)
+    refused = alice(machine, *agent, check=False)
+    assert "aks-pool-role-missing" in refused.err
+    assert f'--role "{FLEX_NODE_AGENT.name}" --scope {pool}' in " ".join(refused.err.split())
+
+    lab.azure.assignments.put(pool, FLEX_NODE_AGENT.id, principal.object_id)
+    done = alice(machine, *agent)
+    assert "has no Azure identity" in done.err
+    assert lab.cluster.get("node", machine.name)
+    assert pools.machines("people") == []
+    alice(machine, "sudo", "aks-flex-node", "unbootstrap", "--yes")
+    assert [each for each in differences(before, machine) if HOME not in each] == []
+    pools.delete("people")
 
 
 def test_arc_register_with_sudo_uses_az_login_of_calling_user(lab: Lab, machine: EdgeMachine) -> None:

@@ -174,8 +174,9 @@ def _request_invalid_error(error: AzureCallError, pool: PoolId) -> AzureCallErro
     return AzureCallError(
         "aks-pool-request-invalid",
         f"AKS refuses a request about {pool}: {error.message}",
-        f"Check that it is a flex node pool: `az resource show --ids {pool} --query properties.type` must print "
-        "FlexNodes. Create one with `az aks nodepool add --vm-set-type FlexNodes`.",
+        "If the message names a setting of the Machine, correct it: a name with `aks.machineName`. Otherwise check "
+        f"that it is a flex node pool: `az resource show --ids {pool} --query properties.type` must print FlexNodes. "
+        "Create one with `az aks nodepool add --vm-set-type FlexNodes`.",
         **_origin(error),
     )
 

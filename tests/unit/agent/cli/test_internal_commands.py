@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent import context
+from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, write_facts
+from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
 from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.cli import internal_commands, main
 from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.loader import load, load_text
 from aks_flex_node.agent.context import ConfigSelection
 from aks_flex_node.errors import ConfigError
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import JOIN
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN, load_settings, settings
 
@@ -179,6 +182,37 @@ def test_managed_node_uses_the_stored_config_over_the_config_file(machine: Path)
 def test_config_file_given_by_option_is_used_on_a_managed_node(machine: Path) -> None:
     (machine / "unit").touch()
     assert context.load_config(ConfigSelection(machine / "file")).config.node.max_pods == 22
+
+
+POOL = parse_pool_id(f"{CLUSTER_ID}/agentPools/edge")
+
+
+def test_pool_node_uses_its_stored_config_over_the_config_file(machine: Path) -> None:
+    (machine / "unit").touch()
+    azure = {"targetCluster": {"resourceId": CLUSTER_ID}, "targetAgentPoolName": "edge", "managedIdentity": {}}
+    (machine / "current").write_text(json.dumps({"config": {"azure": azure, "node": {"maxPods": 11}}}))
+    assert context.follows_pool()
+    assert not context.is_managed()
+    assert context.load_config(ConfigSelection()).config.node.max_pods == 11
+    assert context.load_config(ConfigSelection(pool=POOL)).origins["azure.targetAgentPoolName"] == "flag --aks-pool"
+
+
+def test_stored_pool_settings_complete_the_file_of_a_joined_node(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelet = {"serverURL": "https://api.example:443"}
+    settings = {"kubernetes": {"version": "1.34.2"}, "node": {"labels": {"a": "pool"}, "kubelet": kubelet}}
+    host = RecordedHost()
+    write_facts(host, PoolFacts(str(POOL), settings))
+    monkeypatch.setattr(context, "RealHost", lambda: host)
+    (machine / "file").write_text(json.dumps({"node": {"labels": {"b": "file"}}}))
+    (machine / "current").unlink()
+
+    config = context.load_config(ConfigSelection(pool=POOL)).config
+    assert (config.kubernetes.version, config.node.labels) == ("1.34.2", {"a": "pool", "b": "file"})
+    assert config.node.kubelet.server_url == "https://api.example:443"
+    other = parse_pool_id(f"{CLUSTER_ID}/agentPools/other")
+    assert context.load_config(ConfigSelection(pool=other)).config.kubernetes.version is None
 
 
 @pytest.mark.parametrize(

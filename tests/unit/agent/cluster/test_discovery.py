@@ -148,3 +148,20 @@ def test_joined_node_keeps_the_cluster_facts_it_joined_with() -> None:
 
 def test_complete_config_is_used_without_discovery() -> None:
     assert selected_server(config_of(NAMED), None, joined=False) == config_of(NAMED).node.kubelet.server_url
+
+
+POOL = {"azure.targetCluster.resourceId": CLUSTER_ID, "azure.targetAgentPoolName": "edge"}
+READ = ("node.kubelet.serverURL", "node.kubelet.caCertData", "kubernetes.version", "azure.bootstrapToken.token")
+
+
+def test_pool_provides_all_that_a_join_needs() -> None:
+    config = config_of({**POOL, "azure.managedIdentity": {}}, without=READ)
+    discovery.check_join(config)
+    request = f"POST {CLUSTER_ID}/agentPools/edge/listBootstrapData"
+    assert discovery.describe_discovery(config).items() >= dict.fromkeys(READ, request).items()
+
+
+def test_bootstrap_data_of_a_file_is_not_read_again_without_an_identity() -> None:
+    config = config_of({**POOL, "node.kubelet.dnsServiceIP": "10.0.0.10"})
+    assert not discovery.reads_pool(config)
+    assert discovery.describe_discovery(config) == {}

@@ -15,7 +15,7 @@ from aks_flex_node.agent.components import cni, credentials, kubelet, kubernetes
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.components.kubelet import TLS_CIPHERS, kubelet_configuration, kubelet_settings
 from aks_flex_node.agent.config import base_model
-from aks_flex_node.agent.reconcile.resources import Spec
+from aks_flex_node.agent.reconcile.resources import RuntimePath, Spec
 from tests.unit.agent.builders import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
 
@@ -191,6 +191,18 @@ def test_managed_node_kubelet_unit_is_independent_of_the_bootstrap_token() -> No
     with_token = kubelet.desired(config_of(monitored), MACHINE)
     without = kubelet.desired(config_of(monitored, without=["azure.bootstrapToken.token"]), MACHINE)
     assert service_of(with_token) == service_of(without)
+
+
+def test_pool_node_keeps_its_unit_and_kubeconfig_without_the_token() -> None:
+    pool: dict[str, object] = {
+        "azure.managedIdentity": {},
+        "azure.targetCluster.resourceId": CLUSTER_ID,
+        "azure.targetAgentPoolName": "edge",
+    }
+    with_token, later = config_of(pool), config_of(pool, without=["azure.bootstrapToken.token"])
+    assert service_of(kubelet.desired(with_token, MACHINE)) == service_of(kubelet.desired(later, MACHINE))
+    assert BOOTSTRAP in files_of(credentials.desired(with_token, MACHINE))
+    assert RuntimePath(BOOTSTRAP) in credentials.desired(later, MACHINE).resources
 
 
 @pytest.mark.parametrize("with_token", [True, False])

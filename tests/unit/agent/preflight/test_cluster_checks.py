@@ -14,7 +14,7 @@ from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.cluster_checks import minor
 from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse
 from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context, read_document
-from tests.unit.agent.config.builders import PEM, TOKEN
+from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
 from tests.unit.agent.preflight.builders import (
     ANSWERS,
     NOW,
@@ -142,6 +142,19 @@ def test_preflight_tries_the_bootstrap_token(answer: ProbeResponse | ProbeFailed
     situation = answering({REVIEWS: answer})
 
     assert severities(situation, "token") == [severity]
+    assert words in told(situation, "token")
+
+
+@pytest.mark.parametrize(
+    ("identity", "words"),
+    [
+        ({}, "`az aks nodepool get-bootstrap-data --subscription sub-1 --resource-group group-1 --cluster-name"),
+        ({"managedIdentity": {}}, "Run the same command again. It requests a new token from the pool."),
+    ],
+)
+def test_rejected_token_of_a_pool_names_the_way_to_a_new_one(identity: dict[str, object], words: str) -> None:
+    azure = {"targetCluster": {"resourceId": CLUSTER_ID}, "targetAgentPoolName": "edge", **identity}
+    situation = answering({REVIEWS: ProbeResponse(401)}, config=config({"azure": azure}))
     assert words in told(situation, "token")
 
 
