@@ -54,7 +54,9 @@ def add(
     taint: TaintOption = None,
     max_unavailable: UnavailableOption = "",
 ) -> None:
-    """Create a pool, or change the settings of machines that join later. Prints its resource ID.
+    """Create a pool, or change its settings.
+
+    The settings apply to machines that join later. Prints the resource ID.
 
     Example: aks-flex-lab pool add edge --version 1.35.4 --label site=north
     """
@@ -88,9 +90,10 @@ def show(ctx: typer.Context, name: PoolArgument) -> None:
 
 @app.command("bootstrap-data")
 def bootstrap_data(ctx: typer.Context, name: PoolArgument) -> None:
-    """Print new bootstrap data, as `az aks nodepool get-bootstrap-data` does.
+    """Print new bootstrap data of a pool.
 
-    It contains a bootstrap token of the cluster that is valid for one hour.
+    The format is that of `az aks nodepool get-bootstrap-data`. It contains a bootstrap token
+    of the cluster that is valid for one hour.
 
     Example: aks-flex-lab pool bootstrap-data edge > base-config.json
     """
@@ -105,7 +108,9 @@ def upgrade(
     max_unavailable: UnavailableOption = "",
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not wait until the upgrade ends.")] = False,
 ) -> None:
-    """Upgrade a pool: cordon, drain and delete its Nodes, which return with the new version.
+    """Upgrade all Machines of a pool.
+
+    Cordons, drains and deletes their Nodes, which return with the new version.
 
     Example: aks-flex-lab pool upgrade edge --version 1.36.3
     """
@@ -143,9 +148,10 @@ def set_machine(
     label: LabelOption = None,
     taint: TaintOption = None,
 ) -> None:
-    """Change the settings of a Machine, as `az aks machine update` does. Prints its eTag.
+    """Change the settings of a Machine.
 
-    Labels and taints replace the earlier ones. A new version becomes effective when the Node is deleted.
+    Works as `az aks machine update`, and prints the eTag. Labels and taints replace the earlier ones. A new version
+    becomes effective when the Node is deleted.
 
     Example: aks-flex-lab pool set-machine edge edge-1 --label tier=gold
     """
@@ -159,7 +165,10 @@ def delete_machines(
     name: PoolArgument,
     machine: Annotated[list[str], typer.Argument(metavar="MACHINE...", help="Names of the Machines.")],
 ) -> None:
-    """Delete Machines from a pool. Their Nodes are drained and tainted, so that their agents reset the hosts."""
+    """Delete Machines from a pool.
+
+    Their Nodes are drained and tainted, so that their agents reset the hosts.
+    """
     running_pools(ctx).delete_machines(name, machine)
     console.message(f"Deleted: {', '.join(machine)}.")
 
