@@ -31,6 +31,7 @@ POOL, NAME = "life", "pool-life"
 AGENT_ROLE = "8f139b0f-7eaf-460b-a9da-5b1246d9ed0d"
 TOKEN = re.compile("[a-z0-9]{6}[.][a-z0-9]{16}")
 BOOTSTRAP = "/var/lib/kubelet/bootstrap-kubeconfig"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 OLDER, BROKEN = "1.35.4", "1.35.98"
 FAILING = """#!/bin/sh
@@ -85,6 +86,12 @@ class PoolNode:
         self.pools.put_machine(POOL, NAME, kubernetes)
         assert self.etag != before
         return self.etag
+
+    def phase_of(self, kind: str, name: str) -> str:
+        return str((self.lab.cluster.get(kind, name).get("status") or {}).get("phase"))
+
+    def has(self, path: str) -> bool:
+        return self.machine.run("test", "-e", path, check=False).ok
 
     def delete_node(self) -> None:
         self.lab.cluster.run("delete", "node", NAME, "--wait=false")
@@ -159,8 +166,7 @@ def test_lost_certificate_is_replaced_with_a_new_token_of_the_pool(node: PoolNod
     node.machine.run(
         "sh", "-c", f"systemctl stop kubelet; rm -r /var/lib/kubelet/pki; {expired}; systemctl start kubelet"
     )
-    present = lambda: node.machine.run("test", "-e", CERTIFICATE, check=False).ok  # noqa: E731
-    until(lambda: present() and node.is_ready, "the node gets a new certificate")
+    until(lambda: node.has(CERTIFICATE) and node.is_ready, "the node gets a new certificate")
     until(lambda: "certificate" in (node.daemon["lastJob"] or {}).get("message", ""), "the recovery is complete")
     token = TOKEN.search(node.machine.run("cat", BOOTSTRAP).out)
     assert token
@@ -176,8 +182,7 @@ def test_broken_version_is_rolled_back_after_the_deletion(node: PoolNode, broken
     waiting = "WaitingForNodeDeletion"
     until(lambda: (node.daemon["pending"] or {}).get("reason") == waiting, "the change waits for AKS")
     assert (node.uid, node.version, node.is_ready) == (uid, f"v{OLDER}", True)
-    staged = f"/opt/aks-flex-node/kubernetes/.{broken}.flex-new/bin/kubelet"
-    assert node.machine.run("test", "-e", staged, check=False).ok
+    assert node.has(f"/opt/aks-flex-node/kubernetes/.{broken}.flex-new/bin/kubelet")  # staged
 
     node.delete_node()
     until(lambda: (node.daemon["pending"] or {}).get("reason") == "service-failed", "the update is rolled back")
@@ -203,8 +208,47 @@ def test_pool_upgrade_replaces_the_node_with_the_new_version(node: PoolNode) -> 
     flex(node.machine, "health")
 
 
+def test_machine_operation_reboots_the_machine(node: PoolNode) -> None:
+    group, kinds = "unbounded-cloud.io", "machineoperations"
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha3", "served": True, "storage": True, "subresources": {"status": {}}}
+    definition = {
+        "group": group,
+        "scope": "Cluster",
+        "names": {"kind": "MachineOperation", "plural": kinds},
+        "versions": [{**version, "schema": {"openAPIV3Schema": anything}}],
+    }
+    rules = [
+        {"apiGroups": [group], "resources": [kinds], "verbs": ["list"]},
+        {"apiGroups": [group], "resources": [f"{kinds}/status"], "verbs": ["patch"]},
+    ]
+    crd, rbac, role = "apiextensions.k8s.io/v1", "rbac.authorization.k8s.io", "pool-operations"
+    reference = {"apiGroup": rbac, "kind": "ClusterRole", "name": role}
+    nodes = [{"kind": "Group", "name": "system:nodes", "apiGroup": rbac}]
+    cluster, about = node.lab.cluster, {"metadata": {"name": role}}
+    names = {"metadata": {"name": f"{kinds}.{group}"}}
+    cluster.apply({"apiVersion": crd, "kind": "CustomResourceDefinition", **names, "spec": definition})
+    cluster.apply({"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", **about, "rules": rules})
+    binding = {**about, "roleRef": reference, "subjects": nodes}
+    cluster.apply({"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", **binding})
+    cluster.run("wait", "--for=condition=Established", "crd", f"{kinds}.{group}")
+    before = node.machine.run("cat", BOOT_ID).out
+    try:
+        spec = {"machineRef": NAME, "operationKind": "NodeReboot"}
+        request = {"apiVersion": f"{group}/v1alpha3", "kind": "MachineOperation", **about, "spec": spec}
+        cluster.apply(request)
+        node.machine.run("systemctl", "restart", "aks-flex-node")  # looks for operations at once
+        kind = f"{kinds}.{group}"
+        until(lambda: node.phase_of(kind, role) == "Complete", "the machine is rebooted")
+        assert node.machine.run("cat", BOOT_ID).out != before
+    finally:
+        cluster.run("delete", "crd", f"{kinds}.{group}")
+        cluster.run("delete", "clusterrole,clusterrolebinding", role)
+
+
 def test_deleted_machine_is_unbootstrapped(node: PoolNode) -> None:
     node.pools.delete_machines(POOL, [NAME])
-    left = lambda: not node.machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok  # noqa: E731
-    until(left, "the machine leaves after two responses, a minute apart", 400)
+    until(
+        lambda: not node.has("/var/lib/aks-flex-node"), "the machine leaves after two responses, a minute apart", 400
+    )
     until(lambda: node.uid == "", "AKS deletes the Node")

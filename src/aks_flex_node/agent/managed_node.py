@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
     from aks_flex_node.agent.cluster.machine_operations import MachineOperation
     from aks_flex_node.agent.cluster.node_health import NodeHealth
-    from aks_flex_node.agent.cluster.node_watch import NodeSight
+    from aks_flex_node.agent.cluster.node_watch import NodeSnapshot
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.reconcile.engine import Engine
@@ -96,7 +96,7 @@ class ManagedNode:
         joined = node_state.read(self.host, state_file(self.config.paths.data_dir)).since
         return operation_record.read_record(self.host).select(found, joined)
 
-    def watch_node(self, on_change: Callable[[NodeSight], None]) -> NodeWatch | None:
+    def watch_node(self, on_change: Callable[[NodeSnapshot], None]) -> NodeWatch | None:
         """Starts to watch this node's Node object."""
         watch = NodeWatch(lambda: node_api(self.config), self.name, on_change)
         watch.start()

@@ -31,7 +31,7 @@ REFUSED_SECONDS = 600.0  # the node may not watch its Node; its roles rarely cha
 
 
 @dataclass(frozen=True)
-class NodeSight:
+class NodeSnapshot:
     """What the watch saw of the Node."""
 
     uid: str = ""  # empty: the Node does not exist
@@ -50,10 +50,12 @@ class WatchExpiredError(Exception):
 class NodeWatch:
     open_api: Callable[[], ApiClient]  # a new client for each connection, because credentials may have changed
     node: str
-    on_change: Callable[[NodeSight], None]  # called in the watch's thread, after the first sight only for changes
+    on_change: Callable[
+        [NodeSnapshot], None
+    ]  # called in the watch's thread, at first only for a missing Node, then for each change
     clock: Callable[[], float] = time.monotonic
     rng: random.Random = field(default_factory=random.Random)
-    _seen: NodeSight | None = None
+    _seen: NodeSnapshot | None = None
     _failures: int = 0
     _stream: ApiStream | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -96,7 +98,7 @@ class NodeWatch:
         if not isinstance(found, dict) or found.get("kind") != "NodeList":
             raise UnexpectedAnswerError
         items = found.get("items") or []
-        self._report(_sight_of(items[0], self.node) if items else NodeSight())
+        self._report(_snapshot_of(items[0], self.node) if items else NodeSnapshot())
         return str(found["metadata"]["resourceVersion"])
 
     def _watch(self, api: ApiClient, version: str) -> str:
@@ -127,16 +129,16 @@ class NodeWatch:
         if item.get("kind") != "Node":
             raise UnexpectedAnswerError
         if kind == "DELETED":
-            _sight_of(item, self.node)  # raises for another Node
-            self._report(NodeSight())
+            _snapshot_of(item, self.node)  # raises for another Node
+            self._report(NodeSnapshot())
         elif kind in {"ADDED", "MODIFIED"}:
-            self._report(_sight_of(item, self.node))
+            self._report(_snapshot_of(item, self.node))
         return str(item["metadata"]["resourceVersion"])
 
-    def _report(self, sight: NodeSight) -> None:
-        known, self._seen = self._seen, sight
-        if known != sight and (known is not None or not sight.uid) and not self._stopped.is_set():
-            self.on_change(sight)
+    def _report(self, snapshot: NodeSnapshot) -> None:
+        known, self._seen = self._seen, snapshot
+        if known != snapshot and (known is not None or not snapshot.uid) and not self._stopped.is_set():
+            self.on_change(snapshot)
 
     def _path(self) -> str:
         return f"/api/v1/nodes?fieldSelector={quote(f'metadata.name={self.node}', safe='')}"
@@ -149,7 +151,7 @@ class NodeWatch:
         return seconds * self.rng.uniform(0.75, 1.25)
 
 
-def _sight_of(item: Mapping[str, Any], node: str) -> NodeSight:
+def _snapshot_of(item: Mapping[str, Any], node: str) -> NodeSnapshot:
     metadata, spec = item["metadata"], item.get("spec") or {}
     if metadata["name"] != node:
         raise UnexpectedAnswerError
@@ -161,4 +163,4 @@ def _sight_of(item: Mapping[str, Any], node: str) -> NodeSight:
         metadata.get("deletionTimestamp"),
     ]
     digest = hashlib.sha256(json.dumps(watched, sort_keys=True).encode()).hexdigest()
-    return NodeSight(str(metadata["uid"]), digest)
+    return NodeSnapshot(str(metadata["uid"]), digest)

@@ -113,7 +113,7 @@ class Session:
     def start(self) -> None:
         if self.connection:
             self.connection.start()
-            self._watch = self.node.watch_node(lambda sight: self.on_event(NodeChanged(not sight.uid)))
+            self._watch = self.node.watch_node(lambda seen: self.on_event(NodeChanged(not seen.uid)))
         self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
 
     def close(self) -> None:

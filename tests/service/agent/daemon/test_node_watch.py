@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent.cluster.client import ApiClient
-from aks_flex_node.agent.cluster.node_watch import MAX_DELAY_SECONDS, REFUSED_SECONDS, NodeSight, NodeWatch
+from aks_flex_node.agent.cluster.node_watch import MAX_DELAY_SECONDS, REFUSED_SECONDS, NodeSnapshot, NodeWatch
 from tests.service.agent.daemon.harness import eventually
 from tests.service.http_servers import Handler, listening
 
@@ -76,7 +76,7 @@ class Cluster:
 class Watching:
     cluster: Cluster
     watch: NodeWatch
-    seen: list[NodeSight]
+    seen: list[NodeSnapshot]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def pair(authority: CertificateAuthority) -> CertificatePair:
 
 @pytest.fixture
 def watching(pair: CertificatePair, authority: CertificateAuthority) -> Iterator[Watching]:
-    cluster, seen = Cluster(), []  # type: tuple[Cluster, list[NodeSight]]
+    cluster, seen = Cluster(), []  # type: tuple[Cluster, list[NodeSnapshot]]
     with cluster.serve(pair) as url:
         watch = NodeWatch(lambda: ApiClient(url, str(authority.certificate)), "edge-1", seen.append)
         yield Watching(cluster, watch, seen)
@@ -100,17 +100,17 @@ def test_watch_reports_deletion_and_metadata_but_not_status(watching: Watching) 
     watching.cluster.watches = [[*events, event("ADDED", back), event("BOOKMARK", node(version="12"))]]
     watching.watch.start()
     eventually(lambda: len(watching.seen) == 3)
-    assert [sight.uid for sight in watching.seen] == ["u1", "", "u2"]
+    assert [one.uid for one in watching.seen] == ["u1", "", "u2"]
     assert "fieldSelector=metadata.name%3Dedge-1" in watching.cluster.asked[1]
 
 
 def test_watch_reports_a_node_that_is_missing_at_the_start(watching: Watching) -> None:
     watching.cluster.items = []
     watching.watch.start()
-    eventually(lambda: watching.seen == [NodeSight()])
+    eventually(lambda: watching.seen == [NodeSnapshot()])
 
 
-def test_watch_continues_from_its_last_version_and_reads_again_when_expired(watching: Watching) -> None:
+def test_watch_continues_and_reads_the_node_again_when_expired(watching: Watching) -> None:
     watching.cluster.watches = [[event("BOOKMARK", node(version="12"))], [event("ERROR", EXPIRED)], []]
     watching.watch.start()
     eventually(lambda: len(watching.cluster.asked) >= 5)

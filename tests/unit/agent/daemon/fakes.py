@@ -29,7 +29,7 @@ from tests.unit.agent.config.builders import CLUSTER_ID
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_node.agent.cluster.node_watch import NodeSight
+    from aks_flex_node.agent.cluster.node_watch import NodeSnapshot
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.provider.provider_client import ProviderClient
@@ -172,7 +172,7 @@ class StillNode(ManagedNode):
     def has_operation(self) -> bool:
         return False
 
-    def watch_node(self, on_change: Callable[[NodeSight], None]) -> None: ...
+    def watch_node(self, on_change: Callable[[NodeSnapshot], None]) -> None: ...
 
 
 class StillMonitor(DriftMonitor):

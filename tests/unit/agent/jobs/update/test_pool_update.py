@@ -124,7 +124,7 @@ def test_broken_version_is_rolled_back_with_its_cause_on_the_node() -> None:
     assert scene.cluster.conditions[0]["status"] == "False"
 
 
-def test_node_deleted_again_during_the_health_check_does_not_count_against_the_version() -> None:
+def test_node_deleted_during_the_health_check_is_no_fault_of_the_version() -> None:
     scene = pool_node().wants(UPGRADE)
     deletions = [True]
 
