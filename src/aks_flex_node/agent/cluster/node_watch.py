@@ -155,9 +155,7 @@ def _snapshot_of(item: Mapping[str, Any], node: str) -> NodeSnapshot:
     metadata, spec = item["metadata"], item.get("spec") or {}
     if metadata["name"] != node:
         raise UnexpectedAnswerError
-    watched = [
-        metadata.get("labels"),
-        metadata.get("annotations"),
+    watched = [  # not labels and annotations, which controllers may write every few seconds
         spec.get("taints"),
         spec.get("unschedulable"),
         metadata.get("deletionTimestamp"),

@@ -47,7 +47,9 @@ class Poller:
         self._woken.set()
 
     def wake(self) -> None:
-        """Polls soon instead of after the interval, but not before the time that the source asked for."""
+        """Polls soon instead of after the interval, but neither during the backoff after a failure, nor before the
+        time that the source asked for.
+        """
         self._woken.set()
 
     @property
@@ -60,7 +62,8 @@ class Poller:
             self._pause(self.poll_once())
 
     def _pause(self, seconds: float) -> None:
-        least = min(seconds, max(MIN_WAKE_SECONDS, self._requested_delay))
+        # After a failure, the backoff is kept: a source that is away or refuses is not asked more often.
+        least = min(seconds, max(MIN_WAKE_SECONDS, self._requested_delay)) if self._last_ok else seconds
         if not self._stopped.wait(least):
             self._woken.wait(seconds - least)
             self._woken.clear()
@@ -111,7 +114,8 @@ class PollBackoff:
             self._failures = 0
             # A long poll is repeated immediately, because changes are delivered through it.
             held = wait > 0 and took >= max(MIN_HELD_SECONDS, wait / HELD_FRACTION)
-            return self.rng.uniform(0.0, 0.5) if result.changed or held else self._jittered()
+            repeats = held or (result.changed and wait > 0)
+            return self.rng.uniform(0.0, 0.5) if repeats else self._jittered()
         if result.state in {ProviderState.DELETED, ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE}:
             self._failures = 0
             return self._jittered()

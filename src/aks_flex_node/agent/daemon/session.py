@@ -113,6 +113,7 @@ class Session:
     def start(self) -> None:
         if self.connection:
             self.connection.start()
+        if self.connection and self.node.source.signals_by_node:
             self._watch = self.node.watch_node(lambda seen: self.on_event(NodeChanged(not seen.uid)))
         self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
 

@@ -93,10 +93,11 @@ def watching(pair: CertificatePair, authority: CertificateAuthority) -> Iterator
         watch.stop()
 
 
-def test_watch_reports_deletion_and_metadata_but_not_status(watching: Watching) -> None:
-    changed = node(version="7", annotations={"a": "1"})
+def test_watch_reports_deletion_and_taints_but_not_annotations(watching: Watching) -> None:
+    annotated = node(version="6", annotations={"a": "1"}, labels={"b": "2"})
+    changed = {**node(version="7"), "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
     back = node("u2", "9")
-    events = [event("MODIFIED", node(version="6")), event("MODIFIED", changed), event("DELETED", changed)]
+    events = [event("MODIFIED", annotated), event("MODIFIED", changed), event("DELETED", changed)]
     watching.cluster.watches = [[*events, event("ADDED", back), event("BOOKMARK", node(version="12"))]]
     watching.watch.start()
     eventually(lambda: len(watching.seen) == 3)

@@ -85,6 +85,12 @@ def test_held_poll_is_repeated_without_delay() -> None:
     assert poller.poll_once() <= 0.5
 
 
+def test_change_of_a_source_without_long_polls_waits_for_the_interval() -> None:
+    changed = PollResult(ProviderState.CONNECTED, changed=True, version="2")
+    assert PollBackoff(60.0).next_delay(changed, 0.1, 0) >= 40
+    assert PollBackoff(60.0).next_delay(changed, 0.1, 50) <= 0.5
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
