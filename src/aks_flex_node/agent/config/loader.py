@@ -26,6 +26,7 @@ from aks_flex_node.agent.config.sources import (
     merge_documents,
     merge_sources,
     nest,
+    without_pool_settings,
 )
 from aks_flex_node.agent.config.validation import check_azure, check_combinations, check_values
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG
@@ -92,6 +93,8 @@ def load(
             raise files.config_missing_error(directory / "config.yaml")
         return _complete([*base, *others], "the environment and flags", ())
     documents = [_read_document(file) for file in chosen]
+    if base:  # read from the pool, so newer than a file of bootstrap data
+        documents = [without_pool_settings(each) if each.is_bootstrap_data else each for each in documents]
     names = ", ".join(str(file) for file in chosen)
     return _complete([*merge_documents([*base, *documents]), *others], names, tuple(chosen))
 

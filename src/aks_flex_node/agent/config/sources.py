@@ -59,6 +59,7 @@ class ConfigSource:
     warnings: list[str] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)  # settings that name a missing file
     pool_names: dict[str, str] = field(default_factory=dict)  # the name in AKS's bootstrap data, by path
+    is_bootstrap_data: bool = False  # a file as AKS prints it
 
     def put(self, key: ConfigKey, value: object, origin: str, name: str = "") -> None:
         """Sets a value. `name` is the name in the source, which can be one of AKS's bootstrap data."""
@@ -93,6 +94,7 @@ def from_document(document: ConfigDocument, name: str) -> ConfigSource:
         source.problems.append(ConfigProblem(path, "occurs twice in the file.", origin=origin(key_path)))
     _flatten(document.data, key_tree(), (), source, origin)
     if is_bootstrap_data(document.data):
+        source.is_bootstrap_data = True
         _leave_cluster_labels(source)
     return resolve_alternatives(source)
 
@@ -226,6 +228,28 @@ def resolve_alternatives(source: ConfigSource) -> ConfigSource:
             source.problems.append(ConfigProblem(older, reason, origin=source.origins[older]))
         source.origins.setdefault(key, source.origins[older])
     return source
+
+
+POOL_SETTINGS = frozenset(
+    (
+        "kubernetes.version",
+        "containerd.version",
+        "runc.version",
+        "cni.version",
+        "node.maxPods",
+        "node.labels",
+        "node.taints",
+        "node.kubelet.dnsServiceIP",
+        "node.kubelet.serverURL",
+        "node.kubelet.caCertData",
+    )
+)  # of a node, in bootstrap data
+
+
+def without_pool_settings(source: ConfigSource) -> ConfigSource:
+    """Returns a file of bootstrap data without the settings that come from the pool or the Machine."""
+    kept = {path: value for path, value in source.settings.items() if path not in POOL_SETTINGS}
+    return replace(source, settings=kept, entries={})
 
 
 def merge_documents(weaker_first: list[ConfigSource]) -> list[ConfigSource]:

@@ -9,6 +9,7 @@ import pytest
 
 from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.problems import InvalidConfigError
+from aks_flex_node.agent.config.sources import ConfigSource
 from tests.unit.agent.aks_pool.test_bootstrap_data import DATA
 from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, load_settings, problems_of
 
@@ -117,6 +118,18 @@ def test_pool_names_work_in_yaml_and_flags() -> None:
     config = load_text(text, "a.yaml", {}, {"node.kubelet.clusterFQDN": "c.example"}).config
     assert (config.kubernetes.version, config.node.name) == ("1.30.10", "edge-1")
     assert config.node.kubelet.server_url == "https://c.example:443"
+
+
+def test_file_of_bootstrap_data_does_not_override_what_the_pool_says_now(tmp_path: Path) -> None:
+    file = write(tmp_path / "base-config.json", {**PRINTED, "agent": {"nodeName": "edge-1"}})
+    now = ConfigSource({"kubernetes.version": "1.35.4", "node.labels": {"site": "b"}})
+    own = write(tmp_path / "own.json", {"node": {"maxPods": 30}})
+
+    config = load([file, own], {}, {}, base=[now]).config
+
+    assert (config.kubernetes.version, config.node.labels) == ("1.35.4", {"site": "b"})
+    assert (config.node.name, config.node.max_pods) == ("edge-1", 30), "what the operator has set stays"
+    assert config.azure.bootstrap_token
 
 
 def test_later_file_overrides_an_earlier_one_by_setting(tmp_path: Path) -> None:
