@@ -44,7 +44,7 @@ class ArcMachineSpec:
     location: str
     cloud: str
     tags: dict[str, str] = field(default_factory=dict)
-    cluster: str = ""  # ARM ID of the cluster on which the machine needs roles
+    cluster: str = ""  # ARM ID of the cluster, or of its pool, on which the machine needs roles
     assign: bool = False
     roles: tuple[str, ...] | None = None  # configured roles; None for the default
 
@@ -82,7 +82,7 @@ def desired_machine(config: NodeConfig, machine: Machine) -> ArcMachineSpec:
         location=settings["azure.location"],
         cloud=AZCMAGENT_CLOUDS.get(azure.cloud.lower(), azure.cloud),
         tags=dict(arc.tags),
-        cluster=managed_cluster_id(*cluster) if cluster else "",
+        cluster=_role_scope(cluster, azure.target_agent_pool_name or ""),
         assign=arc.auto_role_assignment,
         roles=arc.roles,
     )
@@ -105,6 +105,13 @@ def managed_cluster_id(subscription: str, group: str, name: str) -> str:
         f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.ContainerService"
         f"/managedClusters/{name}"
     )
+
+
+def _role_scope(cluster: tuple[str, str, str] | None, pool: str) -> str:
+    """Returns the scope of the machine's roles: the cluster, or only the pool for a node of an AKS pool."""
+    if cluster is None:
+        return ""
+    return managed_cluster_id(*cluster) + (f"/agentPools/{pool}" if pool else "")
 
 
 def _require(settings: Mapping[str, str]) -> None:

@@ -198,12 +198,22 @@ class Controller:
         self._record_result(result)
         if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
             self.operations_due = 0.0  # there may be another one
-        if result.kind is JobKind.UPDATE and result.result in {JobStatus.DONE, JobStatus.ROLLED_BACK}:
+        if self._uses_up_permission(result):
             self.session.settle_node()
         self.session.save()
         self._reopen()  # a failed job may also have changed the configuration in effect
         if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):
             self.history.postpone(JobKind.UPDATE, self.clock())  # an immediate retry would not get further
+
+    def _uses_up_permission(self, result: JobResult) -> bool:
+        """Returns whether a deletion of the Node permits no further disturbance: the update is over, or the node was
+        recovered although its newest configuration will not be applied.
+        """
+        update = self.history.results.get(JobKind.UPDATE)
+        if result.kind is JobKind.UPDATE:
+            return result.result in {JobStatus.DONE, JobStatus.ROLLED_BACK}
+        given_up = update is not None and update.result in {JobStatus.ROLLED_BACK, JobStatus.REFUSED}
+        return result.kind is JobKind.RECOVER and result.is_done and given_up
 
     def _check_health(self) -> None:
         """Checks the node's health, also while a job runs; lost credentials count only when no job runs."""

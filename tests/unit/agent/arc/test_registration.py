@@ -20,6 +20,7 @@ from aks_flex_node.azure.role_assignments import assignment_id
 from aks_flex_node.azure.roles import (
     CLUSTER_ADMIN,
     CLUSTER_USER,
+    FLEX_NODE_AGENT,
     NETWORK_CONTRIBUTOR,
     RBAC_CLUSTER_ADMIN,
     READER,
@@ -449,3 +450,11 @@ def test_forbidden_gateway_role_is_reported_and_tried_again(place: Place) -> Non
     place.azure.faults.clear()
     place.registration(config()).grant_gateway(GATEWAY, NETWORK)
     assert assignment_id(GATEWAY, NETWORK_CONTRIBUTOR, "principal-1") in place.azure.state["roles"]
+
+
+def test_node_of_an_aks_pool_gets_its_role_at_the_pool_only(place: Place) -> None:
+    of = config()
+    pooled = replace(of, azure=replace(of.azure, target_agent_pool_name="edge"))
+    assert cluster_roles(pooled) == (FLEX_NODE_AGENT,)
+    want = desired_machine(pooled, harness.engine(place.host, pooled).machine)
+    assert want.cluster == f"{CLUSTER}/agentPools/edge"

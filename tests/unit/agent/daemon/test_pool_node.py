@@ -161,6 +161,23 @@ def test_rolled_back_update_uses_up_the_deletion_of_the_node(lives: Callable[...
     assert (kept(life.host, DAEMON_STATE) or {})["settledNode"] == "uid-2"
 
 
+def test_recovery_after_a_refused_change_uses_up_the_deletion_of_the_node(lives: Callable[..., Life]) -> None:
+    life = lives()
+    life.hears(GOOD)
+    pending(life, JobResult(JobKind.UPDATE, JobStatus.REFUSED, version="2"))
+    deleted(life)
+    life.waits(HEALTH_SECONDS)
+    life.host.outcomes = [JobResult(JobKind.RECOVER, JobStatus.DONE)]
+    life.hears(GOOD)
+    eventually(lambda: not life.host.outcomes)
+    life.sight = BACK
+    life.ends_work()
+    life.hears(GOOD)
+    pending(life, replace(WAITING, version="3"), "3")
+    assert life.host.works[-2:] == ["recover", "update"]
+    assert life.host.job_arguments[-1] == (), "a person deleted the Node, and the recovery restored it"
+
+
 @pytest.mark.parametrize(("sight", "works"), [(FIRST, []), (MARKED, ["unbootstrap"]), (MISSING, ["unbootstrap"])])
 def test_missing_machine_counts_with_the_signal_on_the_node(
     lives: Callable[..., Life], sight: Any, works: list[str]
