@@ -14,6 +14,7 @@ from aks_flex_node.agent.aks_pool.pool_client import open_pool
 from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, config_source
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name, new_token_hint, parse_pool_id
 from aks_flex_node.agent.cluster.discovery import needs_discovery
+from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.resolved import config_source_kind, join_token
 from aks_flex_node.agent.config.sources import ConfigSource
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
@@ -155,7 +156,8 @@ def machine_cleanup(engine: Engine, note: Callable[[str], None]) -> Callable[[],
     pool, config = parse_pool_id(record.pool), engine.config
 
     def delete(*, operator: bool) -> bool:
-        with open_pool(config, pool, operator=operator) as client:
+        who = _without_principal(config) if operator else config
+        with open_pool(who, pool, operator=operator) as client:
             machine = client.find_machine(record.name)
             if machine and registration.belongs_to_another_host(engine.host, pool, record.name, machine):
                 note(f"Machine {record.name} belongs to another host and is kept")
@@ -169,6 +171,15 @@ def machine_cleanup(engine: Engine, note: Callable[[str], None]) -> Callable[[],
         return registration.delete_registered(pool, record.name, attempts, note)
 
     return clean_up
+
+
+def _without_principal(config: NodeConfig) -> NodeConfig:
+    """Returns a configuration with which the operator is the user of `az login`, not the node's service principal."""
+    azure = config.azure
+    if azure.service_principal is None:
+        return config
+    tenant = azure.tenant_id or azure.service_principal.tenant_id
+    return replace(config, azure=replace(azure, service_principal=None, tenant_id=tenant))
 
 
 @contextlib.contextmanager

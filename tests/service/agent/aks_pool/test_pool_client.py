@@ -194,9 +194,11 @@ def test_requests_fit_the_models_of_the_sdk() -> None:
             "properties": {"eTag": "e", "kubernetes": {"kubeletConfig": {"podMaxPids": 100}}, "tags": {"a": "b"}},
         }
     )
-    for body in (machine_document.machine_body(SETTINGS), machine_document.machine_body(SETTINGS, known)):
+    bodies = [machine_document.machine_body(SETTINGS), machine_document.machine_body(SETTINGS, known, "host-1")]
+    for body in bodies:
         assert problems(body, models.Machine) == []
-    arm: Any = FakeArm(ArmReply(200, json.dumps({"name": "m1", "properties": {}})), ArmReply(200, ""))
+    found = {"name": "m1", "properties": {"eTag": "e"}}
+    arm: Any = FakeArm(ArmReply(200, json.dumps(found)), ArmReply(200, ""))
     AksPoolClient(arm, POOL).delete_machine("m1", lambda _: None)
     method, path, query, body, _ = arm.bodies[-1]
     assert (method, path) == ("POST", f"{POOL}/deleteMachines")

@@ -92,7 +92,7 @@ def test_token_of_a_file_is_used_without_a_sign_in(tmp_path: Path, monkeypatch: 
 
 def test_existing_machine_is_adopted_with_its_settings(aks: Aks, tmp_path: Path) -> None:
     with client(aks) as opened:
-        _, operation = opened.put_machine("m1", SETTINGS.__class__("1.35.4", 70, {"site": "b"}, ()), None, "host-1")
+        _, operation = opened.put_machine("m1", SETTINGS.__class__("1.35.4", 70, {"site": "b"}, ()), None, "")
         assert operation
         opened.wait("m1", operation, lambda _: None)
     config = complete(selection(aks, tmp_path, node={"name": "m1"}))[0].config
