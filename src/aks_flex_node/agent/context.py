@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.agent.config.resolved import ConfigSourceKind
-    from aks_flex_node.agent.config.sources import ConfigSource
+    from aks_flex_node.agent.config.sources import SettingsSource
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
@@ -117,7 +117,7 @@ def pool_settings(pool: PoolId) -> dict[str, object]:
 
 
 def load_config(
-    selection: ConfigSelection, base: Sequence[ConfigSource] | None = None, last: Sequence[ConfigSource] = ()
+    selection: ConfigSelection, base: Sequence[SettingsSource] | None = None, last: Sequence[SettingsSource] = ()
 ) -> LoadedConfig:
     """Loads the configuration from the selected files, or else the configuration that was fetched before.
 
@@ -126,7 +126,7 @@ def load_config(
     """
     stored = Path(CURRENT_CONFIG)
     chosen = selection.files
-    if not chosen and (is_managed() or follows_pool()):
+    if not chosen and (is_managed() or has_pool_source()):
         chosen = (stored,)
     if not chosen and (found := files.find_config(None, os.environ, files.CONFIG_DIRECTORY)):
         chosen = (found,)
@@ -137,7 +137,7 @@ def load_config(
 
 
 def _load(
-    selection: ConfigSelection, chosen: Sequence[Path], base: Sequence[ConfigSource], last: Sequence[ConfigSource]
+    selection: ConfigSelection, chosen: Sequence[Path], base: Sequence[SettingsSource], last: Sequence[SettingsSource]
 ) -> LoadedConfig:
     loaded = loader.load(chosen, os.environ, selection.flags, base=base, last=last)
     if selection.pool:
@@ -145,7 +145,7 @@ def _load(
     return loaded
 
 
-def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[ConfigSource]:
+def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[SettingsSource]:
     """Returns the settings of the pool that this machine has read before, if the configuration is for this pool."""
     facts = pool_facts.read_facts(RealHost())
     if facts is None:
@@ -220,7 +220,7 @@ def is_managed() -> bool:
     return _stored_source() == "provider"
 
 
-def follows_pool() -> bool:
+def has_pool_source() -> bool:
     """Returns whether this machine has the daemon's unit, and follows its Machine in an AKS pool."""
     return _stored_source() == "aksPool"
 

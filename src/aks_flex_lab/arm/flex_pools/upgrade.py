@@ -86,13 +86,13 @@ class PoolUpgrade:
         if known.phase == "Done":
             return
         if known.phase != "Deleted":
-            node = await self._patiently(lambda: self._nodes.find(machine.node_name))
+            node = await self._retry_until_answered(lambda: self._nodes.find(machine.node_name))
             if node is None or node.version == target:
                 return  # not joined: it will register with the new version
             known = MachineProgress("Deleted", node.uid)
             self._record(machine.name, MachineProgress("Draining", node.uid))
             await self._drain(machine)
-            await self._patiently(lambda: self._nodes.delete(machine.node_name, known.uid))
+            await self._retry_until_answered(lambda: self._nodes.delete(machine.node_name, known.uid))
             self._record(machine.name, known)
         await self._wait_until_back(machine, known.uid, target)
 
@@ -100,14 +100,14 @@ class PoolUpgrade:
         name, pool, timings = machine.node_name, self._pool(self._store.read()), self._store.timings
         minutes = pool.upgrade_settings.get("drainTimeoutInMinutes", DEFAULT_DRAIN_MINUTES)
         seconds = timings.drain_seconds or float(str(minutes)) * 60
-        await self._patiently(lambda: self._nodes.set_schedulable(name, False))
+        await self._retry_until_answered(lambda: self._nodes.set_schedulable(name, False))
         try:
-            await self._patiently(lambda: self._nodes.drain(name, seconds, timings.poll_seconds))
+            await self._retry_until_answered(lambda: self._nodes.drain(name, seconds, timings.poll_seconds))
         except TimeoutError as left:
             if pool.upgrade_settings.get("undrainableNodeBehavior") == "Cordon":
-                await self._patiently(lambda: self._nodes.quarantine(name))
+                await self._retry_until_answered(lambda: self._nodes.quarantine(name))
             else:
-                await self._patiently(lambda: self._nodes.set_schedulable(name, True))
+                await self._retry_until_answered(lambda: self._nodes.set_schedulable(name, True))
             message = f"Drain of node {name} failed: these pods are still on it after {seconds:.0f} s: {left}."
             raise MachineUpgradeFailed("PodDrainFailure", message) from None
 
@@ -116,7 +116,7 @@ class PoolUpgrade:
         end = time.monotonic() + timings.ready_seconds
         seen = "it has not registered again"
         while time.monotonic() < end:
-            node = await self._patiently(lambda: self._nodes.find(machine.node_name))
+            node = await self._retry_until_answered(lambda: self._nodes.find(machine.node_name))
             if node and node.uid != uid:
                 if node.is_ready and node.version == target:
                     soak = pool.upgrade_settings.get("nodeSoakDurationInMinutes", 0)
@@ -130,7 +130,7 @@ class PoolUpgrade:
         )
         raise MachineUpgradeFailed("NodesNotReady", message)
 
-    async def _patiently(self, action: Callable[[], Awaitable[Result]]) -> Result:
+    async def _retry_until_answered(self, action: Callable[[], Awaitable[Result]]) -> Result:
         """Repeats an action while the API server is unreachable or refuses it, for a minute."""
         end = time.monotonic() + CLUSTER_SECONDS
         while True:

@@ -18,7 +18,7 @@ from aks_flex_node.host.actions import WriteFile
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
-    from aks_flex_node.agent.config.sources import ConfigSource
+    from aks_flex_node.agent.config.sources import SettingsSource
     from aks_flex_node.host.host import Host
 
 
@@ -39,7 +39,7 @@ def write_facts(host: Host, facts: PoolFacts) -> None:
     host.apply(WriteFile(POOL_FACTS, (json.dumps(asdict(facts), indent=1) + "\n").encode(), 0o600))
 
 
-def config_source(facts: PoolFacts, applied: NodeConfig | None = None) -> ConfigSource:
+def config_source(facts: PoolFacts, applied: NodeConfig | None = None) -> SettingsSource:
     """Returns the facts as the weakest configuration source. The settings that the node's Machine can change are
     those that were applied last.
     """

@@ -16,7 +16,7 @@ from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name,
 from aks_flex_node.agent.cluster.discovery import needs_discovery
 from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.resolved import config_source_kind, join_token
-from aks_flex_node.agent.config.sources import ConfigSource
+from aks_flex_node.agent.config.sources import SettingsSource
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
@@ -78,7 +78,7 @@ def complete_from_pool(
         settings = machine_document.with_machine_settings(settings, answer.machine.settings, complete=False)
     facts = PoolFacts(str(pool), dict(settings))
     origin = f"AKS pool {pool.pool}"
-    token = ConfigSource({TOKEN_KEY: answer.data.token}, origins={TOKEN_KEY: origin})
+    token = SettingsSource({TOKEN_KEY: answer.data.token}, origins={TOKEN_KEY: origin})
     return context.load_config(selection, [config_source(facts)], [token]), facts
 
 
@@ -198,7 +198,7 @@ def explain_expired_token(config: NodeConfig) -> Iterator[None]:
         ) from error
 
 
-def describe_source(host: Host, config: NodeConfig) -> str:
+def describe_pool_node(host: Host, config: NodeConfig) -> str:
     """Returns a sentence about the pool of a node that has joined; empty if it names no pool."""
     pool, record = configured_pool(config), registration.read_record(host)
     if pool is None or config.continuous_monitoring:

@@ -100,7 +100,7 @@ def bootstrap_node(
     took = time.monotonic() - start
     what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
     progress.message(f"{what} ({took:.1f} s).")
-    if node and (source := pool_join.describe_source(engine.host, engine.config)):
+    if node and (source := pool_join.describe_pool_node(engine.host, engine.config)):
         progress.message(source)
     if daemon_mode is DaemonMode.SERVICE:
         what = "manages this node" if managed or etag else "watches this node"

@@ -16,7 +16,7 @@ from aks_flex_node.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_node.agent.config.sources import ConfigSource
+    from aks_flex_node.agent.config.sources import SettingsSource
 
 CONFIG_DIRECTORY = Path("/etc/aks-flex-node")
 CONFIG_NAMES = ("config.json", "config.yaml", "config.yml")
@@ -95,7 +95,7 @@ def _read(path: Path) -> tuple[bytes, int]:
     return content, stat.S_IMODE(info.st_mode)
 
 
-def check_mode(path: Path, mode: int, source: ConfigSource) -> None:
+def check_mode(path: Path, mode: int, source: SettingsSource) -> None:
     """Reports a world-writable file as a problem, because it controls what runs as root, and a readable one as a
     warning.
     """
@@ -108,7 +108,7 @@ def check_mode(path: Path, mode: int, source: ConfigSource) -> None:
         source.warnings.append(f"{path} can be read by other users{detail}. Run `chmod 600 {path}`.")
 
 
-def load_secret_files(source: ConfigSource) -> None:
+def load_secret_files(source: SettingsSource) -> None:
     """Reads each `…File` setting and sets the setting that it replaces."""
     _skip_missing_token(source)
     for file_key, key in SECRET_FILES:
@@ -123,7 +123,7 @@ def load_secret_files(source: ConfigSource) -> None:
         _set_origin(source, *CERTIFICATE_FILE)
 
 
-def _skip_missing_token(source: ConfigSource) -> None:
+def _skip_missing_token(source: SettingsSource) -> None:
     """Skips a missing token file with a warning: the token is needed only for the first join."""
     name = source.settings.get(TOKEN_FILE)
     if isinstance(name, str) and name.startswith("/") and not os.path.lexists(name):
@@ -131,11 +131,11 @@ def _skip_missing_token(source: ConfigSource) -> None:
         source.warnings.append(f"{TOKEN_FILE} is {name}, which does not exist. A first join needs it.")
 
 
-def _set_origin(source: ConfigSource, file_key: str, key: str) -> None:
+def _set_origin(source: SettingsSource, file_key: str, key: str) -> None:
     source.origins[key] = f"{source.settings[file_key]}, set by {source.origins[file_key]}"
 
 
-def _content(source: ConfigSource, key: str, *, secret: bool = True) -> str | None:
+def _content(source: SettingsSource, key: str, *, secret: bool = True) -> str | None:
     name = source.settings.get(key)
     if not isinstance(name, str) or not name.startswith("/") or key in source.absent:
         return None  # not set, or the problem is reported elsewhere

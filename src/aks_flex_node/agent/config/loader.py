@@ -18,7 +18,7 @@ from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identi
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
-    ConfigSource,
+    SettingsSource,
     enable_described_arc,
     from_document,
     from_environment,
@@ -78,8 +78,8 @@ def load(
     env: Mapping[str, str],
     flags: Mapping[str, object],
     directory: Path = files.CONFIG_DIRECTORY,
-    base: Sequence[ConfigSource] = (),
-    last: Sequence[ConfigSource] = (),
+    base: Sequence[SettingsSource] = (),
+    last: Sequence[SettingsSource] = (),
 ) -> LoadedConfig:
     """Loads the configuration of this machine. Several files are merged: a later one overrides an earlier one. All
     override `base`, and `last` overrides all. Raises ConfigError, or InvalidConfigError with all `problems`.
@@ -99,7 +99,7 @@ def load(
     return _complete([*merge_documents([*base, *documents]), *others], names, tuple(chosen))
 
 
-def _read_document(file: Path) -> ConfigSource:
+def _read_document(file: Path) -> SettingsSource:
     text, mode = files.read_config(file)
     source = from_document(parse_config(text, str(file)), str(file))
     files.check_mode(file, mode, source)
@@ -167,7 +167,7 @@ def check_join(config: NodeConfig) -> None:
         raise invalid_config_error(problems)
 
 
-def _complete(weaker_first: list[ConfigSource], name: str, named: tuple[Path, ...] = ()) -> LoadedConfig:
+def _complete(weaker_first: list[SettingsSource], name: str, named: tuple[Path, ...] = ()) -> LoadedConfig:
     merged = merge_sources(weaker_first)
     if name not in STORED_CONFIGS:  # they set `enabled`; without it, an earlier release did not use Arc
         enable_described_arc(merged)
@@ -187,7 +187,7 @@ def _without_known(problems: list[ConfigProblem], known: list[ConfigProblem]) ->
     return [each for each in problems if not any(path in f"{each.path} {each.reason}" for path in wrong)]
 
 
-def _printable_problems(problems: list[ConfigProblem], merged: ConfigSource) -> list[ConfigProblem]:
+def _printable_problems(problems: list[ConfigProblem], merged: SettingsSource) -> list[ConfigProblem]:
     secrets = [value.reveal() for value in merged.settings.values() if isinstance(value, Secret)]
 
     def clean(text: str) -> str:

@@ -49,7 +49,7 @@ ARC_MACHINE_KEYS = tuple(
 
 
 @dataclass
-class ConfigSource:
+class SettingsSource:
     """The settings of one source: complete values, single map entries, and problems with names."""
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -83,8 +83,8 @@ class ConfigSource:
         self.origins[key.path] = origin
 
 
-def from_document(document: ConfigDocument, name: str) -> ConfigSource:
-    source = ConfigSource()
+def from_document(document: ConfigDocument, name: str) -> SettingsSource:
+    source = SettingsSource()
 
     def origin(key_path: KeyPath) -> str:
         return f"{name}:{document.lines[key_path]}" if key_path in document.lines else name
@@ -99,15 +99,15 @@ def from_document(document: ConfigDocument, name: str) -> ConfigSource:
     return resolve_alternatives(source)
 
 
-def _leave_cluster_labels(source: ConfigSource) -> None:
+def _leave_cluster_labels(source: SettingsSource) -> None:
     labels = source.settings.get("node.labels")
     if isinstance(labels, dict):
         source.settings["node.labels"], others = split_labels(labels)
         source.warnings += [f"The label {each} is left to the cluster: a node cannot set it." for each in others]
 
 
-def from_environment(environment: Mapping[str, str]) -> ConfigSource:
-    source = ConfigSource()
+def from_environment(environment: Mapping[str, str]) -> SettingsSource:
+    source = SettingsSource()
     known: dict[str, ConfigKey | ConfigSection] = {each.variable: each for each in all_entries()}
     for name, text in environment.items():
         if not name.startswith(PREFIX) or name in {CONFIG_VARIABLE, URL_VARIABLE} or not text:
@@ -123,8 +123,8 @@ def from_environment(environment: Mapping[str, str]) -> ConfigSource:
     return resolve_alternatives(source)
 
 
-def from_flags(flags: Mapping[str, object]) -> ConfigSource:
-    source = ConfigSource()
+def from_flags(flags: Mapping[str, object]) -> SettingsSource:
+    source = SettingsSource()
     for path, value in flags.items():
         entry, rest = find_entry(path)
         origin = f"flag --set {entry.path if isinstance(entry, ConfigKey) else path}"
@@ -155,7 +155,7 @@ def _unknown_flag(path: str) -> ConfigProblem:
 
 
 def _put_text(
-    source: ConfigSource, entry: ConfigKey | ConfigSection, value: object, origin: str, name: str = ""
+    source: SettingsSource, entry: ConfigKey | ConfigSection, value: object, origin: str, name: str = ""
 ) -> None:
     """Sets a value from the environment or flags. Lists, maps and sections are JSON."""
     if isinstance(entry, ConfigKey) and entry.kind not in ("list", "map"):
@@ -184,7 +184,7 @@ def _flatten(
     data: Mapping[str, Any],
     section: ConfigSection,
     key_path: KeyPath,
-    source: ConfigSource,
+    source: SettingsSource,
     origin: Callable[[KeyPath], str],
 ) -> None:
     if not data and section.path and not section.is_foreign:
@@ -209,12 +209,12 @@ def _flatten(
             source.problems.append(section_expected(member, origin(member_path)))
 
 
-def _leave_out(member: ConfigKey | ConfigSection, source: ConfigSource) -> None:
+def _leave_out(member: ConfigKey | ConfigSection, source: SettingsSource) -> None:
     if isinstance(member, ConfigSection) and member.optional:
         source.warnings.append(f"{member.path} is empty and is ignored. Use `{{}}` to set an empty section.")
 
 
-def resolve_alternatives(source: ConfigSource) -> ConfigSource:
+def resolve_alternatives(source: SettingsSource) -> SettingsSource:
     """Reports alternatives that are both set, and resolves deprecated keys of one source."""
     for first, second in ALTERNATIVES:
         if first in source.settings and second in source.settings:
@@ -246,13 +246,13 @@ POOL_SETTINGS = frozenset(
 )  # of a node, in bootstrap data
 
 
-def without_pool_settings(source: ConfigSource) -> ConfigSource:
+def without_pool_settings(source: SettingsSource) -> SettingsSource:
     """Returns a file of bootstrap data without the settings that come from the pool or the Machine."""
     kept = {path: value for path, value in source.settings.items() if path not in POOL_SETTINGS}
     return replace(source, settings=kept, entries={})
 
 
-def merge_documents(weaker_first: list[ConfigSource]) -> list[ConfigSource]:
+def merge_documents(weaker_first: list[SettingsSource]) -> list[SettingsSource]:
     """Prepares several documents for `merge_sources`: a map of a later document adds entries to that of an earlier
     one, instead of replacing it.
     """
@@ -267,9 +267,9 @@ def merge_documents(weaker_first: list[ConfigSource]) -> list[ConfigSource]:
     return merged
 
 
-def merge_sources(weaker_first: list[ConfigSource]) -> ConfigSource:
+def merge_sources(weaker_first: list[SettingsSource]) -> SettingsSource:
     """Merges several sources. A later source overrides an earlier one."""
-    merged = ConfigSource()
+    merged = SettingsSource()
     for source in weaker_first:
         for pair in ALTERNATIVES:
             if any(path in source.settings for path in pair):
@@ -286,7 +286,7 @@ def merge_sources(weaker_first: list[ConfigSource]) -> ConfigSource:
     return merged
 
 
-def enable_described_arc(merged: ConfigSource) -> None:
+def enable_described_arc(merged: SettingsSource) -> None:
     """Enables Arc if its machine is described. Warns about a description that is not used."""
     described = [path for path in ARC_MACHINE_KEYS if _is_set(merged.settings.get(path))]
     if not described:
@@ -303,7 +303,7 @@ def _is_set(value: object) -> bool:
     return bool(value) and str(value).lower() not in FALSE_WORDS
 
 
-def _forget(source: ConfigSource, paths: Iterable[str]) -> None:
+def _forget(source: SettingsSource, paths: Iterable[str]) -> None:
     for path in paths:
         source.settings.pop(path, None)
         source.origins.pop(path, None)

@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.agent.config.loader import load, load_text, missing_for_join
 from aks_flex_node.agent.config.problems import InvalidConfigError
-from aks_flex_node.agent.config.sources import ConfigSource
+from aks_flex_node.agent.config.sources import SettingsSource
 from tests.unit.agent.aks_pool.test_bootstrap_data import DATA
 from tests.unit.agent.config.builders import CLUSTER_ID, TOKEN, load_settings, problems_of
 
@@ -122,7 +122,7 @@ def test_pool_names_work_in_yaml_and_flags() -> None:
 
 def test_file_of_bootstrap_data_does_not_override_what_the_pool_says_now(tmp_path: Path) -> None:
     file = write(tmp_path / "base-config.json", {**PRINTED, "agent": {"nodeName": "edge-1"}})
-    now = ConfigSource({"kubernetes.version": "1.35.4", "node.labels": {"site": "b"}})
+    now = SettingsSource({"kubernetes.version": "1.35.4", "node.labels": {"site": "b"}})
     own = write(tmp_path / "own.json", {"node": {"maxPods": 30}})
 
     config = load([file, own], {}, {}, base=[now]).config
