@@ -33,11 +33,20 @@ class AzureCallError(FlexError):
     """Azure could not be reached (status 0), or rejected the request."""
 
     def __init__(
-        self, name: str, message: str, hint: str, *, retryable: bool, status: int = 0, code: str = ""
+        self,
+        name: str,
+        message: str,
+        hint: str,
+        *,
+        retryable: bool,
+        status: int = 0,
+        code: str = "",
+        retry_after: float = 0.0,
     ) -> None:
         super().__init__(name, message, hint, retryable=retryable)
         self.status = status
         self.code = code  # error code of ARM
+        self.retry_after = retry_after  # seconds that ARM asks to wait; 0 if it does not
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,7 @@ def refused_error(status: int, text: str, headers: Mapping[str, str] | None = No
         retryable=status in {408, 429} or status >= 500,
         status=status,
         code=code,
+        retry_after=error_messages.retry_seconds(response_headers.get("retry-after", "")),
     )
 
 

@@ -53,6 +53,11 @@ def parse_forbidden(message: str) -> MissingPermission | None:
     return MissingPermission(found[1], found[2], who[1] if who else "") if found else None
 
 
+def retry_seconds(retry_after: str) -> float:
+    """Returns the seconds of a Retry-After; 0 if there is none, or if it is a date."""
+    return float(retry_after) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", retry_after.strip()) else 0.0
+
+
 def retry_time(retry_after: str, now: datetime) -> str:
     """Returns the time of day after which a throttled request can be retried, or an empty string if unknown."""
     try:

@@ -132,6 +132,7 @@ class MachineRegistration:
                 return self._register()
             except AzureCallError as error:
                 busy = error.status in BUSY_STATUSES or (self.wait_for_roles and error.status == 403)
+                pause = max(pause, error.retry_after)
                 if not (busy or error.retryable) or self.clock() + pause > end:
                     raise
                 self.note(f"the Machine is not registered yet, trying again: {error.message}")

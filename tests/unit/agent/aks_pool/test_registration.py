@@ -228,6 +228,13 @@ def test_busy_pool_is_asked_again(host: RecordedHost, error: AzureCallError, mor
     assert run(registration(FakePool(host, refusals=[error, error]), **more)) == "e2"
 
 
+def test_registration_waits_as_long_as_azure_asks(host: RecordedHost) -> None:
+    throttled = AzureCallError("arm-request-rejected", "no", "", retryable=True, status=429, retry_after=120.0)
+    pool, pauses = FakePool(host, refusals=[throttled]), list[float]()
+    assert run(registration(pool, sleep=pauses.append)) == "e2"
+    assert pauses == [120.0]
+
+
 def test_missing_role_fails_at_once(host: RecordedHost) -> None:
     with pytest.raises(AzureCallError):
         registration(FakePool(host, refusals=[refusal(403)])).start()
