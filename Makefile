@@ -21,7 +21,7 @@ try: setup ## run the demo: a machine joins, is updated, upgraded, repaired and 
 	@.venv/bin/aks-flex-lab --lab try demo $(if $(KEEP),--keep)
 
 recording: setup ## record make try as docs/images/try.svg
-	@.venv/bin/python scripts/record_demo.py docs/images/try.svg -- make try
+	@env -u MAKELEVEL -u MAKEFLAGS -u MFLAGS .venv/bin/python scripts/record_demo.py docs/images/try.svg -- make try
 
 test: ## run all tests
 	@scripts/setup --tests
