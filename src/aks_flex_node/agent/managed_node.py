@@ -15,7 +15,7 @@ from aks_flex_node.agent.cluster import machine_operations, node_health, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.cluster.node_watch import NodeWatch
 from aks_flex_node.agent.config import loader
-from aks_flex_node.agent.config_sources.selection import open_source, operation_target
+from aks_flex_node.agent.config_sources.selection import open_source
 from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.machine import running_program
 from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
@@ -92,9 +92,9 @@ class ManagedNode:
 
     def select_operation(self) -> MachineOperation | None:
         """Returns the MachineOperation to carry out on this machine."""
-        found = machine_operations.find_operations(self.api, operation_target(self.config, self.name))
+        record, machine = operation_record.read_record(self.host), self.source.description.machine or self.name
         joined = node_state.read(self.host, state_file(self.config.paths.data_dir)).since
-        return operation_record.read_record(self.host).select(found, joined)
+        return record.select(machine_operations.find_operations(self.api, machine, record.uid), joined)
 
     def watch_node(self, on_change: Callable[[NodeSnapshot], None]) -> NodeWatch | None:
         """Starts to watch this node's Node object."""

@@ -5,6 +5,7 @@ and the remedy. Pure functions.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
@@ -40,11 +41,17 @@ class MissingPermission:
 
     @property
     def remedy(self) -> str:
-        who = self.who or "OBJECT-ID"
-        return (
-            f"Assign the role {self.role} at {self.scope}: `az role assignment create --assignee-object-id {who} "
-            f'--role "{self.role}" --scope {self.scope}`. It takes effect after a few minutes.'
-        )
+        command = role_assignment_command(self.who, self.role, self.scope)
+        return f"Assign the role {self.role} at {self.scope}: `{command}`. It takes effect after a few minutes."
+
+
+def role_assignment_command(who: str, role: str, scope: str, principal_type: str = "") -> str:
+    """Returns the command for an administrator. `who` is an object ID, or empty if it is not known."""
+    kind = f" --assignee-principal-type {principal_type}" if principal_type else ""
+    return (
+        f"az role assignment create --assignee-object-id {shlex.quote(who or 'OBJECT-ID')}{kind} "
+        f'--role "{role}" --scope {shlex.quote(scope)}'
+    )
 
 
 def parse_forbidden(message: str) -> MissingPermission | None:

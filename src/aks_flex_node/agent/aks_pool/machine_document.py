@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.config.pool_names import split_labels
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -120,10 +121,19 @@ def _settings(profile: Mapping[str, Any]) -> MachineSettings:
 
 
 def _full_version(profile: Mapping[str, Any]) -> str:
-    """Returns the version with its patch version: the API also accepts `1.34`, and then chooses the patch version."""
+    """Returns the version with its patch version if AKS has chosen it: the API also accepts `1.34`."""
     desired = str(profile.get("orchestratorVersion") or "").removeprefix("v")
     current = str(profile.get("currentOrchestratorVersion") or "").removeprefix("v")
-    return current if desired.count(".") == 1 and current.startswith(f"{desired}.") else desired
+    return current if satisfies(current, desired) else desired
+
+
+def has_patch(version: str) -> bool:
+    return version.count(".") >= 2
+
+
+def satisfies(version: str, desired: str) -> bool:
+    """Returns whether a version is the desired one, or a patch version of the desired minor version."""
+    return version == desired or (not has_patch(desired) and version.startswith(f"{desired}."))
 
 
 def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -178,7 +188,7 @@ def differs(settings: MachineSettings, machine: PoolMachine) -> bool:
     """Returns whether the Machine has other settings than a node wants to register."""
     known = machine.settings
     return (
-        settings.version != known.version
+        not satisfies(settings.version, known.version)
         or (settings.max_pods is not None and settings.max_pods != known.max_pods)
         or _own_labels(settings.labels) != _own_labels(known.labels)
         or _taint_set(settings.taints) != _taint_set(known.taints)
@@ -199,7 +209,8 @@ def with_machine_settings(
     """Returns a configuration document with the settings of a Machine.
 
     A Machine without labels or taints removes them if `complete` is set. Otherwise it sets only what it has: that is
-    for the first join of a machine, when the rest comes from the pool. Labels of AKS itself are kept.
+    for the first join of a machine, when the rest comes from the pool. Labels of AKS itself are kept. So is a
+    version whose patch version the Machine leaves open.
     """
     node = dict(config.get("node") or {})
     if settings.max_pods is not None:
@@ -207,14 +218,16 @@ def with_machine_settings(
     if complete or settings.labels is not None:
         known = node.get("labels") or {}
         aks = {key: value for key, value in known.items() if key.startswith(AKS_LABEL_PREFIX)}
-        node["labels"] = {**(aks if complete else known), **(settings.labels or {})}
+        own, _ = split_labels(settings.labels or {})  # others are left to the cluster
+        node["labels"] = {**(aks if complete else known), **own}
     if complete or settings.taints is not None:
         node["taints"] = list(settings.taints or ())
     if settings.kubelet:
         node["kubelet"] = with_kubelet_settings(node.get("kubelet") or {}, settings.kubelet)
     changed = {**config, "node": node}
-    if settings.version:
-        changed["kubernetes"] = {**(config.get("kubernetes") or {}), "version": settings.version}
+    kubernetes = config.get("kubernetes") or {}
+    if settings.version and not satisfies(str(kubernetes.get("version") or ""), settings.version):
+        changed["kubernetes"] = {**kubernetes, "version": settings.version}
     return changed
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 from aks_flex_node.agent.aks_pool.bootstrap_data import data_invalid_error, parse_bootstrap_data
 from aks_flex_node.agent.aks_pool.machine_document import machine_body, machine_invalid_error, parse_machine
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
+from aks_flex_node.agent.config.remote import VERSION_TEXT
 from aks_flex_node.azure.arm import AzureCallError
-from aks_flex_node.azure.error_messages import parse_forbidden
+from aks_flex_node.azure.error_messages import parse_forbidden, role_assignment_command
 from aks_flex_node.azure.operations import (
     ArmSender,
     OperationReply,
@@ -85,8 +86,8 @@ class AksPoolClient:
             if error.name == "aks-pool-not-found" and error.code not in PARENT_MISSING:
                 return None
             raise
-        if machine.name.lower() != name.lower() or not machine.etag:
-            raise machine_invalid_error("it has another name, or no eTag")
+        if machine.name.lower() != name.lower() or not VERSION_TEXT.fullmatch(machine.etag):
+            raise machine_invalid_error("it has another name, or no valid eTag")
         return machine
 
     def put_machine(
@@ -200,11 +201,11 @@ def _role_missing_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
     who, action = (missing.who, missing.action) if missing else ("", "")
     deletes = action.lower().endswith("/deletemachines/action")
     role = CONTRIBUTOR_ROLE if deletes else FLEX_NODE_AGENT.name
+    command = role_assignment_command(who, role, str(pool))
     return AzureCallError(
         "aks-pool-role-missing",
         f"The identity {who or 'in use'} is not allowed to use {pool}: {error.message}",
-        f"Assign the role {role} at the pool: `az role assignment create --assignee-object-id {who or 'OBJECT-ID'} "
-        f'--role "{role}" --scope {pool}`. It takes effect after a few minutes.',
+        f"Assign the role {role} at the pool: `{command}`. It takes effect after a few minutes.",
         **_origin(error),
     )
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.resolved import has_azure_identity, target_cluster
-from aks_flex_node.errors import CommandUsageError
+from aks_flex_node.errors import CommandUsageError, ConfigError
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
 API_VERSION = "2026-08-02-preview"  # of all requests about flex node pools
+MACHINE_NAME = re.compile(r"[a-zA-Z0-9][-_a-zA-Z0-9]{0,39}")
 _POOL_ID = re.compile(
     r"/subscriptions/([\w.()-]+)/resourcegroups/([\w.()-]+)/providers/microsoft\.containerservice/managedclusters/"
     r"([\w.()-]+)/agentpools/([\w.()-]+)/?",
@@ -79,6 +80,18 @@ def configured_pool(config: NodeConfig) -> PoolId | None:
 def machine_name(config: NodeConfig, node: str) -> str:
     """Returns the name of the node's Machine in the pool."""
     return config.aks.machine_name or node
+
+
+def check_machine_name(name: str) -> None:
+    """Raises ConfigError if AKS does not accept the name of a Machine."""
+    if not MACHINE_NAME.fullmatch(name):
+        raise ConfigError(
+            "machine-name-invalid",
+            f"AKS does not accept `{name}` as the name of a Machine: it must have 1 to 40 letters, digits, hyphens "
+            "and underscores, and begin with a letter or digit. By default it is the name of the node. Nothing was "
+            "changed.",
+            "Set `node.name` to a shorter name without dots, and run the same command again.",
+        )
 
 
 def new_token_hint(config: NodeConfig) -> str:

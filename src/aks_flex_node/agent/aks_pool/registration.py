@@ -111,6 +111,7 @@ class MachineRegistration:
     settings: MachineSettings
     note: Callable[[str], None]
     known_etag: str = ""  # of the stored configuration
+    node: str = ""  # the name of the Node
     wait_for_roles: bool = False  # a role of the identity was assigned moments ago
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
@@ -168,6 +169,11 @@ class MachineRegistration:
         """Waits until AKS has provisioned the Machine; returns its eTag, the version of the node's settings."""
         if self._operation:
             machine = self.requests.wait(self.name, self._operation, self.note)
+            if self.node and machine.node_name and machine.node_name.lower() != self.node.lower():
+                self.note(
+                    f"AKS expects Node {machine.node_name} for Machine {self.name}, but this node is {self.node}, so "
+                    "AKS does not find it for an upgrade. Use one name, or set aks.upgradeTrigger to immediate"
+                )
             # A change by others since the PUT is left to the daemon.
             is_own = not differs(self.settings, machine)
             etag = machine.etag if is_own else self._put_etag

@@ -12,7 +12,13 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool import machine_document, registration
 from aks_flex_node.agent.aks_pool.pool_client import open_pool
 from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, config_source
-from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name, new_token_hint, parse_pool_id
+from aks_flex_node.agent.aks_pool.pool_ids import (
+    check_machine_name,
+    configured_pool,
+    machine_name,
+    new_token_hint,
+    parse_pool_id,
+)
 from aks_flex_node.agent.cluster.discovery import needs_discovery
 from aks_flex_node.agent.config.base_model import replace
 from aks_flex_node.agent.config.resolved import config_source_kind, join_token
@@ -61,6 +67,8 @@ def complete_from_pool(
         return loaded, None
     name, kind, has_token = node_name(config), identity_kind(config), join_token(config) is not None
     refuse_other_pool(pool, config)
+    if kind:
+        check_machine_name(machine_name(config, name))
     registration.refuse_other_record(RealHost(), pool, machine_name(config, name))
     is_known = is_joined(pool, config) and not needs_discovery(config)
     if is_known or (has_token and kind is None and selection.pool is None):
@@ -141,6 +149,7 @@ def machine_registration(
             machine_document.node_settings(config),
             note,
             known_etag=ConfigVersions(engine.host).current,
+            node=engine.machine.node_name(config),
             wait_for_roles=config.azure.arc.enabled and config.azure.arc.auto_role_assignment,
         )
 

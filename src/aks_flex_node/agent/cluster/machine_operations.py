@@ -41,8 +41,9 @@ class MachineOperation:
         return self.phase == PENDING
 
 
-def find_operations(api: ApiClient, machine: str) -> list[MachineOperation]:
-    """Returns the unfinished operations for a Machine, oldest first. Items that cannot be read are ignored.
+def find_operations(api: ApiClient, machine: str, started: str = "") -> list[MachineOperation]:
+    """Returns the unfinished operations for a Machine, oldest first, and the one with the UID `started`: a reset is
+    marked as complete before it begins. Items that cannot be read are ignored.
 
     Raises ClusterError when the cluster cannot be queried.
     """
@@ -52,7 +53,7 @@ def find_operations(api: ApiClient, machine: str) -> list[MachineOperation]:
         return []
     items = listed.get("items") if isinstance(listed, dict) else None
     found = [_parse_for(item, machine.lower()) for item in items or ()]
-    unfinished = (one for one in found if one and one.phase in {PENDING, IN_PROGRESS})
+    unfinished = (one for one in found if one and (one.phase in {PENDING, IN_PROGRESS} or one.uid == started))
     return sorted(unfinished, key=lambda one: one.created)
 
 

@@ -336,7 +336,11 @@ class UpdatePolicy(ConfigModel, frozen=True, kw_only=True):
 
 class Aks(ConfigModel, frozen=True, kw_only=True):
     machine_name: Annotated[
-        str | None, Meta(description="Name of the node's Machine in the pool. Default: the name of the node.")
+        str | None,
+        Meta(
+            description="Name of the node's Machine in the pool. Default: the name of the node. With another name, "
+            "AKS does not find the Node for an upgrade."
+        ),
     ] = None
     upgrade_trigger: Annotated[
         Literal["nodeDeleted", "immediate"],

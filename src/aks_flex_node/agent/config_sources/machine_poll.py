@@ -6,12 +6,14 @@ A response that is not clearly from Azure Resource Manager is not trusted.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from aks_flex_node.agent.aks_pool.machine_document import parse_machine
+from aks_flex_node.agent.config.remote import VERSION_TEXT
 from aks_flex_node.agent.http.client import parse_retry_after
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.api.arm_errors import parse_arm_error, parse_object
-from aks_flex_node.azure.error_messages import parse_forbidden
+from aks_flex_node.azure.error_messages import parse_forbidden, role_assignment_command
 from aks_flex_node.azure.roles import FLEX_NODE_AGENT
 from aks_flex_node.errors import FlexError
 
@@ -32,7 +34,8 @@ def read_machine(status: int, body: bytes, name: str) -> PoolMachine | None:
         machine = parse_machine(parse_object(body))
     except FlexError:
         return None
-    return machine if machine.name.lower() == name.lower() and machine.etag else None
+    is_own = machine.name.lower() == name.lower() and VERSION_TEXT.fullmatch(machine.etag)
+    return machine if is_own else None
 
 
 def lists_others(status: int, body: bytes, name: str) -> bool:
@@ -44,6 +47,16 @@ def lists_others(status: int, body: bytes, name: str) -> bool:
     if not isinstance(machines, list) or not all(isinstance(each, dict) for each in machines):
         return False
     return all(str(each.get("name")).lower() != name.lower() for each in machines)
+
+
+def next_page(body: bytes, origin: str, path: str) -> str | None:
+    """Returns path and query of the next page of a list; empty after the last one. None: it is somewhere else."""
+    link = parse_object(body).get("nextLink")
+    if not link:
+        return ""
+    parts = urlsplit(str(link))
+    is_own = f"{parts.scheme}://{parts.netloc}".lower() == origin.lower() and parts.path.lower() == path.lower()
+    return f"{path}?{parts.query}" if is_own and parts.query else None
 
 
 def is_not_found(status: int, body: bytes) -> bool:
@@ -77,8 +90,5 @@ def _access_remedy(status: int, code: str, message: str, pool: PoolId) -> str:
     if status == 401:
         return "The token of the node's identity was rejected. Check `azure.tenantId` and the clock of this machine."
     missing, role = parse_forbidden(message), FLEX_NODE_AGENT.name
-    who = (missing.who if missing else "") or "OBJECT-ID"
-    return (
-        f"The node's identity needs the role {role} at the pool: `az role assignment create "
-        f'--assignee-object-id {who} --assignee-principal-type ServicePrincipal --role "{role}" --scope {pool}`.'
-    )
+    command = role_assignment_command(missing.who if missing else "", role, str(pool), "ServicePrincipal")
+    return f"The node's identity needs the role {role} at the pool: `{command}`."

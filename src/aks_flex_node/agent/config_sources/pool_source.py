@@ -9,9 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.aks_pool.machine_document import with_machine_settings
+from aks_flex_node.agent.aks_pool.machine_document import has_patch, satisfies, with_machine_settings
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
-from aks_flex_node.agent.config_sources.machine_poll import classify_failure, is_not_found, lists_others, read_machine
+from aks_flex_node.agent.config_sources.machine_poll import (
+    classify_failure,
+    is_not_found,
+    lists_others,
+    next_page,
+    read_machine,
+)
 from aks_flex_node.agent.config_sources.source import (
     BootstrapTokenGrant,
     PollSchedule,
@@ -21,7 +27,6 @@ from aks_flex_node.agent.config_sources.source import (
 from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderEndpoint, ProviderRequestError
-from aks_flex_node.api.kubernetes_rules import own_label
 from aks_flex_node.api.value_rules import read_certificate
 
 if TYPE_CHECKING:
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 
 POLL_SCHEDULE = PollSchedule(60.0)  # at most two requests in a minute, with the jitter
 MAX_LIST_BYTES = 8 << 20  # a pool has up to a thousand Machines
+MAX_PAGES = 50
 ARM_NAME = "Azure Resource Manager"
 
 
@@ -46,6 +52,7 @@ class PoolSource:
     client: ProviderClient
     current_config: Callable[[], Mapping[str, Any]]  # the document of the configuration in effect
     issue_token: Callable[[NodeConfig, PoolId], Mapping[str, Any]]
+    server_version: Callable[[], str]  # of the API server; empty if it is unknown
     host_id: str = ""  # the mark of this host on its Machine; empty if it has none
     schedule: PollSchedule = POLL_SCHEDULE
     accepts_reports: bool = False
@@ -66,21 +73,44 @@ class PoolSource:
                 return self._answer(machine.etag, machine.settings, version)
             if not is_not_found(status, body):
                 return classify_failure(status, headers, body, self.pool)
-            status, headers, body = self.client.get(f"{self.pool}/machines")
+            return self._confirm_deletion()
         except ProviderRequestError as failure:
             return failure.result
-        if lists_others(status, body, self.machine):
-            return PollResult(ProviderState.DELETED, f"The Machine {self.machine} does not exist in {self.pool}.")
-        return classify_failure(status, headers, body, self.pool)
+
+    def _confirm_deletion(self) -> PollResult:
+        """Reads the list of the pool's Machines, which must be complete and without this one."""
+        path = page = f"{self.pool}/machines"
+        for _ in range(MAX_PAGES):
+            status, headers, body = self.client.get(page)
+            following = next_page(body, self.client.endpoint.origin, path)
+            if not lists_others(status, body, self.machine) or following is None:
+                return classify_failure(status, headers, body, self.pool)
+            if not following:
+                message = f"The Machine {self.machine} does not exist in {self.pool}."
+                return PollResult(ProviderState.DELETED, message)
+            page = following
+        return PollResult(ProviderState.FAILING, f"The list of the Machines of {self.pool} does not end.")
 
     def _answer(self, etag: str, settings: MachineSettings, version: str) -> PollResult:
         if etag == version:
             return PollResult(ProviderState.CONNECTED)
-        if settings.labels is not None:  # labels that only the cluster can set are left to the cluster
-            own = {key: value for key, value in settings.labels.items() if own_label(key) is None}
-            settings = replace(settings, labels=own)
-        config = with_machine_settings(self.current_config(), settings)
+        current = self.current_config()
+        settings = self._with_patch_version(settings, current)
+        config = with_machine_settings(current, settings)
+        if not has_patch(str((config.get("kubernetes") or {}).get("version") or "")):
+            message = f"AKS has not chosen a patch version of Kubernetes {settings.version} for the Machine yet."
+            return PollResult(ProviderState.CONNECTED, message)
         return PollResult(ProviderState.CONNECTED, changed=True, version=etag, config=config)
+
+    def _with_patch_version(self, settings: MachineSettings, current: Mapping[str, Any]) -> MachineSettings:
+        """Completes a minor version with the patch version of the API server, which suits every node of the cluster.
+        A node that has a patch version of it keeps that.
+        """
+        known = str((current.get("kubernetes") or {}).get("version") or "")
+        if not settings.version or has_patch(settings.version) or satisfies(known, settings.version):
+            return settings
+        server = self.server_version()
+        return replace(settings, version=server) if satisfies(server, settings.version) else settings
 
     def probe(self, text: str) -> PollResult:  # noqa: ARG002
         return self.poll("", 0)

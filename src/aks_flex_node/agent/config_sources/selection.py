@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, machine_name
 from aks_flex_node.agent.aks_pool.registration import this_host
+from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.config_sources.pool_source import PoolSource, arm_client
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
@@ -16,7 +19,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.agent.stored_config import parse_config
-from aks_flex_node.errors import ConfigError
+from aks_flex_node.errors import ClusterError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
+
+PATCH_VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
 
 def describe_source(config: NodeConfig, node: str) -> SourceDescription:
@@ -60,6 +65,7 @@ def open_source(engine: Engine, node: str) -> ConfigSource:
             client,
             lambda: _current_document(engine.host),
             issue_pool_token,
+            lambda: read_server_version(config),
             this_host(engine.host),
         )
     return local_source(config)
@@ -77,17 +83,24 @@ def waits_for_node_deletion(config: NodeConfig) -> bool:
     return config_source_kind(config) == "aksPool" and config.aks.upgrade_trigger == "nodeDeleted"
 
 
-def operation_target(config: NodeConfig, node: str) -> str:
-    """Returns the name by which operations in the cluster refer to this machine."""
-    return machine_name(config, node)
-
-
 def issue_pool_token(config: NodeConfig, pool: PoolId) -> Mapping[str, Any]:
     """Requests a new bootstrap token from the pool, as this node. Only short-lived processes call it."""
     from aks_flex_node.agent.aks_pool.pool_client import open_pool
 
     with open_pool(config, pool) as client:
         return {"token": client.bootstrap_data().token.reveal()}
+
+
+def read_server_version(config: NodeConfig) -> str:
+    """Returns the version of the API server without a suffix; empty if it does not answer."""
+    with contextlib.suppress(ClusterError, ApiStatusError):
+        api = node_api(config)
+        try:
+            found = PATCH_VERSION.match(str(api.get("/version").get("gitVersion", "")))
+            return found[1] if found else ""
+        finally:
+            api.close()
+    return ""
 
 
 def _current_document(host: Host) -> Mapping[str, Any]:

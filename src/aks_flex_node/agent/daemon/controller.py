@@ -107,7 +107,7 @@ class Controller:
         if not self.runner.adopt_running() and (known := job_result.read_result(node.host, JOB_RESULT)):
             self._record_result(known)  # keeps the backoff after a restart of the daemon
             if known.result is JobStatus.ROLLED_BACK:
-                self.session.settle_node()
+                self.session.settle_node("")
         self.notifier.ready()
         standalone = f"No provider manages this node. Keeping the configuration in {CURRENT_CONFIG}."
         message = f"Polling the configuration from {node.source.description.address}."
@@ -199,7 +199,7 @@ class Controller:
         if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
             self.operations_due = 0.0  # there may be another one
         if self._uses_up_permission(result):
-            self.session.settle_node()
+            self.session.settle_node(result.node_uid)
         self.session.save()
         self._reopen()  # a failed job may also have changed the configuration in effect
         if result.is_done and result.kind is JobKind.UPDATE and has_unfinished_update(self.session.node):

@@ -48,7 +48,7 @@ class DaemonState:
     drift: tuple[str, ...] = ()  # current differences
     conflicts: Conflicts = field(default_factory=Conflicts)
     unapplied: dict[str, str] = field(default_factory=dict)  # version, reason and message of the last update
-    settled_node: str = ""  # UID of the Node whose deletion has not been answered yet with an update or a recovery
+    settled_node: str = ""  # UID of the Node that has the configuration in effect; another UID shows a deletion
 
     def is_equivalent(self, other: DaemonState) -> bool:
         """Returns whether the state need not be written again. To limit disk writes, `last_answer` is compared with

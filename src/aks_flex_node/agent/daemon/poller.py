@@ -25,7 +25,7 @@ class Pollable(Protocol):
 
 @dataclass
 class Poller:
-    provider: Pollable
+    source: Pollable
     backoff: PollBackoff
     wait: Callable[[], int]  # seconds of the long poll
     version: Callable[[], str]  # the newest known configVersion
@@ -76,14 +76,15 @@ class Poller:
         first = not self._last_ok
         wait, took = 0 if first else self.wait(), 0.0
         try:
-            response = self.provider.poll(self.version(), wait)
+            response = self.source.poll(self.version(), wait)
             took = self.clock() - begun
             result = response if self._stopped.is_set() else self.handle(response)
         except FlexError as error:
             result = self._handle_failure(error.message)
         except Exception as error:  # no response may stop the polling
             # The exception's text may contain secrets, so only its type is reported.
-            result = self._handle_failure(f"The provider's response could not be processed ({type(error).__name__}).")
+            message = f"The response of the config source could not be processed ({type(error).__name__})."
+            result = self._handle_failure(message)
         self._last_ok, self._requested_delay = result.is_ok, result.retry_after or 0.0
         delay = self.backoff.next_delay(result, took, wait)
         if first and result.is_ok and self.wait():

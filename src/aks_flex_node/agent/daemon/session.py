@@ -186,9 +186,11 @@ class Session:
         if self.connection and self.node.source.signals_by_node:
             self.connection.poller.wake()
 
-    def settle_node(self) -> None:
-        """Records that an update has used permission of a deleted Node. The next health check sets the new one."""
-        self.state = replace(self.state, settled_node="")
+    def settle_node(self, uid: str) -> None:
+        """Records that an update has used the permission of a deleted Node, and ended with the Node of this UID. If
+        the UID is unknown, the next health check sets it.
+        """
+        self.state = replace(self.state, settled_node=uid)
 
     def record_poll(self, event: PollEvent, now: float) -> None:
         result, problem = event.result, event.credentials_problem

@@ -54,6 +54,7 @@ class JobResult:
     hint: str = ""
     version: str = ""  # the configVersion of an update
     retryable: bool = False  # whether the same may work later
+    node_uid: str = ""  # of the Node at the end of an update; a deletion after that is a new signal
     at: str = field(default_factory=format_utc)
 
     @property

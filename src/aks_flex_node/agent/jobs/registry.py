@@ -57,7 +57,7 @@ class Job:
     is_required: Callable[[SchedulerInput, JobResult | None], bool]  # second argument: the last result of this kind
     run: Callable[[Sequence[str], ProgressReporter], JobResult | None]  # None: the daemon was removed
     on_success: Callable[[JobResult, ProgressReporter], JobResult | None] | None = (
-        None  # runs after success; returns a failed result or None
+        None  # runs after success, and while the job waits for AKS; returns a failed result or None
     )
     while_leaving: bool = False  # runs also during unbootstrap
 
@@ -84,7 +84,8 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
         return
     job_result.write_result(RealHost(), JOB_RESULT, outcome)
     progress.message(str(outcome))
-    if outcome.is_done and job.on_success and (failure := job.on_success(outcome, progress)):
+    is_settled = outcome.is_done or outcome.reason == WAITING_FOR_NODE_DELETION
+    if is_settled and job.on_success and (failure := job.on_success(outcome, progress)):
         job_result.write_result(RealHost(), JOB_RESULT, failure)
 
 

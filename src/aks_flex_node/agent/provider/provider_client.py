@@ -191,8 +191,9 @@ class ProviderEndpoint:
     api_version: str = API_VERSION
 
     def url(self, action: str = "") -> str:
+        """Returns the URL of an action. The next page of a list has a query of its own."""
         tail = f"/{action}" if action else ""
-        return f"{self.origin}{self.path}{tail}?api-version={self.api_version}"
+        return f"{self.origin}{self.path}{tail}{'' if '?' in action else f'?api-version={self.api_version}'}"
 
 
 def provider_endpoint(config: NodeConfig, node: str) -> ProviderEndpoint:

@@ -41,6 +41,7 @@ def refusal(status: int, code: str, message: str = "In these words.", **headers:
     return status, json.dumps({"error": {"code": code, "message": message}}).encode(), headers
 
 
+NEXT_QUERY = "api-version=2026-08-02-preview&%24skiptoken=2"
 OTHERS: Answer = (200, json.dumps({"value": [{"name": "edge-2"}]}).encode(), {})
 ITSELF: Answer = (200, json.dumps({"value": [{"name": "Edge-1"}]}).encode(), {})
 PORTAL: Answer = (404, b"<html>Not found. Please sign in.</html>", {"content-type": "text/html"})
@@ -69,7 +70,8 @@ class Azure:
             def do_GET(self) -> None:  # noqa: N802
                 path, _, query = self.path.partition("?")
                 azure.asked.append(path)
-                assert query == "api-version=2026-08-02-preview"
+                assert query in {"api-version=2026-08-02-preview", NEXT_QUERY}
+                path = f"{path}?{query}" if query == NEXT_QUERY else path
                 assert self.headers["Authorization"] == "Bearer canary-token"
                 status, body, headers = azure.answers.get(path, GONE)
                 self.send_response(status)
@@ -116,7 +118,14 @@ def source(
         )
         client = arm_client(config, tokens)
         made = PoolSource(
-            config, parse_pool_id(POOL_PATH), "edge-1", tokens, client, lambda: document, lambda *_: {"token": "t"}
+            config,
+            parse_pool_id(POOL_PATH),
+            "edge-1",
+            tokens,
+            client,
+            lambda: document,
+            lambda *_: {"token": "t"},
+            lambda: "1.35.6",
         )
         yield made
         made.close()
@@ -174,6 +183,36 @@ def test_only_azure_can_say_that_the_machine_is_deleted(
     assert result.state is state, result
     assert words in result.message
     assert not result.changed
+
+
+@pytest.mark.parametrize(
+    ("path", "second", "state"),
+    [
+        (LIST_PATH, OTHERS, ProviderState.DELETED),
+        (LIST_PATH, ITSELF, ProviderState.UNEXPECTED_RESPONSE),
+        (LIST_PATH, GONE, ProviderState.NO_CLUSTER),
+        ("/elsewhere", OTHERS, ProviderState.UNEXPECTED_RESPONSE),
+    ],
+    ids=["on no page", "on the second page", "second page missing", "second page elsewhere"],
+)
+def test_all_pages_must_show_that_the_machine_is_deleted(
+    source: PoolSource, azure: Azure, path: str, second: Answer, state: ProviderState
+) -> None:
+    link = f"{source.client.endpoint.origin}{path}?{NEXT_QUERY}"
+    first = json.dumps({"value": [{"name": "edge-2"}], "nextLink": link}).encode()
+    pages = {LIST_PATH: (200, first, {}), f"{LIST_PATH}?{NEXT_QUERY}": second}
+    azure.answers |= {MACHINE_PATH: GONE, **pages}
+    assert source.poll("e-1", 0).state is state
+
+
+@pytest.mark.parametrize(("desired", "version"), [("1.35", "1.35.6"), ("1.33", "1.33.13"), ("1.34", "")])
+def test_minor_version_gets_a_patch_version_or_waits(
+    source: PoolSource, azure: Azure, desired: str, version: str
+) -> None:
+    azure.answers[MACHINE_PATH] = machine(orchestratorVersion=desired)
+    result = source.poll("e-1", 0)
+    assert (result.state, result.changed) == (ProviderState.CONNECTED, bool(version))
+    assert (result.config or {}).get("kubernetes") == ({"version": version} if version else None)
 
 
 def test_retry_after_of_azure_is_respected(source: PoolSource, azure: Azure) -> None:

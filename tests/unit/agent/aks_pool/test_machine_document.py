@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,29 @@ def test_machine_is_parsed_with_settings_and_status() -> None:
 def test_version_without_patch_is_completed(desired: str | None, current: str, expected: str) -> None:
     document = machine(orchestratorVersion=desired, currentOrchestratorVersion=current)
     assert parse_machine(document).settings.version == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "desired", "expected"),
+    [
+        ("1.34.2", "1.34", "1.34.2"),
+        ("1.34.2", "1.35", "1.35"),
+        ("1.34.2", "1.34.7", "1.34.7"),
+        ("1.3.2", "1.34", "1.34"),
+    ],
+)
+def test_node_keeps_its_patch_version_of_a_minor_version(known: str, desired: str, expected: str) -> None:
+    changed = with_machine_settings({"kubernetes": {"version": known}}, MachineSettings(desired))
+    assert changed["kubernetes"] == {"version": expected}
+    unresolved = parse_machine(machine(orchestratorVersion=desired, currentOrchestratorVersion=""))
+    wanted = replace(parse_machine(machine()).settings, version=known)
+    assert differs(wanted, unresolved) == (expected != known)
+
+
+def test_labels_that_a_node_cannot_set_are_not_adopted() -> None:
+    labels = {"site": "a", "node-role.kubernetes.io/edge": ""}
+    changed = with_machine_settings({}, MachineSettings(labels=labels), complete=False)
+    assert changed["node"]["labels"] == {"site": "a"}
 
 
 @pytest.mark.parametrize(

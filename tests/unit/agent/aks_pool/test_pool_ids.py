@@ -2,10 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.aks_pool.pool_ids import PoolId, configured_pool, machine_name, parse_pool_id
+from aks_flex_node.agent.aks_pool.pool_ids import (
+    PoolId,
+    check_machine_name,
+    configured_pool,
+    machine_name,
+    parse_pool_id,
+)
 from aks_flex_node.agent.config.conversion import node_config
 from aks_flex_node.agent.config.resolved import config_source_kind, kubelet_auth
-from aks_flex_node.errors import CommandUsageError
+from aks_flex_node.errors import CommandUsageError, ConfigError
 
 CLUSTER = "/subscriptions/sub-1/resourceGroups/group-1/providers/Microsoft.ContainerService/managedClusters/cluster-1"
 POOL = f"{CLUSTER}/agentPools/edge"
@@ -51,6 +57,18 @@ def test_node_has_exactly_one_config_source(document: dict[str, object], expecte
 
 def test_kubelet_of_a_pool_node_joins_with_a_token() -> None:
     assert kubelet_auth(node_config({"azure": {**IN_POOL, **IDENTITY}})) == "bootstrapToken"
+
+
+@pytest.mark.parametrize("name", ["edge-1", "E_1", "a" * 40])
+def test_name_that_aks_accepts_for_a_machine_is_valid(name: str) -> None:
+    check_machine_name(name)
+
+
+@pytest.mark.parametrize("name", ["edge-1.factory.example", "a" * 41, "-edge", "", "edge-1\n"])
+def test_name_that_aks_does_not_accept_for_a_machine_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"Set `node\.name` to a shorter name") as caught:
+        check_machine_name(name)
+    assert caught.value.name == "machine-name-invalid"
 
 
 def test_machine_is_named_as_the_node_unless_configured() -> None:

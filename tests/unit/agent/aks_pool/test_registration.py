@@ -42,6 +42,7 @@ class FakePool:
     machine: PoolMachine | None = None
     refusals: list[AzureCallError] = field(default_factory=list)
     puts: list[MachineSettings] = field(default_factory=list)
+    node_name: str = ""  # that AKS expects
     records: list[bytes | None] = field(default_factory=list)  # stored at each PUT
 
     def bootstrap_data(self) -> BootstrapData:
@@ -67,7 +68,7 @@ class FakePool:
     def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine:
         assert self.machine
         note(f"waiting for {name}: {operation.what}")
-        self.machine = replace(self.machine, provisioning_state="Succeeded")
+        self.machine = replace(self.machine, provisioning_state="Succeeded", node_name=self.node_name)
         return self.machine
 
     def delete_machine(self, name: str, note: Callable[[str], None]) -> bool:
@@ -98,6 +99,13 @@ def test_new_machine_is_recorded_before_it_is_created(host: RecordedHost) -> Non
     assert pool.puts == [WANTED]
     assert json.loads(pool.records[0] or b"") == {"pool": str(POOL), "name": "m1", "etag": ""}
     assert read_record(host) == MachineRecord(str(POOL), "m1", "e2")
+
+
+@pytest.mark.parametrize(("node", "warned"), [("M1", False), ("other", True)])
+def test_machine_of_another_node_name_is_said(host: RecordedHost, node: str, warned: bool) -> None:
+    pool, said = FakePool(host, node_name="m1"), list[str]()
+    run(registration(pool, node=node, note=said.append))
+    assert any("AKS expects Node m1 for Machine m1" in each for each in said) == warned
 
 
 def test_equal_machine_is_adopted_without_a_put(host: RecordedHost) -> None:

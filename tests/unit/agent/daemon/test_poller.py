@@ -95,8 +95,8 @@ def test_change_of_a_source_without_long_polls_waits_for_the_interval() -> None:
     ("error", "said"),
     [
         (MachineError("disk-full", "The disk is full."), "The disk is full."),
-        (ValueError("canary-secret"), "The provider's response could not be processed (ValueError)."),
-        (RecursionError(), "The provider's response could not be processed (RecursionError)."),
+        (ValueError("canary-secret"), "The response of the config source could not be processed (ValueError)."),
+        (RecursionError(), "The response of the config source could not be processed (RecursionError)."),
     ],
     ids=str,
 )

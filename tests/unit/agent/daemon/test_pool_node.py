@@ -161,6 +161,20 @@ def test_rolled_back_update_uses_up_the_deletion_of_the_node(lives: Callable[...
     assert (kept(life.host, DAEMON_STATE) or {})["settledNode"] == "uid-2"
 
 
+def test_second_deletion_during_an_update_allows_the_next_one(lives: Callable[..., Life]) -> None:
+    life = lives()
+    life.hears(GOOD)
+    pending(life)
+    deleted(life)
+    life.host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", node_uid="uid-1")]
+    life.hears(GOOD)
+    eventually(lambda: not life.host.outcomes)
+    life.sight = BACK  # AKS changed the Machine again, and deleted the Node that the update had ended with
+    life.ends_work()
+    pending(life, replace(WAITING, version="3"), "3")
+    assert life.host.job_arguments[-1] == (NODE_RELEASED_OPTION,)
+
+
 def test_recovery_after_a_refused_change_uses_up_the_deletion_of_the_node(lives: Callable[..., Life]) -> None:
     life = lives()
     life.hears(GOOD)

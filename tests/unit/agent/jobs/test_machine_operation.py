@@ -70,7 +70,8 @@ class Scene:
 
     def run(self) -> JobResult | None:
         api = cast("ApiClient", self.cluster)
-        operation = read_record(self.host).select(find_operations(api, "edge-1"), "")
+        record = read_record(self.host)
+        operation = record.select(find_operations(api, "edge-1", record.uid), "")
         job = OperationJob(
             self.host, api, config_of(self.settings), ProgressReporter(), lambda: self.update_due, self.version
         )
@@ -142,6 +143,13 @@ def test_reset_is_reported_before_the_node_leaves() -> None:
     scene = Scene(request("AgentReset"))
     assert scene.run() is None  # the caller unbootstraps the machine
     assert scene.cluster.phases == ["InProgress", "Complete"]
+
+
+def test_reset_that_was_interrupted_is_continued() -> None:
+    scene = Scene(request("AgentReset"))
+    assert scene.run() is None
+    assert scene.run() is None  # after a crash before the machine was reset
+    assert scene.cluster.phases == ["InProgress", "Complete", "Complete"]
 
 
 def test_finished_operation_never_runs_again() -> None:

@@ -7,7 +7,7 @@ continues with the apply stage and the health check, or with the rollback.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, stored_config
@@ -213,6 +213,7 @@ class UpdateJob:
 
     def _finish(self, current: StoredConfig, journal: UpdateJournal) -> JobResult:
         """Removes certificates that the node no longer needs, uncordons the node and removes the journal."""
+        uid = self.operations.node_uid(current.config)
         self.operations.remove_unused_certificates(current.config)
         try:
             self.operations.uncordon(current.config)
@@ -222,9 +223,8 @@ class UpdateJob:
         self.operations.clear_rollback(current.config)
         update_journal.remove_failure(self.operations.host)
         update_journal.remove_journal(self.operations.host)
-        return _result(
-            JobStatus.DONE, message=f"Configuration {journal.version} is in effect.", version=journal.version
-        )
+        message = f"Configuration {journal.version} is in effect."
+        return replace(_result(JobStatus.DONE, message=message, version=journal.version), node_uid=uid)
 
     def _defer(
         self, current: StoredConfig, stored: StoredConfig, journal: UpdateJournal | None, admission: AdmissionResult
@@ -269,6 +269,7 @@ class UpdateJob:
                 self.operations.register_again(engine.config, journal.services)
                 if journal.services:
                     self.operations.check_health(engine, _expected_after_rollback(journal))
+                uid = self.operations.node_uid(current.config)
                 engine.sync_to_disk()
                 engine.events.emit("rolled-back", cause.message, "error", error=cause.name, version=journal.version)
             if not cause.passing:
@@ -282,9 +283,10 @@ class UpdateJob:
             self.operations.report_rollback(current.config, cause.name, message)
         update_journal.remove_journal(self.operations.host)
         result = JobStatus.FAILED if cause.passing else JobStatus.ROLLED_BACK
-        return _result(
+        outcome = _result(
             result, cause.name, cause.message, _rollback_hint(cause), journal.version, retryable=cause.passing
         )
+        return replace(outcome, node_uid=uid)
 
 
 def _baseline_without_node(current: StoredConfig) -> NodeBaseline:

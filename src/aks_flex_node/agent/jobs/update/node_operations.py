@@ -90,6 +90,13 @@ class NodeOperations:
         with explain_refusal():
             return nodes.is_missing(self.api_for(config), self.node_name(config))
 
+    def node_uid(self, config: NodeConfig) -> str:
+        """Returns the UID of the Node; empty if it is unknown."""
+        with contextlib.suppress(ClusterError, ApiStatusError):
+            node = nodes.find(self.api_for(config), self.node_name(config))
+            return node.uid if node else ""
+        return ""
+
     def register_again(self, config: NodeConfig, restarted: Sequence[str]) -> None:
         """Restarts a kubelet that the update did not restart if its Node was deleted: it registers when it starts."""
         if KUBELET_UNIT in restarted or not restarted:
