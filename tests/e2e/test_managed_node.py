@@ -94,7 +94,7 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     node.delete()
     until(lambda: not machine.run("test", "-e", "/var/lib/aks-flex-node", check=False).ok, "it leaves")
     until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).ok, "and is done")
-    assert node.node() is None
+    until(lambda: node.node() is None, "the provider deletes the Node")
     assert differences(before, machine) == []
     node.properties = {}
     node.join()
