@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
     from bench.aks_pool.measured_nodes import MeasuredNode
 
-SETTLED = 20.0  # seconds after which the start of a daemon is complete
+SETTLED = 15.0  # seconds after which a node is idle
 RATIOS = ("join", "join_returns", "upgrade", "upgrade_ready", "rss_mib", "pss_mib")
 
 
@@ -42,7 +42,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench.aks_pool", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=3, help="number of machines of each kind, one after another")
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="number of machines of each kind; an even number is fair"
+    )
     parser.add_argument("--seconds", type=float, default=300.0, help="duration of the idle measurement")
     parser.add_argument(
         "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
@@ -79,8 +81,10 @@ def measure_round(lab: Lab, number: int, system: DebianRelease, idle_seconds: fl
             )
             stack.callback(nodes[side].remove)
         order = sorted(nodes, reverse=number % 2 == 0)
-        found: dict[str, dict[str, Any]] = {side: join(lab, nodes[side]) for side in order}
-        time.sleep(SETTLED)
+        found: dict[str, dict[str, Any]] = {}
+        for side in order:
+            found[side] = join(lab, nodes[side])
+            time.sleep(SETTLED)  # the start of this daemon must not disturb the join of the other node
         if idle_seconds:
             for side, counts in requests_a_minute(lab, machines, idle_seconds).items():
                 found[side]["requests_a_minute"] = counts
@@ -88,6 +92,7 @@ def measure_round(lab: Lab, number: int, system: DebianRelease, idle_seconds: fl
             found[side] |= daemon_memory(machines[side])
         for side in order:
             found[side] |= upgrade(lab, nodes[side])
+            time.sleep(SETTLED)
     return found
 
 
