@@ -6,8 +6,8 @@ alternately first. The other steps are also done with both, one after another:
 * join: from the start of the command until the Node is Ready.
 * upgrade: until the Node is Ready with the new kubelet, and the agent has stored the configuration, which it does
   after its health check. It starts when AKS has deleted the Node of the pool, and with the PUT to the provider.
-* memory: of the daemon, when both nodes are idle. In the last round they stay idle for `--seconds`, in which the
-  requests to Azure Resource Manager are counted.
+* memory: of the daemon, when both nodes are idle, and after the upgrade. In the last round they stay idle for
+  `--seconds`, in which the requests to Azure Resource Manager are counted.
 
 A ratio is pool divided by provider.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bench.aks_pool.measured_nodes import MeasuredNode
 
 SETTLED = 15.0  # seconds after which a node is idle
-RATIOS = ("join", "join_returns", "upgrade", "upgrade_ready", "rss_mib", "pss_mib")
+RATIOS = ("join", "join_returns", "upgrade", "upgrade_ready", "rss_mib", "pss_mib", "upgraded_rss_mib")
 
 
 def arguments() -> argparse.Namespace:
@@ -93,6 +93,7 @@ def measure_round(lab: Lab, number: int, system: DebianRelease, idle_seconds: fl
         for side in order:
             found[side] |= upgrade(lab, nodes[side])
             time.sleep(SETTLED)
+            found[side] |= {f"upgraded_{key}": value for key, value in daemon_memory(machines[side]).items()}
     return found
 
 

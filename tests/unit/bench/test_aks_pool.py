@@ -43,7 +43,7 @@ def test_memory_of_a_daemon_is_read_in_mebibytes() -> None:
 
 def test_ratios_are_those_of_each_round() -> None:
     def one(pool: float, provider: float) -> dict[str, dict[str, Any]]:
-        keys = ("join", "join_returns", "upgrade", "upgrade_ready", "rss_mib", "pss_mib")
+        keys = ("join", "join_returns", "upgrade", "upgrade_ready", "rss_mib", "pss_mib", "upgraded_rss_mib")
         sides = {"pool": pool, "provider": provider}
         return {
             side: {"requests_a_minute": {"arm": 1}, **dict.fromkeys(keys, value)} for side, value in sides.items()
