@@ -54,7 +54,7 @@ class OperationRecord:
         return OperationRecord(executed=(*self.executed, self.uid)[-MAX_EXECUTED:])
 
     def select(self, found: Iterable[OperationT], joined: str) -> OperationT | None:
-        """Returns the operation to carry out: the started one, or else the oldest that nobody has started.
+        """Returns the operation to carry out: the started one, or else the oldest that has not been started.
 
         Operations from before the node joined are for the machine that had its name then.
         """
