@@ -99,6 +99,24 @@ def _steps(one: BenchmarkResult) -> tuple[BenchmarkResult, ...]:
     return one["applied"], one["gap"], one["not_ready"]
 
 
+POOL_FIGURES = {
+    "join": ("join, until Node Ready", "s"),
+    "upgrade": ("upgrade, until Ready and verified", "s"),
+    "rss_mib": ("memory of the daemon", "MiB"),
+}
+
+
+def _aks_pool(found: BenchmarkResult) -> MarkdownTable:
+    pool, provider = found["median"]["pool"], found["median"]["provider"]
+    rows = []
+    for key, (what, unit) in POOL_FIGURES.items():
+        median, spread = median_and_range(found["ratio"][key], "times")
+        rows.append((what, f"{pool[key]:g} {unit}", f"{provider[key]:g} {unit}", f"{median} ({spread})"))
+    idle = {side: counts["arm"] for side, counts in found["requests_a_minute"].items()}
+    rows.append(("requests to Azure per minute, idle", f"{idle['pool']:g}", f"{idle['provider']:g}", ""))
+    return MarkdownTable(("median", "node of a pool", "node of the provider", "ratio"), tuple(rows))
+
+
 REQUESTS = {
     "ours": "a poll of the provider",
     "api_server": "a GET of kube-apiserver and etcd",
@@ -244,6 +262,18 @@ BENCHMARKS = (
         ("--rounds", "3"),
         ("--rounds", "1"),
         _upgrade,
+    ),
+    Benchmark(
+        "aks_pool",
+        "Nodes of an AKS pool, compared with nodes of the provider",
+        "Machines join and are upgraded alternately through a flex node pool of the lab's AKS and with the provider.",
+        ("--rounds", "4", "--seconds", "120"),
+        ("--rounds", "1", "--seconds", "10"),
+        _aks_pool,
+        targets=(
+            "join and upgrade within 1.2 times of a node of the provider",
+            "at most 2 requests to Azure per minute, and the same memory",
+        ),
     ),
     Benchmark(
         "rp_polls",

@@ -14,6 +14,7 @@ NEXT_CONFIG = f"{STATE_DIR}/next-config.json"  # received from the provider, not
 # File names stay as earlier versions wrote them, so that an upgraded node keeps its state.
 UPDATE_JOURNAL = f"{STATE_DIR}/update.json"  # the journal of the update in progress
 JOB_RESULT = f"{STATE_DIR}/work.json"  # the result of the last job
+RELEASED_CONFIG = f"{STATE_DIR}/released.txt"  # the version that a running update may apply: the Node was deleted
 FAILED_CONFIG = f"{STATE_DIR}/failed.json"  # the configuration whose update failed
 CLUSTER_FACTS = f"{STATE_DIR}/cluster.json"  # cluster facts read from Azure
 POOL_FACTS = f"{STATE_DIR}/aks-pool.json"  # settings of the AKS pool, without its bootstrap token

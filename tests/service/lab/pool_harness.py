@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from azure.core.credentials import AccessToken
 from azure.mgmt.containerservice import ContainerServiceClient
@@ -15,7 +16,7 @@ from aks_flex_lab.arm.flex_pools.model import FlexPoolStore, PoolTimings
 from aks_flex_lab.arm.managed_clusters import SUBSCRIPTION_ID, ManagedClusters
 from aks_flex_lab.entra.tokens import TokenIssuer
 from tests.service.lab.cloud_harness import CLUSTER, OWNER
-from tests.service.lab.sdk_contract import answer_problems
+from tests.service.lab.sdk_contract import answer_problems, header_problems
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +56,7 @@ class Aks:
     name: str
     findings: list[str] = field(default_factory=list)
     checked: int = 0  # answers that were compared with the SDK's models
+    asked: list[tuple[str, str]] = field(default_factory=list)  # method and path of each request of the SDK
     _owner: Any = None
 
     @property
@@ -94,10 +96,13 @@ class Aks:
 
     def _check(self, answer: Any) -> None:
         request, response = answer.http_request, answer.http_response
-        if text := response.body():
-            found = answer_problems(request.method, request.url, response.status_code, json.loads(text))
+        self.asked.append((request.method, urlsplit(request.url).path))
+        text = response.body()
+        found = header_problems(answer)
+        if text:
+            found += answer_problems(request.method, request.url, response.status_code, json.loads(text))
             self.checked += 1
-            self.findings += [f"{request.method} {request.url}: {each}" for each in found]
+        self.findings += [f"{request.method} {request.url}: {each}" for each in found]
 
 
 def register_cluster(cloud: Cloud, kubernetes: FakeKubernetes, kubeconfig: Path, name: str) -> Aks:

@@ -1,4 +1,6 @@
-"""Checks a JSON document against a model of the Azure SDK: no unknown property, right types, known values."""
+"""Checks answers against the Azure SDK: a JSON document against its model (no unknown property, right types, known
+values), and the headers against its pollers.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ import typing
 from collections.abc import MutableMapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from azure.mgmt.containerservice import models
+from azure.mgmt.containerservice._configuration import ContainerServiceClientConfiguration
 from azure.mgmt.containerservice.models import _models
+from azure.mgmt.core.polling.arm_polling import AzureAsyncOperationPolling, BodyContentPolling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +32,13 @@ ANSWERS: tuple[tuple[str, str, type], ...] = (
     ("GET", r"/operations/[^/]+", models.OperationStatusResult),
 )
 NAMES = {"_models": models, "datetime": datetime}
+ENDED = frozenset({"Succeeded", "Failed", "Canceled"})
+
+
+def sdk_api_version() -> str:
+    """Returns the API version that the SDK sends."""
+    credential: Any = object()
+    return str(ContainerServiceClientConfiguration(credential, "subscription").api_version)
 
 
 def answer_problems(method: str, url: str, status: int, document: Any) -> list[str]:
@@ -41,6 +52,43 @@ def answer_problems(method: str, url: str, status: int, document: Any) -> list[s
             items = document["value"] if is_list else [document]
             return [each for item in items for each in problems(item, model)]
     return [f"no model is known for {method} {path}"]
+
+
+def header_problems(answer: Any) -> list[str]:
+    """Returns what the SDK's pollers miss in the headers of an answer: of one that starts an operation, and of one
+    about an operation in progress. They read no header ETag; the eTag is in the body.
+    """
+    request, response = answer.http_request, answer.http_response
+    if response.status_code >= 400:
+        return []
+    if request.method == "GET":
+        is_pending = response.status_code == 202 or _status(response) == "InProgress"
+        return _retry_after_problems(response) if is_pending else []
+    if response.status_code != 202 and BodyContentPolling._get_provisioning_state(response) in {*ENDED, None}:
+        return []
+    found = _retry_after_problems(response)
+    if not AzureAsyncOperationPolling[Any, Any]().can_poll(answer):
+        found.append("Azure-AsyncOperation: missing")
+    for name in ("Azure-AsyncOperation", "Location"):
+        found += _link_problems(name, response.headers.get(name, ""), request.url)
+    return found
+
+
+def _status(response: Any) -> str:
+    return str(response.json().get("status")) if response.body() else ""
+
+
+def _retry_after_problems(response: Any) -> list[str]:
+    seconds = response.headers.get("Retry-After", "")
+    return [] if re.fullmatch(r"\d+", seconds) else [f"Retry-After: {seconds!r} is no number of seconds"]
+
+
+def _link_problems(name: str, link: str, asked: str) -> list[str]:
+    found, origin = urlsplit(link), urlsplit(asked)
+    if (found.scheme, found.netloc) != (origin.scheme, origin.netloc):
+        return [f"{name}: {link!r} is no URL of {origin.netloc}"]
+    is_versioned = parse_qs(found.query) == {"api-version": [sdk_api_version()]}
+    return [] if is_versioned else [f"{name}: {link!r} has another API version"]
 
 
 def problems(document: Any, model: type, path: str = "") -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import itertools
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import urllib3
 from azure.core import MatchConditions
-from azure.core.exceptions import HttpResponseError, ResourceModifiedError, ResourceNotFoundError
+from azure.core.exceptions import (
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceModifiedError,
+    ResourceNotFoundError,
+)
 from azure.mgmt.containerservice.models import (
     AgentPool,
     AgentPoolDeleteMachinesParameter,
@@ -193,6 +199,33 @@ def test_machine_is_not_changed_with_an_old_etag(aks: Aks) -> None:
             GROUP, aks.name, "edge", "edge-1", body, etag=old, match_condition=MatchConditions.IfNotModified
         )
     assert get_machine(aks, "edge-1").properties.kubernetes.max_pods == 20
+
+
+def test_etag_of_the_body_is_the_condition_of_a_change(aks: Aks) -> None:
+    put_pool(aks)
+    etag = put_machine(aks, "edge-1").properties.e_tag
+    body = Machine(properties=MachineProperties(kubernetes=MachineKubernetesProfile(max_pods=30)))
+    put = functools.partial(aks.owner.machines.begin_create_or_update, GROUP, aks.name, "edge", "edge-1", body)
+    with pytest.raises(ResourceExistsError) as exists:
+        put(match_condition=MatchConditions.IfMissing)
+    assert exists.value.status_code == 412
+    changed = put(etag=etag, match_condition=MatchConditions.IfNotModified).result()
+    assert changed.properties.kubernetes.max_pods == 30
+
+
+def test_sdk_follows_an_operation_by_its_headers(aks: Aks) -> None:
+    put_pool(aks)
+    aks.asked.clear()
+    put_machine(aks, "edge-1")
+    (first, *polls, last), machine = aks.asked, f"{aks.id}/agentPools/edge/machines/edge-1"
+    assert (first, last) == (("PUT", machine), ("GET", machine))
+    assert polls
+    assert all("/operations/" in path for _, path in polls)
+    aks.asked.clear()
+    names = AgentPoolDeleteMachinesParameter(machine_names=["edge-1"])
+    aks.owner.agent_pools.begin_delete_machines(GROUP, aks.name, "edge", names).result()
+    assert "/operations/" in aks.asked[1][1]
+    assert "/operationresults/" in aks.asked[-1][1]
 
 
 def test_labels_and_taints_of_a_machine_are_written_to_its_node(aks: Aks) -> None:

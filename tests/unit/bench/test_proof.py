@@ -60,6 +60,19 @@ def test_median_and_range_accepts_both_key_styles() -> None:
     )
 
 
+def test_pool_nodes_are_shown_next_to_nodes_of_the_provider(tmp_path: Path) -> None:
+    ratio = {"median": 1.1, "min": 0.9, "max": 1.2}
+    found = {
+        "median": {side: {"join": 4, "upgrade": 5, "rss_mib": 33} for side in ("pool", "provider")},
+        "ratio": {"join": ratio, "upgrade": ratio, "rss_mib": ratio},
+        "requests_a_minute": {"pool": {"arm": 1.0}, "provider": {"arm": 0.0}},
+    }
+    report.write_pages(tmp_path, told(aks_pool=found))
+    page = (tmp_path / "proof.md").read_text()
+    assert "| join, until Node Ready | 4 s | 4 s | 1.1 times (0.9 to 1.2) |" in page
+    assert "| requests to Azure per minute, idle | 1 | 0 |  |" in page
+
+
 def test_benchmark_names_are_unique() -> None:
     names = [part.name for part in BENCHMARKS]
     assert len(names) == len(set(names))

@@ -96,7 +96,7 @@ class AksPoolClient:
         """Creates or updates the Machine, unless it has changed since it was read. Returns also the operation that
         AKS has started, if any.
         """
-        headers = {"If-Match": f'"{known.etag}"'} if known else {"If-None-Match": "*"}
+        headers = {"If-Match": quote_etag(known.etag)} if known else {"If-None-Match": "*"}
         path = self.pool.machine_id(name)
         with self._explained():
             reply = self._arm.send("PUT", path, _query(), machine_body(settings, known, owner), headers)
@@ -146,6 +146,11 @@ def open_pool(config: NodeConfig, pool: PoolId, *, operator: bool = False) -> It
 
     with open_arm(config, operator=operator) as arm:
         yield AksPoolClient(arm, pool)
+
+
+def quote_etag(etag: str) -> str:
+    """Returns an eTag as the value of a header. One that Azure has quoted or marked as weak is sent as it is."""
+    return etag if etag.startswith(('"', "W/")) else f'"{etag}"'
 
 
 def _query() -> dict[str, str]:

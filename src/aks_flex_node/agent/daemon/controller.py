@@ -26,7 +26,7 @@ from aks_flex_node.agent.daemon.session import (
     StopRequest,
     open_session,
 )
-from aks_flex_node.agent.job_records import job_result
+from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OPTION
 from aks_flex_node.agent.jobs.runner import JobRunner
@@ -145,6 +145,9 @@ class Controller:
         if not self.runner.running:
             self._check_drift()
             self._start_next_job()
+        elif self.runner.running is JobKind.UPDATE and self.session.is_node_released:
+            # An update that is still staging its programs need not end and start again.
+            update_journal.write_release(self.session.node.host, self.session.node.versions.next)
         self._report_status()
         return True
 
@@ -192,6 +195,7 @@ class Controller:
 
     def _handle_result(self, result: JobResult) -> None:
         self.runner.clear()
+        update_journal.remove_release(self.session.node.host)
         level = "info" if result.is_done else "warning"
         fields = {"kind": str(result.kind), "result": str(result.result), "reason": result.reason}
         self.session.node.log_event("job-finished", str(result), level, **fields)
@@ -270,6 +274,7 @@ class Controller:
             arguments = (KEEP_NODE_OPTION,)
         if job.kind is JobKind.UPDATE and session.is_node_released:
             arguments = (NODE_RELEASED_OPTION,)
+        update_journal.remove_release(session.node.host)
         if self.runner.start(job.kind, arguments):
             session.node.log_event("job-started", job.start_message, kind=str(job.kind))
 

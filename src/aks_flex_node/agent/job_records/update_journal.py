@@ -1,4 +1,6 @@
-"""The journal of an update in progress, which survives a crash, and the record of the last failed update."""
+"""The journal of an update in progress, which survives a crash, the permission that it may get while it runs, and the
+record of the last failed update.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.paths import FAILED_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.host.actions import Remove, WriteFile
 from aks_flex_node.timestamps import format_utc
 
@@ -101,6 +103,21 @@ def supersede_journal(host: Host) -> None:
 
 def remove_journal(host: Host) -> None:
     host.apply(Remove(UPDATE_JOURNAL))
+
+
+def is_released(host: Host, version: str) -> bool:
+    """Returns whether the config source deleted the Node for this version after its update had started."""
+    return (host.read(RELEASED_CONFIG) or b"").decode(errors="replace") == version != ""
+
+
+def write_release(host: Host, version: str) -> None:
+    if not is_released(host, version):
+        host.apply(WriteFile(RELEASED_CONFIG, version.encode(), 0o600))
+
+
+def remove_release(host: Host) -> None:
+    if host.stat(RELEASED_CONFIG) is not None:
+        host.apply(Remove(RELEASED_CONFIG))
 
 
 def read_failure(host: Host) -> FailedUpdate | None:

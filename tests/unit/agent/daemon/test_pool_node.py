@@ -18,7 +18,7 @@ from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS
 from aks_flex_node.agent.daemon.session import REREAD_SECONDS, NodeChanged
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import NODE_RELEASED_OPTION
-from aks_flex_node.agent.paths import DAEMON_STATE, NEXT_CONFIG
+from aks_flex_node.agent.paths import DAEMON_STATE, NEXT_CONFIG, RELEASED_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from tests.unit.agent.daemon.fakes import OLD, READY, WELL, FakeHost, bundle, eventually, kept, put, settings
 from tests.unit.agent.daemon.harness import GONE, GOOD, Life, begun
@@ -75,12 +75,17 @@ def lives() -> Iterator[Callable[..., Life]]:
 
 def pending(life: Life, result: JobResult = WAITING, version: str = "2") -> None:
     """Lets a changed Machine arrive, and the update end with this result."""
+    changed(life, result, version)
+    eventually(lambda: not life.host.outcomes)
+    life.ends_work()
+
+
+def changed(life: Life, result: JobResult = WAITING, version: str = "2") -> None:
+    """Lets a changed Machine arrive, whose update will end with this result."""
     put(life.host, NEXT_CONFIG, bundle(version, {**settings(secret=OLD), "continuousMonitoring": False}))
     life.session.connection.receiver.newest_version = version  # type: ignore[union-attr]
     life.host.outcomes = [result]
     life.hears(replace(GOOD, changed=True, version=version))
-    eventually(lambda: not life.host.outcomes)
-    life.ends_work()
 
 
 def deleted(life: Life, sight: Any = MISSING) -> None:
@@ -103,6 +108,21 @@ def test_update_waits_until_the_node_is_deleted_and_the_machine_read(lives: Call
     life.hears(GOOD)
     eventually(lambda: len(life.host.works) == 2)
     assert life.host.job_arguments[-1] == (NODE_RELEASED_OPTION,)
+
+
+def test_running_update_is_told_that_the_node_was_deleted_for_it(lives: Callable[..., Life]) -> None:
+    life = lives()
+    life.hears(GOOD)
+    life.host.goes_on.clear()  # the update stages its programs
+    changed(life)
+    eventually(lambda: life.host.works == ["update"])
+    deleted(life)
+    assert life.host.read(RELEASED_CONFIG) is None  # the Machine is read again first
+    life.hears(GOOD)
+    assert life.host.read(RELEASED_CONFIG) == b"2"
+    life.host.goes_on.set()
+    life.ends_work()
+    assert life.host.read(RELEASED_CONFIG) is None
 
 
 def test_node_deleted_with_an_unchanged_machine_is_recovered(lives: Callable[..., Life]) -> None:

@@ -144,7 +144,10 @@ class UpdateJob:
     def _check_node_released(
         self, current: StoredConfig, stored: StoredConfig, difference: ConfigChanges
     ) -> AdmissionResult | None:
-        """Returns why a disturbance must wait for the config source; its programs are staged already."""
+        """Returns why a disturbance must wait for the config source; its programs are staged already. The Node may
+        have been deleted meanwhile.
+        """
+        self.node_released = self.node_released or update_journal.is_released(self.operations.host, stored.version)
         if self.node_released or not waits_for_node_deletion(current.config):
             return None
         services = self.operations.changed_services(current.config, stored.config)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.host.actions import RestartUnit
 from tests.unit.agent.builders import Ready
@@ -99,6 +100,21 @@ def test_upgrade_after_the_deletion_needs_no_node() -> None:
     assert (outcome.result, outcome.version) == (JobStatus.DONE, "2"), outcome
     assert (scene.node.version, scene.cluster.missing) == ("v1.34.4", False)
     assert not [path for method, path in scene.cluster.asked if path.endswith("/eviction")]
+
+
+@pytest.mark.parametrize(("released", "result"), [("2", JobStatus.DONE), ("1", JobStatus.DEFERRED)])
+def test_node_deleted_during_the_staging_allows_its_own_version(released: str, result: JobStatus) -> None:
+    scene = pool_node().wants(UPGRADE)
+
+    class Staging(Ready):
+        def finish(self, program: ProgramTree, seconds: float) -> None:
+            super().finish(program, seconds)
+            scene.cluster.missing = True
+            update_journal.write_release(scene.host, released)
+
+    scene.workshop = Staging
+    assert scene.run().result == result
+    assert linked_version(scene.host) == ("1.34.4" if result is JobStatus.DONE else "1.33.13")
 
 
 def test_upgrade_drains_a_node_that_came_back_meanwhile() -> None:

@@ -1,0 +1,142 @@
+"""Compares nodes of an AKS flex node pool with nodes of the self-hosted provider; the last line is one JSON object.
+
+In each round, one machine joins through a pool (`agent --aks-pool`) and one with a config URL, on the same lab and
+alternately first. The other steps are also done with both, one after another:
+
+* join: from the start of the command until the Node is Ready.
+* upgrade: until the Node is Ready with the new kubelet, and the agent has stored the configuration, which it does
+  after its health check. It starts when AKS has deleted the Node of the pool, and with the PUT to the provider.
+* memory: of the daemon, when both nodes are idle, and after the upgrade. In the last round they stay idle for
+  `--seconds`, in which the requests to Azure Resource Manager are counted.
+
+A ratio is pool divided by provider.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from bench.aks_pool.idle import daemon_memory, requests_a_minute
+from bench.aks_pool.measured_nodes import PoolNode, ProviderNode, join, upgrade
+from bench.lab import running_lab
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+    from bench.aks_pool.measured_nodes import MeasuredNode
+
+SETTLED = 15.0  # seconds after which a node is idle
+RATIOS = ("join", "join_returns", "upgrade", "upgrade_ready", "rss_mib", "pss_mib", "upgraded_rss_mib")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bench.aks_pool", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=4, help="number of machines of each kind; an even number is fair"
+    )
+    parser.add_argument("--seconds", type=float, default=300.0, help="duration of the idle measurement")
+    parser.add_argument(
+        "--lab", default="bench", help="name of the lab; started, and removed at the end, unless it is running"
+    )
+    parser.add_argument(
+        "--os", choices=[system.value for system in DebianRelease], default=DebianRelease.BOOKWORM.value
+    )
+    return parser.parse_args()
+
+
+def add_machine(lab: Lab, stack: ExitStack, name: str, system: DebianRelease) -> EdgeMachine:
+    """Adds a machine that is removed, with its Node, at the end of the stack."""
+    with lab.exclusive():
+        machine = lab.inventory.add(name, system, "bench", TerminalProgress())
+
+    def remove() -> None:
+        with lab.exclusive():
+            lab.inventory.remove(machine)
+        lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+
+    stack.callback(remove)
+    return machine
+
+
+def measure_round(lab: Lab, number: int, system: DebianRelease, idle_seconds: float) -> dict[str, dict[str, Any]]:
+    """Measures both kinds of nodes; returns the figures of each side."""
+    with ExitStack() as stack:
+        machines = {side: add_machine(lab, stack, f"{side}-{number}", system) for side in ("pool", "provider")}
+        nodes: dict[str, MeasuredNode] = {}
+        for side, machine in machines.items():
+            is_pool = side == "pool"
+            nodes[side] = (
+                PoolNode.make(lab, machine, f"bench{number}") if is_pool else ProviderNode.make(lab, machine)
+            )
+            stack.callback(nodes[side].remove)
+        order = sorted(nodes, reverse=number % 2 == 0)
+        found: dict[str, dict[str, Any]] = {}
+        for side in order:
+            found[side] = join(lab, nodes[side])
+            time.sleep(SETTLED)  # the start of this daemon must not disturb the join of the other node
+        if idle_seconds:
+            for side, counts in requests_a_minute(lab, machines, idle_seconds).items():
+                found[side]["requests_a_minute"] = counts
+        for side in order:
+            found[side] |= daemon_memory(machines[side])
+        for side in order:
+            found[side] |= upgrade(lab, nodes[side])
+            time.sleep(SETTLED)
+            found[side] |= {f"upgraded_{key}": value for key, value in daemon_memory(machines[side]).items()}
+    return found
+
+
+def summary(rounds: Sequence[dict[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Returns the medians of both sides, and the median and the range of the ratios of each round."""
+    sides = {
+        side: {
+            key: round(statistics.median(one[side][key] for one in rounds), 2)
+            for key, value in rounds[0][side].items()
+            if isinstance(value, (int, float))
+        }
+        for side in ("pool", "provider")
+    }
+    ratios = {key: sorted(one["pool"][key] / one["provider"][key] for one in rounds) for key in RATIOS}
+    spread = {
+        key: {
+            "median": round(statistics.median(values), 3),
+            "min": round(values[0], 3),
+            "max": round(values[-1], 3),
+        }
+        for key, values in ratios.items()
+    }
+    idle = {side: rounds[-1][side]["requests_a_minute"] for side in sides}
+    return {"median": sides, "ratio": spread, "requests_a_minute": idle}
+
+
+def shown(figures: dict[str, Any]) -> str:
+    return "  ".join(
+        f"{key} {value}" if isinstance(value, dict) else f"{key} {value:.2f}" for key, value in figures.items()
+    )
+
+
+def main() -> None:
+    options = arguments()
+    rounds: list[dict[str, dict[str, Any]]] = []
+    with running_lab(options.lab) as lab:
+        for number in range(1, options.rounds + 1):
+            idle = options.seconds if number == options.rounds else 0.0
+            rounds.append(measure_round(lab, number, DebianRelease(options.os), idle))
+            for side in ("pool", "provider"):
+                print(f"round {number}, {side}:  {shown(rounds[-1][side])}", flush=True)
+    print(json.dumps({"bench": "aks_pool", "rounds": len(rounds), "os": options.os, **summary(rounds)}))
+
+
+if __name__ == "__main__":
+    main()
