@@ -67,6 +67,7 @@ AGENT_FILES = (
     paths.UPDATE_JOURNAL,
     paths.JOB_RESULT,
     paths.FAILED_CONFIG,
+    paths.RELEASED_CONFIG,
     paths.DAEMON_STATE,
     paths.DAEMON_LOCK,
     config_store.JOURNAL_FILE,

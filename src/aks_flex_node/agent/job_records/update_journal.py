@@ -4,12 +4,14 @@ record of the last failed update.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, WriteFile
 from aks_flex_node.timestamps import format_utc
 
@@ -111,13 +113,16 @@ def is_released(host: Host, version: str) -> bool:
 
 
 def write_release(host: Host, version: str) -> None:
+    """Allows a running update to apply this version. A full disk only delays it: the update then runs again."""
     if not is_released(host, version):
-        host.apply(WriteFile(RELEASED_CONFIG, version.encode(), 0o600))
+        with contextlib.suppress(MachineError):
+            host.apply(WriteFile(RELEASED_CONFIG, version.encode(), 0o600))
 
 
 def remove_release(host: Host) -> None:
     if host.stat(RELEASED_CONFIG) is not None:
-        host.apply(Remove(RELEASED_CONFIG))
+        with contextlib.suppress(MachineError):
+            host.apply(Remove(RELEASED_CONFIG))
 
 
 def read_failure(host: Host) -> FailedUpdate | None:
