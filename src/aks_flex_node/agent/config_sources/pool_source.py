@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import with_machine_settings
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
-from aks_flex_node.agent.config_sources.machine_poll import classify_failure, is_not_found, lists_others, read_machine
+from aks_flex_node.agent.config_sources.machine_poll import (
+    classify_failure,
+    explain_no_answer,
+    is_not_found,
+    lists_others,
+    read_machine,
+)
 from aks_flex_node.agent.config_sources.source import (
     BootstrapTokenGrant,
     PollSchedule,
@@ -68,7 +74,7 @@ class PoolSource:
                 return classify_failure(status, headers, body, self.pool)
             status, headers, body = self.client.get(f"{self.pool}/machines")
         except ProviderRequestError as failure:
-            return failure.result
+            return explain_no_answer(failure.result)
         if lists_others(status, body, self.machine):
             return PollResult(ProviderState.DELETED, f"The Machine {self.machine} does not exist in {self.pool}.")
         return classify_failure(status, headers, body, self.pool)
