@@ -200,11 +200,11 @@ def test_missing_page_of_a_portal_never_removes_the_node(subject: Subject) -> No
 
 def test_interrupted_rollback_ends_with_the_earlier_version(subject: Subject) -> None:
     with pool_cuts.broken_version(subject.node.lab):
-        pool_cuts.interrupted_rollback(subject.node, seeded(2))
+        pool_cuts.interrupted_rollback(subject.node, seeded(13))
 
 
 def test_interrupted_upgrade_ends_with_the_new_version(subject: Subject) -> None:
-    pool_cuts.interrupted_upgrade(subject.node, seeded(3))
+    pool_cuts.interrupted_upgrade(subject.node, seeded(9))
 
 
 def test_interrupted_removal_of_a_pool_node_leaves_nothing(subject: Subject) -> None:
