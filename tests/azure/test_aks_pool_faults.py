@@ -20,7 +20,7 @@ from tests.agents import flex
 from tests.chaos import pool_cuts
 from tests.chaos.pool_cuts import OLDER, POLL_SECONDS
 from tests.chaos.seeds import seeded
-from tests.pool_node import PoolNode
+from tests.pool_node import HOME, PoolNode
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ def subject(lab: Lab) -> Iterator[Subject]:
         lab.inventory.remove(machine)
     lab.cluster.run("delete", "node", NAME, "--ignore-not-found", "--wait=false")
     pools.delete(POOL)
+
+
+@pytest.fixture
+def node(subject: Subject) -> PoolNode:
+    """Returns the node: an earlier test has joined it, unless a test runs alone."""
+    if not subject.node.has(HOME):
+        subject.node.join()
+    return subject.node
 
 
 @contextmanager
@@ -160,8 +168,8 @@ def test_interrupted_pool_join_is_completed_by_the_same_command(subject: Subject
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_node_outlives_a_fault_of_azure_and_then_continues(subject: Subject, name: str) -> None:
-    fault, node = FAULTS[name], subject.node
+def test_node_outlives_a_fault_of_azure_and_then_continues(node: PoolNode, name: str) -> None:
+    fault = FAULTS[name]
     until(lambda: node.daemon.get("providerState") == "Connected", "the daemon reads its Machine")
     uid, started = node.uid, kubelet_start(node)
     with fault.inject(node):
@@ -187,9 +195,8 @@ def kubelet_start(node: PoolNode) -> str:
     return node.machine.run("systemctl", "show", "-P", "ActiveEnterTimestampMonotonic", "kubelet").out
 
 
-def test_missing_page_of_a_portal_never_removes_the_node(subject: Subject) -> None:
-    node, azure = subject.node, EventualConsistency(subject.node.lab.azure.state)
-    uid = node.uid
+def test_missing_page_of_a_portal_never_removes_the_node(node: PoolNode) -> None:
+    azure, uid = EventualConsistency(node.lab.azure.state), node.uid
     with arm_answers(node, "html"):
         # A deleted Machine is confirmed by the second response.
         until(lambda: azure.delays().html <= MANY - 3, "the daemon has got three such responses")
@@ -198,14 +205,14 @@ def test_missing_page_of_a_portal_never_removes_the_node(subject: Subject) -> No
     until(lambda: node.daemon.get("providerState") == "Connected", "the daemon is connected")
 
 
-def test_interrupted_rollback_ends_with_the_earlier_version(subject: Subject) -> None:
-    with pool_cuts.broken_version(subject.node.lab):
-        pool_cuts.interrupted_rollback(subject.node, seeded(13))
+def test_interrupted_rollback_ends_with_the_earlier_version(node: PoolNode) -> None:
+    with pool_cuts.broken_version(node.lab):
+        pool_cuts.interrupted_rollback(node, seeded(13))
 
 
-def test_interrupted_upgrade_ends_with_the_new_version(subject: Subject) -> None:
-    pool_cuts.interrupted_upgrade(subject.node, seeded(9))
+def test_interrupted_upgrade_ends_with_the_new_version(node: PoolNode) -> None:
+    pool_cuts.interrupted_upgrade(node, seeded(9))
 
 
-def test_interrupted_removal_of_a_pool_node_leaves_nothing(subject: Subject) -> None:
-    pool_cuts.interrupted_removal(subject.node, seeded(4), subject.before)
+def test_interrupted_removal_of_a_pool_node_leaves_nothing(subject: Subject, node: PoolNode) -> None:
+    pool_cuts.interrupted_removal(node, seeded(4), subject.before)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.machines.machine import EdgeMachine
 
 POOL = "crashes"
+# A power cut or a crash in each of four phases, in about two minutes for a round.
 ROUNDS = int(os.environ.get("AKS_FLEX_POOL_ROUNDS", "15"))
 
 
