@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.snapshots import Snapshot
     from tests.pool_node import PoolNode
 
-OLDER, NEWER, BROKEN = "1.35.4", NodeVersions().kubernetes, "1.35.98"
+OLDER, NEWER, BROKEN = "1.35.4", NodeVersions().kubernetes, "1.35.97"
 # Approximate seconds that each takes.
 JOIN_SECONDS, UPDATE_SECONDS, ROLLBACK_SECONDS, REMOVAL_SECONDS = 20.0, 15.0, 15.0, 20.0
 POLL_SECONDS = 3.0
@@ -127,4 +127,4 @@ def broken_version(lab: Lab) -> Iterator[None]:
     try:
         yield
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
