@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from aks_flex_lab.entra.directory import EntraDirectory
 
 
-ArmFault = Literal["throttled", "unavailable", "html"]
+ArmFault = Literal["throttled", "unavailable", "html", "tenant"]
 ARM_FAULTS: tuple[ArmFault, ...] = get_args(ArmFault)
+OTHER_TENANT = "The access token is from the wrong issuer. It must match the tenant of this subscription."
 HTML_NOT_FOUND = "<!DOCTYPE html><html><head><title>404 Not Found</title></head><body>Not found.</body></html>"
 
 
@@ -36,6 +37,7 @@ class ConsistencyDelays:
     retry_after: int = 1
     unavailable: int = 0  # number of requests that are still answered with 503
     html: int = 0  # number of requests that are still answered with 404 in HTML, as by a proxy or a portal
+    tenant: int = 0  # number of requests whose token is still rejected as one of another tenant
 
 
 class EventualConsistency:
@@ -125,6 +127,8 @@ class ArmFaultMiddleware:
     def _answer(self, fault: ArmFault) -> Response:
         if fault == "html":
             return HTMLResponse(HTML_NOT_FOUND, 404)
+        if fault == "tenant":
+            return LabArmError(401, "InvalidAuthenticationTokenTenant", OTHER_TENANT).response()
         message = "The request is being throttled as the limit has been reached for operation type."
         answer = LabArmError(429, "TooManyRequests", message).response()
         if fault == "unavailable":

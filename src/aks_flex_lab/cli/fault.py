@@ -103,7 +103,7 @@ def arm(
 ) -> None:
     """Let Azure Resource Manager answer the next requests with an error.
 
-    `throttled` is 429, `unavailable` is 503, `html` is a 404 page that is not from ARM.
+    `throttled` is 429, `unavailable` is 503, `html` is a 404 page that is not from ARM, `tenant` rejects the token.
 
     For an Azure that does not respond: aks-flex-lab fault refuse azure
     """

@@ -238,7 +238,8 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _plain(cause: str) -> str:
-    return cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
+    text = cause.rsplit(": ", 1)[-1].strip(" ()'\".") or "unknown cause"
+    return f"{text})" if text.count("(") > text.count(")") else text
 
 
 def _object(text: str) -> dict[str, Any]:

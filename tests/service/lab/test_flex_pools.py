@@ -376,7 +376,12 @@ def test_pool_with_machines_cannot_be_deleted(aks: Aks) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "status", "content"),
-    [("throttled", 429, "application/json"), ("unavailable", 503, "application/json"), ("html", 404, "text/html")],
+    [
+        ("throttled", 429, "application/json"),
+        ("unavailable", 503, "application/json"),
+        ("html", 404, "text/html"),
+        ("tenant", 401, "application/json"),
+    ],
 )
 def test_injected_fault_answers_the_next_request_only(aks: Aks, fault: str, status: int, content: str) -> None:
     put_pool(aks)
@@ -386,7 +391,7 @@ def test_injected_fault_answers_the_next_request_only(aks: Aks, fault: str, stat
         answers = [pool.request("GET", url) for _ in range(2)]
     assert [each.status for each in answers] == [status, 401]
     assert answers[0].headers["Content-Type"].startswith(content)
-    assert answers[0].headers.get("Retry-After") == (None if fault == "html" else "7")
+    assert answers[0].headers.get("Retry-After") == (None if fault in {"html", "tenant"} else "7")
 
 
 @pytest.mark.parametrize(

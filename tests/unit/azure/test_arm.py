@@ -47,12 +47,21 @@ def test_refused_arm_request_without_json_reports_http_status(text: str) -> None
     assert refused_error(503, text).code == "HTTP 503"
 
 
-def test_unreachable_error_shows_only_root_cause_of_long_message() -> None:
-    cause = "HTTPSConnection(host='x', port=1): Failed to establish a new connection: [Errno 111] Connection refused"
-    assert (
-        arm_unreachable_error("https://x", cause).message
-        == "https://x cannot be reached: [Errno 111] Connection refused."
-    )
+@pytest.mark.parametrize(
+    ("cause", "shown"),
+    [
+        (
+            "HTTPSConnection(host='x', port=1): Failed to establish a new connection: [Errno 111] Connection refused",
+            "[Errno 111] Connection refused",
+        ),
+        (
+            "HTTPSConnection(port=1): Failed to resolve 'x' ([Errno -3] Temporary failure in name resolution)",
+            "Failed to resolve 'x' ([Errno -3] Temporary failure in name resolution)",
+        ),
+    ],
+)
+def test_unreachable_error_shows_only_root_cause_of_long_message(cause: str, shown: str) -> None:
+    assert arm_unreachable_error("https://x", cause).message == f"https://x cannot be reached: {shown}."
 
 
 class Pages(ArmClient):

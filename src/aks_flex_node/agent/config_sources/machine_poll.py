@@ -5,6 +5,7 @@ A response that is not clearly from Azure Resource Manager is not trusted.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
 
 OTHER_TENANT_CODE = "InvalidAuthenticationTokenTenant"
+RETRIES = "The agent tries again by itself."
+# What to do, after the cause.
+REMEDIES = {
+    ProviderState.UNREACHABLE: f"Check the network, the DNS and the proxy of this machine. {RETRIES}",
+    ProviderState.UNTRUSTED: "Check `azure.caCertData`, the clock of this machine and the proxy.",
+    ProviderState.THROTTLED: RETRIES,
+    ProviderState.FAILING: RETRIES,
+    ProviderState.NO_CLUSTER: "Check that the cluster and the pool still exist.",
+    ProviderState.UNEXPECTED_RESPONSE: "Check `azure.resourceManager` and the proxy.",
+}
 
 
 def read_machine(status: int, body: bytes, name: str) -> PoolMachine | None:
@@ -72,14 +83,21 @@ def classify_failure(status: int, headers: Mapping[str, str], body: bytes, pool:
         return PollResult(
             ProviderState.UNEXPECTED_RESPONSE,
             f"Unexpected response from Azure Resource Manager: {what}. A proxy or a sign-in page may have answered "
-            "instead.",
+            f"instead. {REMEDIES[ProviderState.UNEXPECTED_RESPONSE]}",
         )
     after = parse_retry_after(headers.get("Retry-After", ""))
     text = f"{code}: {message} (status {status})"
     if status in {401, 403}:
         return PollResult(ProviderState.FORBIDDEN, f"{text}. {_access_remedy(status, code, message, pool)}")
     known = {404: ProviderState.NO_CLUSTER, 429: ProviderState.THROTTLED}
-    return PollResult(known.get(status, ProviderState.FAILING), text, retry_after=after)
+    state = known.get(status, ProviderState.FAILING)
+    return PollResult(state, f"{text}. {REMEDIES[state]}", retry_after=after)
+
+
+def explain_no_answer(result: PollResult) -> PollResult:
+    """Adds what to do to the result of a request without a response."""
+    remedy = REMEDIES.get(result.state)
+    return replace(result, message=f"{result.message} {remedy}") if remedy else result
 
 
 def _access_remedy(status: int, code: str, message: str, pool: PoolId) -> str:

@@ -13,6 +13,7 @@ from aks_flex_node.agent.aks_pool.machine_document import has_patch, satisfies, 
 from aks_flex_node.agent.aks_pool.pool_ids import API_VERSION
 from aks_flex_node.agent.config_sources.machine_poll import (
     classify_failure,
+    explain_no_answer,
     is_not_found,
     lists_others,
     next_page,
@@ -75,7 +76,7 @@ class PoolSource:
                 return classify_failure(status, headers, body, self.pool)
             return self._confirm_deletion()
         except ProviderRequestError as failure:
-            return failure.result
+            return explain_no_answer(failure.result)
 
     def _confirm_deletion(self) -> PollResult:
         """Reads the list of the pool's Machines, which must be complete and without this one."""
