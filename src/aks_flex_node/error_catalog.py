@@ -107,6 +107,8 @@ def load_catalog(*packages: str) -> dict[str, ErrorEntry]:
 
 def find_entry(name: str, catalog: Mapping[str, ErrorEntry | StatusName]) -> ErrorEntry | StatusName:
     """Finds a name. Case and separators are ignored: the reason `DiskFull` matches the error `disk-full`."""
+    if name in catalog:
+        return catalog[name]
     known = {_letters(each): entry for each, entry in reversed(list(catalog.items()))}
     entry = known.get(_letters(name))
     if entry:

@@ -29,6 +29,11 @@ def test_explain_accepts_a_condition_reason_for_an_error(name: str) -> None:
     assert error_catalog.explain(name, "aks_flex_node")[1]["name"] == "disk-full"
 
 
+def test_explain_prefers_the_exact_name() -> None:
+    assert error_catalog.explain("SignInFailed", "aks_flex_node")[0].startswith("SignInFailed (provider state)")
+    assert error_catalog.explain("sign-in-failed", "aks_flex_node")[0].startswith("sign-in-failed (")
+
+
 def test_explain_shows_the_condition_of_a_reason() -> None:
     assert error_catalog.explain("DriftFound", "aks_flex_node")[0].startswith("DriftFound (reason of Drifted)")
 

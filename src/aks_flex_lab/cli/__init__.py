@@ -45,8 +45,8 @@ def _from_os_error(error: OSError) -> LabError:
         )
     return HostError(
         "file-access-failed",
-        f"{error.filename or 'The system'}: {error.strerror or error}.",
-        "Check AKS_FLEX_LAB_HOME and AKS_FLEX_LAB_CACHE, and the file of the message.",
+        f"{error.filename or 'A file or a process of the lab'}: {error.strerror or error}.",
+        "Run the same command again. If it fails again, check AKS_FLEX_LAB_HOME and AKS_FLEX_LAB_CACHE.",
     )
 
 

@@ -127,8 +127,8 @@ def explain_cli_error(user: CliUser, result: CommandResult) -> AzureCallError:
     if result.code == MISSING_PROGRAM:
         return AzureCallError(
             "azure-cli-not-found",
-            "The configuration has no service principal, and the Azure CLI (`az`) is not installed on this machine.",
-            "Install the Azure CLI and run `az login`, or set `azure.servicePrincipal`.",
+            "The configuration has no Azure identity for this, and the Azure CLI (`az`) is not installed.",
+            "Install the Azure CLI and run `az login`, or configure an identity, such as `azure.servicePrincipal`.",
             retryable=False,
         )
     login = f"`az login` as {user.name}"

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
 
 _FORBIDDEN = re.compile(r"perform action '([^']+)' over scope '([^']+)'")
+_CLIENT = re.compile(r"[Cc]lient '([^']+)'")
 _WHO = re.compile(r"object id '([^']+)'")
 # The least privileged built-in role for an action. The first match applies.
 ROLE_BY_ACTION = (
@@ -33,6 +34,7 @@ class MissingPermission:
     action: str
     scope: str
     who: str  # object ID; empty if ARM does not return it
+    principal_type: str = ""  # of the identity: User or ServicePrincipal; empty if unknown
 
     @property
     def role(self) -> str:
@@ -41,7 +43,7 @@ class MissingPermission:
 
     @property
     def remedy(self) -> str:
-        command = role_assignment_command(self.who, self.role, self.scope)
+        command = role_assignment_command(self.who, self.role, self.scope, self.principal_type)
         return f"Assign the role {self.role} at {self.scope}: `{command}`. It takes effect after a few minutes."
 
 
@@ -56,8 +58,9 @@ def role_assignment_command(who: str, role: str, scope: str, principal_type: str
 
 def parse_forbidden(message: str) -> MissingPermission | None:
     """Parses an authorization error of ARM. Returns None for other messages."""
-    found, who = _FORBIDDEN.search(message), _WHO.search(message)
-    return MissingPermission(found[1], found[2], who[1] if who else "") if found else None
+    found, who, client = _FORBIDDEN.search(message), _WHO.search(message), _CLIENT.search(message)
+    kind = ("User" if "@" in client[1] else "ServicePrincipal") if client else ""
+    return MissingPermission(found[1], found[2], who[1] if who else "", kind) if found else None
 
 
 def retry_seconds(retry_after: str) -> float:

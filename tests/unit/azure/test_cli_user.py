@@ -66,7 +66,7 @@ def test_malformed_token_output_is_refused_without_showing_it(text: str) -> None
         (
             CommandResult(127, err="env: 'az': No such file or directory"),
             "azure-cli-not-found",
-            "is not installed on this machine",
+            "is not installed",
         ),
         (
             CommandResult(1, err="ERROR: Please run 'az login' to setup account."),

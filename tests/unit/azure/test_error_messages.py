@@ -83,7 +83,8 @@ def test_authorization_failure_names_role_scope_and_assignee(action: str, role: 
     assert action in error.message
     assert f"(correlation ID {CORRELATION})." in error.message
     assert f"role {role} at {CLUSTER}" in error.hint
-    assert f'--assignee-object-id oid-1 --role "{role}" --scope {CLUSTER}`' in error.hint
+    assert "--assignee-object-id oid-1 --assignee-principal-type ServicePrincipal " in error.hint
+    assert f'--role "{role}" --scope {CLUSTER}`' in error.hint
 
 
 def test_unparsed_forbidden_error_still_hints_at_role_assignment() -> None:
@@ -113,3 +114,15 @@ def test_throttling_error_hints_when_to_retry() -> None:
 
 def test_request_id_is_shown_when_correlation_id_is_missing() -> None:
     assert refused_error(500, "", {"x-ms-request-id": "r-1"}).message.endswith("(correlation ID r-1).")
+
+
+@pytest.mark.parametrize(("client", "kind"), [("edge@example.com", "User"), ("33333333-0000", "ServicePrincipal")])
+def test_role_assignment_command_names_the_type_of_the_identity(client: str, kind: str) -> None:
+    message = (
+        f"The client '{client}' with object id '1-2' does not have authorization to perform action "
+        "'Microsoft.ContainerService/managedClusters/listBootstrapData/action' over scope '/subscriptions/a b'."
+    )
+    missing = error_messages.parse_forbidden(message)
+    assert missing
+    assert f"--assignee-object-id 1-2 --assignee-principal-type {kind} --role" in missing.remedy
+    assert "--scope '/subscriptions/a b'" in missing.remedy

@@ -182,7 +182,7 @@ def _request_invalid_error(error: AzureCallError, pool: PoolId) -> AzureCallErro
     return AzureCallError(
         "aks-pool-request-invalid",
         f"AKS refuses a request about {pool}: {error.message}",
-        "If the message names a setting of the Machine, correct it: a name with `aks.machineName`. Otherwise check "
+        "If the message names a setting of the Machine, correct it: a name with `node.name`. Otherwise check "
         f"that it is a flex node pool: `az resource show --ids {pool} --query properties.type` must print FlexNodes. "
         "Create one with `az aks nodepool add --vm-set-type FlexNodes`.",
         **_origin(error),
@@ -206,11 +206,12 @@ def _role_missing_error(error: AzureCallError, pool: PoolId) -> AzureCallError:
     who, action = (missing.who, missing.action) if missing else ("", "")
     deletes = action.lower().endswith("/deletemachines/action")
     role = CONTRIBUTOR_ROLE if deletes else FLEX_NODE_AGENT.name
-    command = role_assignment_command(who, role, str(pool))
+    command = role_assignment_command(who, role, str(pool), missing.principal_type if missing else "")
     return AzureCallError(
         "aks-pool-role-missing",
         f"The identity {who or 'in use'} is not allowed to use {pool}: {error.message}",
-        f"Assign the role {role} at the pool: `{command}`. It takes effect after a few minutes.",
+        f"Check the ID with `az aks nodepool show {pool.az_options}`: Azure answers the same for a missing pool. "
+        f"Then assign the role {role} at the pool: `{command}`. It takes effect after a few minutes.",
         **_origin(error),
     )
 

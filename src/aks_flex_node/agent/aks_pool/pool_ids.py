@@ -90,7 +90,8 @@ def check_machine_name(name: str) -> None:
             f"AKS does not accept `{name}` as the name of a Machine: it must have 1 to 40 letters, digits, hyphens "
             "and underscores, and begin with a letter or digit. By default it is the name of the node. Nothing was "
             "changed.",
-            "Set `node.name` to a shorter name without dots, and run the same command again.",
+            "Run the same command with another name, for example `--set node.name=edge-2`. If this machine joined "
+            "without an identity, run `aks-flex-node unbootstrap` first.",
         )
 
 

@@ -202,9 +202,12 @@ def delete_registered(
         try:
             note(f"Machine {name} deleted from {pool}" if delete() else f"Machine {name} does not exist in {pool}")
         except FlexError as error:
-            note(f"Machine {name} was not deleted as {who}: {error.message}")
+            is_expected = error.name == "aks-pool-role-missing"
+            cause = "it has no role for that" if is_expected else error.message
+            note(f"Machine {name} was not deleted as {who}: {cause}")
             if error.name == "arm-unreachable":
                 break  # also for others
             continue
         return []
+    note(f"Machine {name} is left to an administrator")
     return [pool.delete_machine_command(name)]

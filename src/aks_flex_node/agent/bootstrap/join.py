@@ -15,7 +15,7 @@ from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
-from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit
 from aks_flex_node.timestamps import format_utc
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
+
+READINESS = "readiness"  # the last step
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class NodeJoin:
     )
     announce: Callable[[], None] | None = None  # announces the node to the provider that authorizes it
     seconds: dict[str, float] = field(default_factory=dict)
+    _before: NodeState = field(default_factory=NodeState)  # at the start of the run
     _applied_pod_cidr: tuple[str, ...] = ()  # the pod CIDR that was already applied
 
     @property
@@ -62,7 +65,7 @@ class NodeJoin:
     def run(self, components: Sequence[Component] = SEQUENCE) -> ClusterNode | None:
         """Applies all prerequisites and components, waits until the node is Ready, and records the result."""
         engine = self.engine
-        before = node_state.read(engine.host, self.state_file)
+        self._before = before = node_state.read(engine.host, self.state_file)
         initialize(engine, self.progress)
         self._save_state(self.prerequisites[0].started if self.prerequisites else Phase.NODE_BOOTSTRAPPING)
         with self._record_failure("artifacts"):
@@ -111,7 +114,7 @@ class NodeJoin:
     def _wait_until_ready(self, components: Sequence[Component]) -> ClusterNode:
         """Waits until the node is registered, applies its pod network, and waits until it is Ready."""
         assert self.readiness  # noqa: S101 - checked by the caller
-        with self._step("readiness", "the node is registered and Ready"):
+        with self._step(READINESS, "the node is registered and Ready"):
             self._restart_stuck_kubelet()
             self._apply_pod_network(self.readiness.wait_registered(), components)
             node = self.readiness.wait_ready(lambda node: self._apply_pod_network(node, components))
@@ -166,7 +169,10 @@ class NodeJoin:
             yield
         except FlexError as error:
             self.progress.step_failed(name, error)
-            self._save_state(failed, step=name, error=error.name, message=error.message)
+            if self._before.phase is Phase.NODE_JOINED and name != READINESS and not self.engine.applied_actions:
+                node_state.write(self.engine.host, self.state_file, self._before)  # the node is as it was
+            else:
+                self._save_state(failed, step=name, error=error.name, message=error.message)
             self.engine.events.emit(
                 "failed", error.message, "error", component=name, error=error.name, hint=error.hint
             )

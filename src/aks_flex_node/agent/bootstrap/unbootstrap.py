@@ -116,12 +116,11 @@ class Unbootstrap:
     def _clean_up_azure(self) -> None:
         """Removes this machine's resources in Azure. Failures are reported and do not stop the local cleanup."""
         for name, title, act in self.azure_cleanups:
-            with self._step(name, title):
+            with self._step(name, title, counted=False):
                 try:
-                    remaining = act()
-                    self.manual_commands += remaining
-                    if name == prerequisites.MACHINE_CLEANUP and not remaining:
+                    if name == prerequisites.MACHINE_CLEANUP:
                         self._leave_node_to_aks()
+                    self.manual_commands += act()
                 except FlexError as error:
                     self.progress.note(error.message)
                     self.problems.append(error.message)
@@ -129,7 +128,7 @@ class Unbootstrap:
             self._report_remaining(self.report_remaining)
 
     def _leave_node_to_aks(self) -> None:
-        """Forgets the command that deletes the Node: AKS deletes it, because its Machine is gone."""
+        """Forgets the command that deletes the Node: AKS deletes it with its Machine."""
         self.manual_commands = [line for line in self.manual_commands if not line.startswith("kubectl delete node ")]
 
     def _report_remaining(self, report: Callable[[list[str]], list[str]]) -> None:
@@ -148,13 +147,15 @@ class Unbootstrap:
                     done.append(action)
 
     @contextlib.contextmanager
-    def _step(self, name: str, title: str) -> Iterator[list[Action]]:
-        """Reports a step as progress; the caller appends the applied actions to the yielded list."""
+    def _step(self, name: str, title: str, *, counted: bool = True) -> Iterator[list[Action]]:
+        """Reports a step as progress; the caller appends the applied actions to the yielded list. What a step changes
+        in Azure is not counted.
+        """
         start = time.monotonic()
         done: list[Action] = []
         self.progress.step_started(name, title)
         yield done
-        self.progress.step_finished(name, len(done), time.monotonic() - start)
+        self.progress.step_finished(name, len(done) if counted else None, time.monotonic() - start)
 
     @contextlib.contextmanager
     def _collect_problem(self) -> Iterator[None]:

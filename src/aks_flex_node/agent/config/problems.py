@@ -42,7 +42,7 @@ def invalid_config_error(problems: Sequence[ConfigProblem], source: str = "the c
     error = InvalidConfigError(
         "config-invalid",
         f"The configuration is invalid: {count} in {source}. Nothing was changed.\n{lines}",
-        "Correct the listed settings, and run `aks-flex-node config validate`.",
+        "Correct the listed settings, then run the same command again.",
     )
     error.problems = tuple(problems)
     return error

@@ -167,7 +167,7 @@ def _run_vpn_renewal(_arguments: Sequence[str], progress: ProgressReporter) -> J
 JOBS = (
     Job(
         JobKind.UNBOOTSTRAP,
-        "The node resource was deleted, or the node was moved to another machine. Removing the node.",
+        "The node resource or the Machine was deleted, or the node was moved to another machine. Removing the node.",
         _unbootstrap_required,
         _run_unbootstrap,
         while_leaving=True,

@@ -66,7 +66,7 @@ def test_name_that_aks_accepts_for_a_machine_is_valid(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["edge-1.factory.example", "a" * 41, "-edge", "", "edge-1\n"])
 def test_name_that_aks_does_not_accept_for_a_machine_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"Set `node\.name` to a shorter name") as caught:
+    with pytest.raises(ConfigError, match="does not accept") as caught:
         check_machine_name(name)
     assert caught.value.name == "machine-name-invalid"
 

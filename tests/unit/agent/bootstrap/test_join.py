@@ -175,6 +175,30 @@ def test_unbootstrap_restores_files_that_existed_before_the_join() -> None:
     assert snapshot(host) == before
 
 
+def test_failed_command_that_changed_nothing_does_not_fail_the_node() -> None:
+    host = empty_host()
+    config = config_of()
+
+    def joined(announce: Callable[[], None] | None = None) -> None:
+        known = node_state.read(host, STATE).pod_cidr
+        engine = engine_on(host, config, replace(MACHINE, pod_cidr=known))
+        engine.stager = Ready(host)
+        NodeJoin(engine, Proven(host, config), announce=announce).run()
+
+    def refused() -> None:
+        raise FlexError("sign-in-failed", "The secret is wrong.")
+
+    joined()
+    before = node_state.read(host, STATE)
+    with pytest.raises(FlexError, match="The secret is wrong"):
+        joined(refused)
+    assert node_state.read(host, STATE) == before
+    host.apply(Remove("/etc/systemd/system/containerd.service"))  # repaired before the failure
+    with pytest.raises(FlexError, match="The secret is wrong"):
+        joined(refused)
+    assert node_state.read(host, STATE).phase is Phase.NODE_FAILED
+
+
 def test_second_join_changes_nothing_and_restarts_nothing() -> None:
     host = empty_host()
     join(host)
