@@ -78,6 +78,10 @@ class JobRunner:
         return _no_result(kind, diagnosis.most_relevant_line(lines) if lines else answer.err)
 
 
+# Near its end, an unbootstrap has removed the daemon, which would otherwise start a killed job again.
+RESTARTED = ("--property=Restart=on-abnormal", "--property=RestartSec=1")
+
+
 def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[str, ...]:
     about = f"--description=AKS Flex Node: {kind}"
     return (
@@ -87,6 +91,7 @@ def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[
         "--collect",
         "--wait",
         "--quiet",
+        *(RESTARTED if kind is JobKind.UNBOOTSTRAP else ()),
         program,
         "job",
         kind.value,

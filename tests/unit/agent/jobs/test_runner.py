@@ -30,6 +30,11 @@ def test_job_runs_in_a_transient_unit() -> None:
     assert words[-4:] == (PROGRAM, "job", "repair", "--ignore=/etc/a")
 
 
+def test_killed_unbootstrap_is_started_again_by_systemd() -> None:
+    assert "--property=Restart=on-abnormal" in job_command(PROGRAM, JobKind.UNBOOTSTRAP, ())
+    assert "--property=Restart=on-abnormal" not in job_command(PROGRAM, JobKind.UPDATE, ())
+
+
 def test_job_runner_returns_the_result_the_job_wrote() -> None:
     host = FakeHost()
     host.outcomes = [JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, "service-failed", "boom", version="2")]
