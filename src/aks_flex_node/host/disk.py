@@ -78,8 +78,8 @@ class HostDisk:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
         except OSError as error:
-            if error.errno in {errno.ELOOP, errno.EINVAL, errno.EIO, errno.ENODEV}:
-                return None  # a loop of links, or a kernel file that cannot be read
+            if error.errno in {errno.ELOOP, errno.EINVAL, errno.EIO, errno.ENODEV, errno.ESRCH}:
+                return None  # a loop of links, or a kernel file that cannot be read, also of a process that has ended
             raise
 
     def digest(self, path: str) -> str:
