@@ -38,7 +38,7 @@ test-long: ## run the long tests
 lint: setup ## check formatting, lint rules, types, import layers and secrets
 	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy && .venv/bin/lint-imports --no-cache && .venv/bin/python scripts/audit.py
 
-bench: setup ## run all benchmarks and write docs/proof.md (half an hour, on an idle machine)
+bench: setup ## run all benchmarks and write docs/proof.md (two hours, on an idle machine)
 	@.venv/bin/python -m bench.proof
 
 bench-rp: setup ## compare the resource provider with a real API server and databases (half an hour)

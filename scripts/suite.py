@@ -27,7 +27,7 @@ PROGRESS_SECONDS = 60.0  # seconds between two lines of progress
 DEFAULT_SIGINT = ("env", "--default-signal=INT")  # background processes of a shell ignore Ctrl-C by default
 INTERRUPT_SECONDS = 120.0  # seconds for an interrupted stage to remove its lab
 SOME_FAILED = 1  # exit code of pytest when it is interrupted
-MAX_RERUNS = 5  # with at most this many failures, which may be caused by load, the failed tests are rerun alone
+MAX_RERUNS = 50  # with at most this many failures, which may be caused by load, the failed tests are rerun alone
 
 
 @dataclass
@@ -272,7 +272,8 @@ def run_all(suite: SuiteRun) -> None:
             suite.tests("lab", "tests/lab", labs=("test", "test-b")),
             suite.tests("browser", "tests/browser"),
             suite.tests("packages and documents", "tests/packaging", "tests/docs", labs=("test-docs",)),
-            suite.tests("crash", "tests/crash"),
+            suite.tests("crash", "tests/crash", "tests/damage"),
+            suite.tests("remedies", "tests/remedies", labs=("test-remedies",)),
             suite.tests("fuzz", "tests/fuzz"),
         ]
     )

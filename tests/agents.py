@@ -22,7 +22,7 @@ def prepare(lab: Lab, machine: EdgeMachine, versions: NodeVersions | None = None
     node_agent.write_configuration(machine, node_agent.configuration(lab, versions, changes))
 
 
-def flex(machine: EdgeMachine, *words: str, check: bool = True, timeout: float = 240) -> CommandResult:
+def flex(machine: EdgeMachine, *words: str, check: bool = True, timeout: float = 600) -> CommandResult:
     """Runs `aks-flex-node` in a machine."""
     done = machine.run("aks-flex-node", *words, check=False, timeout=timeout)
     assert done.ok or not check, f"aks-flex-node {' '.join(words)}: exit {done.code}\n{done.out}\n{done.err}"

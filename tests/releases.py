@@ -1,4 +1,4 @@
-"""Temporary releases of the agent on the mirror: this checkout as another version, or one that fails."""
+"""Temporary releases on the mirror: the agent of this checkout as another version, and programs that fail."""
 
 from __future__ import annotations
 
@@ -33,6 +33,25 @@ case $1 in
     *) echo 'this agent was built to fail' >&2; exit 1 ;;
 esac
 """
+FAILING_KUBELET = """#!/bin/sh
+echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
+exit 1
+"""
+
+
+@contextlib.contextmanager
+def broken_kubelet(lab: Lab, version: str) -> Iterator[str]:
+    """Publishes a version of Kubernetes whose programs exit immediately; yields the version."""
+    folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{version}"
+    for program in ("kubelet", "kubectl", "kubeadm"):
+        place = folder / f"bin/linux/{lab.toolbox.arch}/{program}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(FAILING_KUBELET)
+        place.with_name(f"{program}.sha256").write_text(hashlib.sha256(FAILING_KUBELET.encode()).hexdigest())
+    try:
+        yield version
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ def boot_id(lab: Lab, name: str) -> str:
     return str(lab.cluster.get("node", name)["status"]["nodeInfo"]["bootID"])
 
 
-def until(true: Callable[[], bool], what: str, seconds: float = 240) -> None:
+def until(true: Callable[[], bool], what: str, seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, f"{what}: not within {seconds} s"

@@ -41,6 +41,7 @@ class Demo:
     times: dict[str, float] = field(default_factory=dict)
     before: Snapshot | None = None
     since: float = 0.0  # start of the current step, as Unix time
+    wait_seconds: float = WAIT_SECONDS
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
         """Runs all steps and returns the seconds of each. Without `keep`, removes the lab, also after a failure."""
@@ -199,10 +200,10 @@ class Demo:
         """Waits for a change that happens automatically, and prints how long it took."""
         start = time.monotonic()
         while not true():
-            if time.monotonic() - start > WAIT_SECONDS:
+            if time.monotonic() - start > self.wait_seconds:
                 raise LabError(
                     "demo-timeout",
-                    f"Timed out after {WAIT_SECONDS} s. Expected: {what}.",
+                    f"Timed out after {self.wait_seconds:.0f} s. Expected: {what}.",
                     "Run `make try KEEP=1`, then `journalctl -u aks-flex-node` in the machine.",
                 )
             time.sleep(0.1)

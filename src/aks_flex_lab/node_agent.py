@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 
 INSTALL_DIRECTORY = "usr/lib/aks-flex-node"
+UNUSED_SECONDS = 7200.0  # after which the tree of another checkout is removed
 COMMAND = "usr/bin/aks-flex-node"
 PYTHONS = {DebianRelease.BOOKWORM: "3.11", DebianRelease.TRIXIE: "3.13"}
 PACKAGE = Path(aks_flex_node.__file__).parent
@@ -60,6 +63,7 @@ def agent_tree(machine: EdgeMachine) -> Path:
     with file_lock(trees / ".lock", "the agent's tree", wait=True):
         if not (trees / key).exists():
             _build_tree(machine, trees / key)
+        os.utime(trees / key)
     return trees / key
 
 
@@ -113,9 +117,15 @@ def _build_tree(machine: EdgeMachine, target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     _compile(machine, parcel)
-    for old in target.parent.glob(f"{machine.record.system.value}-*"):
-        shutil.rmtree(old)
+    remove_unused(target.parent, machine.record.system.value)
     parcel.rename(target)
+
+
+def remove_unused(trees: Path, system: str) -> None:
+    """Removes trees that no checkout has used for two hours. A lab of another checkout may be copying a newer one."""
+    for old in trees.glob(f"{system}-*"):
+        if time.time() - old.stat().st_mtime > UNUSED_SECONDS:
+            shutil.rmtree(old)
 
 
 def _compile(machine: EdgeMachine, parcel: Path) -> None:

@@ -37,6 +37,7 @@ METADATA_PREFIX = "metadata-"  # followed by the name of a site; runs at sites w
 # /etc/resolv.conf belongs to the whole host, so the program gets a mount namespace with its own file.
 RESOLV_CONF_WRAPPER = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
 READY_SECONDS = 60
+PROBE_SECONDS = 2
 ERROR_LINE = re.compile(r"^[EF]\d{4} |error|fatal|panic|failed|cannot", re.IGNORECASE)
 
 
@@ -172,15 +173,22 @@ class NamespaceConnection(http.client.HTTPSConnection):
     """An HTTPS connection to a server in a network namespace."""
 
     def __init__(
-        self, namespace: NetworkNamespace, address: str, port: int, name: str, trust: ssl.SSLContext
+        self,
+        namespace: NetworkNamespace,
+        address: str,
+        port: int,
+        name: str,
+        trust: ssl.SSLContext,
+        seconds: float = 60,  # a slow disk delays pushes
     ) -> None:
-        super().__init__(name, port, timeout=60, context=trust)  # a slow disk delays pushes
+        super().__init__(name, port, timeout=seconds, context=trust)
         self._where = (namespace, address, port)
         self._trust = trust
 
     def connect(self) -> None:
         namespace, address, port = self._where
         plain: socket.socket = namespace.connect(address, port)
+        plain.settimeout(self.timeout)  # the time limit of the connection is shorter
         try:
             self.sock = self._trust.wrap_socket(plain, server_hostname=self.host)
         except OSError:
@@ -212,7 +220,7 @@ def https_probe(
 
     def ask() -> bool:
         trust = client_tls_context(authority) if authority else ssl._create_unverified_context()  # noqa: S323 - own loopback
-        with closing(NamespaceConnection(namespace, address, port, address, trust)) as connection:
+        with closing(NamespaceConnection(namespace, address, port, address, trust, PROBE_SECONDS)) as connection:
             try:
                 connection.request("GET", path)
                 return connection.getresponse().status == 200

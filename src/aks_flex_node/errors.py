@@ -45,6 +45,12 @@ class ArtifactError(FlexError):
     exit_code = 5
 
 
+class DiskFullError(ArtifactError):
+    """A download or an archive needs more space. The machine is the cause, not the artifact."""
+
+    exit_code = MachineError.exit_code
+
+
 class ClusterError(FlexError):
     exit_code = 6
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 AttemptResult = TypeVar("AttemptResult")
+LONG_RUN_SECONDS = 1.0  # least delay after many attempts, each of which got further
 
 
 class AttemptFailed(Exception):  # noqa: N818 - it is not yet an error: most often the next attempt works
@@ -55,20 +56,21 @@ class Retrier:
 
     def run(self, attempt: Callable[[], AttemptResult], reached: Callable[[], int] = lambda: 0) -> AttemptResult:
         """Calls `attempt` until it succeeds. Attempts that progress further than all earlier ones reset the failure
-        count.
+        count. In the long run, there is at most one attempt a second.
         """
-        failures, furthest = 0, reached()
+        failures, furthest, total = 0, reached(), 0
         while True:
             self.raise_if_stopped()
             try:
                 return attempt()
             except AttemptFailed as fault:
                 self.raise_if_stopped()
-                failures = 1 if reached() > furthest else failures + 1
+                failures, total = 1 if reached() > furthest else failures + 1, total + 1
                 furthest = max(furthest, reached())
                 if not fault.retryable or failures >= self.attempts:
                     raise
-                self.stopped.wait(self.backoff.delay(failures, fault.after))
+                delay = self.backoff.delay(failures, fault.after)
+                self.stopped.wait(delay if total < self.attempts else max(delay, LONG_RUN_SECONDS))
 
     def raise_if_stopped(self) -> None:
         if self.stopped.is_set():

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-import urllib3
-from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, SSLError
+from urllib3.exceptions import HTTPError, LocationParseError, MaxRetryError, ProtocolError, SSLError
 from urllib3.util import Retry, Timeout
 
 from aks_flex_node import __version__
 from aks_flex_node.api.contract import API_VERSION
+from aks_flex_node.bounded_http.connections import BoundedHTTPSPool, protocol_cause
+from aks_flex_node.bounded_http.limits import BodyLimitError, RequestTimeout, read_body, time_limit
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import urllib3
 
     from aks_flex_rp.arm.ids import ClusterId
 
@@ -25,11 +28,22 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 EVENTS = 500
+MAX_RETRY_AFTER_SECONDS = 10.0  # the service asks for a few seconds; another server could ask for hours
+
+
+class BoundedRetry(Retry):
+    def get_retry_after(self, response: urllib3.BaseHTTPResponse) -> float | None:
+        asked = super().get_retry_after(response)
+        return None if asked is None else min(asked, MAX_RETRY_AFTER_SECONDS)
+
+
 # GET requests are safe to repeat, so they are retried when the service reports that it is busy (429, 503).
-READ_RETRIES = Retry(
+READ_RETRIES = BoundedRetry(
     3, connect=0, read=1, status_forcelist={429, 503}, allowed_methods={"GET"}, raise_on_status=False
 )
 TIMEOUT = Timeout(connect=10, read=60)
+TOTAL_SECONDS = 120.0  # for a request with its retries
+MAX_RESPONSE_BYTES = 64 << 20
 
 
 class RequestRefused(FlexError):  # noqa: N818 - a response, not a fault
@@ -59,6 +73,9 @@ HINTS = {
     "PreconditionFailed": "Run `aks-flex-rp node show` to see the current state.",
     "AuthorizationFailed": "Ask an owner of the cluster for a role, or use another identity.",
     "AuthenticationFailed": "Check the token.",
+    "InvalidAuthenticationToken": "Use a new token, or the present admin key of the service.",
+    "InvalidAuthenticationTokenTenant": "Get a token of a tenant that the service accepts (`auth.tenants`).",
+    "InvalidAuthenticationTokenAudience": "Get a token for an audience that the service accepts (`auth.tenants`).",
     "ExpiredAuthenticationToken": "Get a new token, for example with `az account get-access-token`.",
     "TooManyRequests": "Wait, then try again.",
 }
@@ -165,13 +182,21 @@ class ServiceClient:
     ) -> Document:
         content = None if body is None else json.dumps(body).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
+        sent = {**self._headers, **kind, **(headers or {})}
         try:
-            answer = self._pool.urlopen(
-                method, target, content, {**self._headers, **kind, **(headers or {})}, redirect=False
-            )
-        except HTTPError as error:
+            with time_limit(TOTAL_SECONDS):
+                answer = self._pool.urlopen(method, target, content, sent, redirect=False, preload_content=False)
+                try:
+                    data = read_body(answer, MAX_RESPONSE_BYTES)
+                finally:
+                    answer.close()
+        except (HTTPError, RequestTimeout) as error:
             raise _unreachable(self._url, error) from None
-        return _document(self._url, answer)
+        except BodyLimitError as limit:
+            raise _not_the_service(self._url, f"{limit}") from None
+        if method == "GET" and not data and answer.status < 400:
+            raise _not_the_service(self._url, f"HTTP {answer.status}, an empty body")
+        return _document(self._url, answer, data)
 
 
 def _pool(connection: ServiceConnection) -> urllib3.HTTPConnectionPool:
@@ -180,7 +205,7 @@ def _pool(connection: ServiceConnection) -> urllib3.HTTPConnectionPool:
     options: Document = {"ca_certs": str(connection.ca_file)} if connection.ca_file else {}
     try:
         host, port = connection.at or (name, parts.port or 443)
-        return urllib3.HTTPSConnectionPool(
+        return BoundedHTTPSPool(
             host,
             port,
             timeout=TIMEOUT,
@@ -193,10 +218,10 @@ def _pool(connection: ServiceConnection) -> urllib3.HTTPConnectionPool:
         raise ServiceUnreachable("service-unreachable", f"{connection.url} is not a valid service URL.") from None
 
 
-def _document(url: str, answer: urllib3.BaseHTTPResponse) -> Document:
+def _document(url: str, answer: urllib3.BaseHTTPResponse, data: bytes) -> Document:
     try:
-        document = json.loads(answer.data) if answer.data else {}
-    except ValueError:
+        document = json.loads(data) if data else {}
+    except (ValueError, RecursionError):
         document = None
     if answer.status >= 400 and isinstance(document, dict):
         error = document.get("error")
@@ -204,15 +229,19 @@ def _document(url: str, answer: urllib3.BaseHTTPResponse) -> Document:
             answer.status, error if isinstance(error, dict) else {}, answer.headers.get("x-ms-request-id", "")
         )
     if not isinstance(document, dict) or answer.status >= 300:
-        raise ServiceUnreachable(
-            "service-unreachable",
-            f"Unexpected response from {url}: HTTP {answer.status}, not JSON. It is not this service.",
-            "Check the URL, and check whether a proxy answered.",
-        )
+        raise _not_the_service(url, f"HTTP {answer.status}, not JSON")
     return document
 
 
-def _unreachable(url: str, error: HTTPError) -> ServiceUnreachable:
+def _not_the_service(url: str, cause: str) -> ServiceUnreachable:
+    return ServiceUnreachable(
+        "service-unreachable",
+        f"Unexpected response from {url}: {cause}. It is not this service.",
+        "Check the URL, and check whether a proxy answered.",
+    )
+
+
+def _unreachable(url: str, error: HTTPError | RequestTimeout) -> ServiceUnreachable:
     cause = error.reason if isinstance(error, MaxRetryError) and error.reason else error
     if isinstance(cause, SSLError):
         return ServiceUnreachable(
@@ -220,9 +249,10 @@ def _unreachable(url: str, error: HTTPError) -> ServiceUnreachable:
             f"The certificate of {url} is not trusted: {cause}.",
             "Pass the service's CA certificate with `--ca`. A private CA is in `tls/ca.crt` in the state directory.",
         )
+    plain = str(cause).rpartition(": ")[2]
     return ServiceUnreachable(
         "service-unreachable",
-        f"{url} does not respond: {str(cause).rpartition(': ')[2]}.",
+        f"{url} does not respond: {protocol_cause(cause) if isinstance(cause, ProtocolError) else plain}.",
         "Check that the service is running (`aks-flex-rp serve`), and check `--url`.",
         retryable=True,
     )

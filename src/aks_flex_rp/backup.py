@@ -28,8 +28,9 @@ from aks_flex_node.timestamps import format_utc
 from aks_flex_rp import instance_lock, key_rotation, raw_database
 from aks_flex_rp.crypto import encryption
 from aks_flex_rp.store import migrations
-from aks_flex_rp.store.model import SchemaTooNew
+from aks_flex_rp.store.model import DatabaseCorrupt, SchemaTooNew
 from aks_flex_rp.store.sqlite import connect, copy_database, sync_directory
+from aks_flex_rp.store.sqlite_writer import store_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,7 @@ def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = 
     raw_database.open_sqlite(settings.sqlite_file).close()
     with _temporary_directory(target.absolute().parent) as directory:
         copy = directory / DATABASE
-        copy_database(settings.sqlite_file, copy)
+        _copy_database(settings.sqlite_file, copy)
         check_database(copy)
         files = {DATABASE: copy, **(_keys(settings) if with_keys else {})}
         sums = {name: _sum(file) for name, file in files.items()}
@@ -80,6 +81,14 @@ def create_backup(settings: ServiceSettings, target: Path, *, with_keys: bool = 
         packed.replace(target)
     sync_directory(target.absolute().parent)
     return manifest
+
+
+def _copy_database(source: Path, target: Path) -> None:
+    try:
+        copy_database(source, target)
+    except sqlite3.DatabaseError as error:
+        failure = store_error(error)
+        raise _corrupt(error) if isinstance(failure, DatabaseCorrupt) else failure from None
 
 
 def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
@@ -129,9 +138,13 @@ def check_database(file: Path) -> None:
     except sqlite3.Error as error:
         check_result, version = str(error), 0
     if check_result != "ok":
-        raise ConfigError("backup-corrupt", f"The database is corrupt: {check_result}.", "Use an earlier backup.")
+        raise _corrupt(check_result)
     if version > raw_database.newest_schema_version():
         raise SchemaTooNew(version, raw_database.newest_schema_version())
+
+
+def _corrupt(check_result: object) -> ConfigError:
+    return ConfigError("backup-corrupt", f"The database is corrupt: {check_result}.", "Use an earlier backup.")
 
 
 def _end_sessions(file: Path) -> None:

@@ -5,6 +5,8 @@ Used by backup, key rotation and `aks-flex-rp migrate`.
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,9 +15,9 @@ from aks_flex_rp import private_files
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import SchemaTooNew, StoreError
 from aks_flex_rp.store.sqlite import connect, migrate, named_parameters
+from aks_flex_rp.store.sqlite_writer import store_error
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import AsyncIterator
     from pathlib import Path
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
 
 
+CONNECT_SECONDS = 10.0
 Row = tuple[Any, ...]
 
 
@@ -75,6 +78,8 @@ async def open_database(settings: ServiceSettings) -> AsyncIterator[Database]:
     found = open_sqlite(settings.sqlite_file)
     try:
         yield SqliteDatabase(found)
+    except sqlite3.DatabaseError as error:
+        raise store_error(error) from None
     finally:
         found.close()
 
@@ -97,11 +102,15 @@ def require_file(file: Path) -> None:
 async def open_postgres(address: str) -> AsyncIterator[Connection]:
     import asyncpg  # noqa: PLC0415 - the driver is not needed with SQLite
 
+    from aks_flex_rp.store.postgres import describe_cause  # noqa: PLC0415
+
     try:
-        connection = await asyncpg.connect(address, timeout=10)
-    except (OSError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        connection = await asyncpg.connect(address, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError, asyncio.TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         hint = "Check the address of the database, the user and the password."
-        raise StoreError("database-error", f"Cannot use the PostgreSQL database: {error}.", hint) from None
+        raise StoreError(
+            "database-error", f"Cannot use the PostgreSQL database: {describe_cause(error)}.", hint
+        ) from None
     try:
         yield connection
     finally:

@@ -123,6 +123,7 @@ def listen(settings: ServiceSettings) -> socket.socket:
     try:
         bound.bind((settings.host, settings.port))
     except OSError as error:
+        bound.close()
         raise ConfigError(
             "listen-failed",
             f"Cannot listen on {settings.listen}: {error.strerror}.",

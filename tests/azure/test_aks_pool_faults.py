@@ -21,6 +21,7 @@ from tests.chaos import pool_cuts
 from tests.chaos.pool_cuts import OLDER, POLL_SECONDS
 from tests.chaos.seeds import seeded
 from tests.pool_node import HOME, PoolNode
+from tests.releases import broken_kubelet
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def test_missing_page_of_a_portal_never_removes_the_node(node: PoolNode) -> None
 
 
 def test_interrupted_rollback_ends_with_the_earlier_version(node: PoolNode) -> None:
-    with pool_cuts.broken_version(node.lab):
+    with broken_kubelet(node.lab, pool_cuts.BROKEN):
         pool_cuts.interrupted_rollback(node, seeded(13))
 
 

@@ -21,6 +21,7 @@ from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pools import LabPools, pool_id
 from aks_flex_lab.versions import NodeVersions
 from tests.agents import differences, flex
+from tests.remedies.catalogue import advice
 from tests.wait import until, until_named
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def printed_options(text: str, action: str) -> dict[str, str]:
     return options
 
 
+@pytest.mark.remedy("aks-pool-changed", "machine-changed")
 def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add_machine: Add) -> None:
     machine, other = add_machine("pool-sp"), add_machine("pool-other")
     principal = lab.azure.directory.service_principal("pool-sp", "right")
@@ -138,6 +140,14 @@ def test_service_principal_joins_a_pool_by_its_id(lab: Lab, pools: LabPools, add
     refused = flex(other, *words, check=False)
     assert "machine-on-another-host" in refused.err
     assert differences(before_other, other) == []
+
+    # A node changes neither its pool nor its Machine.
+    moved = flex(machine, "agent", "--aks-pool", pool_id("elsewhere"), "--config", OWN, check=False)
+    assert "aks-pool-changed" in moved.err
+    advice("aks-pool-changed", "Run the command with the node's own pool.")
+    renamed = ("--aks-pool", pool_id(POOL), "--config", OWN, "--set", "aks.machineName=another")
+    assert "machine-changed" in flex(machine, "agent", *renamed, check=False).err
+    advice("machine-changed", "Use the pool and the name of the earlier Machine.")
 
     # The same command again needs neither a new token nor a new registration.
     again = flex(machine, "agent", "--aks-pool", pool_id(POOL), "--config", OWN, "--set", "node.labels.rack=7")

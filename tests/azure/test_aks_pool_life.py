@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +16,9 @@ from aks_flex_lab.arm.flex_pools.model import FlexPoolStore, PoolTimings
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.pools import LabPools, pool_id
-from aks_flex_lab.tools.artifacts import artifact_tree
 from aks_flex_lab.versions import NodeVersions
 from tests.agents import facts, flex, web_pod
+from tests.releases import broken_kubelet
 from tests.service.agent.identity.test_credentials import in_pem, made_certificate
 from tests.wait import until, until_named
 
@@ -38,10 +36,6 @@ BOOTSTRAP = "/var/lib/kubelet/bootstrap-kubeconfig"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
 OLDER, BROKEN = "1.35.4", "1.35.98"
-FAILING = """#!/bin/sh
-echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
-exit 1
-"""
 
 
 @dataclass(frozen=True)
@@ -174,14 +168,8 @@ def node(lab: Lab) -> Iterator[PoolNode]:
 @pytest.fixture
 def broken(lab: Lab) -> Iterator[str]:
     """Yields a kubelet version on the mirror that exits immediately."""
-    folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{BROKEN}"
-    for program in ("kubelet", "kubectl", "kubeadm"):
-        place = folder / f"bin/linux/amd64/{program}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(FAILING)
-        place.with_name(f"{program}.sha256").write_text(hashlib.sha256(FAILING.encode()).hexdigest())
-    yield BROKEN
-    shutil.rmtree(folder)
+    with broken_kubelet(lab, BROKEN) as version:
+        yield version
 
 
 def test_node_with_a_client_certificate_follows_its_machine(node: PoolNode) -> None:

@@ -17,6 +17,7 @@ from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN
 from tests.agents import flex
+from tests.remedies.catalogue import advice, command
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -194,6 +195,33 @@ def test_azure_identity_gets_token_from_arc_endpoint(lab: Lab, machine: EdgeMach
         f"Authorization: Basic {machine.run('cat', key).out}",
     )
     assert [machine.run(*words, url).out for _ in range(2)] == ["200", "401"]  # a key is valid once
+
+
+def sign_in(machine: EdgeMachine, *before: str) -> str:
+    """Signs in as the machine, as the daemon does; returns the name of the error, or `signed in`."""
+    config = machine.run("cat", node_agent.CONFIG_PATH).out
+    told = json.loads(machine.run(*before, "aks-flex-node", "azure-token", input=config).out)
+    return str(told["error"]["name"]) if "error" in told else "signed in"
+
+
+@pytest.mark.remedy("arc-agent-unavailable", "arc-key-unreadable", "arc-identity-rejected")
+def test_machine_signs_in_after_the_remedy_of_each_refusal(machine: EdgeMachine) -> None:
+    flex(machine, "arc", "register")
+    machine.run("systemctl", "stop", "himdsd")
+    assert sign_in(machine) == "arc-agent-unavailable"
+    machine.run(*command("arc-agent-unavailable", "systemctl start"))
+    until(lambda: sign_in(machine) == "signed in", "the Azure Arc agent responds")
+
+    nobody = ("setpriv", "--reuid=nobody", "--regid=nogroup")
+    assert sign_in(machine, *nobody, "--clear-groups") == "arc-key-unreadable"
+    advice("arc-key-unreadable", "Run the command as root, or as a member of the group `himds`.")
+    assert sign_in(machine) == "signed in"
+    assert sign_in(machine, *nobody, "--groups=himds") == "signed in"
+
+    machine.run("azcmagent", "disconnect", "--force-local-only")
+    assert sign_in(machine) == "arc-identity-rejected"
+    machine.run(*command("arc-identity-rejected", "aks-flex-node arc register"))
+    assert sign_in(machine) == "signed in"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def first_boot(machine: EdgeMachine, example: str, filled_in: dict[str, str]) ->
             "sh", "-c", f"umask 077; cat >{place} && chmod {file['permissions']} {place}", input=file["content"]
         )
     for command in document["runcmd"]:
-        machine.run(*command, timeout=240)
+        machine.run(*command, timeout=600)
 
 
 def is_ready(lab: Lab, name: str) -> bool:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aks_flex_lab.tools.artifacts import artifact_tree
 from aks_flex_lab.versions import NodeVersions
 from tests.pool_node import HOME
 from tests.wait import until, until_named
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from aks_flex_lab.lab import Lab
     from aks_flex_lab.snapshots import Snapshot
     from tests.pool_node import PoolNode
 
@@ -29,10 +24,6 @@ POLL_SECONDS = 3.0
 SETTLE_SECONDS = 420.0
 JOIN_UNIT = "pool-join.service"
 UNITS = ("aks-flex-node.service", "aks-flex-node-job.service", JOIN_UNIT)  # the daemon, its job, and a join
-FAILING = """#!/bin/sh
-echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
-exit 1
-"""
 
 
 def kill_agent(node: PoolNode) -> None:
@@ -113,18 +104,3 @@ def released_change(node: PoolNode, version: str) -> str:
 
 def wait_settled(node: PoolNode, true: Callable[[], bool], what: str) -> None:
     until(true, f"{node.name}: {what}", SETTLE_SECONDS)
-
-
-@contextmanager
-def broken_version(lab: Lab) -> Iterator[None]:
-    """Puts a kubelet on the mirror that exits immediately."""
-    folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{BROKEN}"
-    for program in ("kubelet", "kubectl", "kubeadm"):
-        place = folder / f"bin/linux/amd64/{program}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(FAILING)
-        place.with_name(f"{program}.sha256").write_text(hashlib.sha256(FAILING.encode()).hexdigest())
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -6,12 +6,17 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.client_certificates import client_pem
 from tests.crash import tables
 
 if TYPE_CHECKING:
     from aks_flex_node.host.disk import HostDisk
 
 BIN = "/usr/local/bin"
+CONTENTS = {
+    "/var/lib/kubelet/kubeconfig": "server: https://cluster.example:443\n",
+    "/var/lib/kubelet/pki/kubelet-client-current.pem": client_pem(),
+}
 INPUTS = {
     "containerd.service": ("/etc/containerd/config.toml", f"{BIN}/containerd", f"{BIN}/ctr"),
     "kubelet.service": ("/var/lib/kubelet/config.yaml", "/etc/default/kubelet", f"{BIN}/kubelet"),
@@ -54,7 +59,7 @@ class Traces:
             disk.at(path).mkdir(parents=True, exist_ok=True)
         for path in self.files:
             disk.at(path).parent.mkdir(parents=True, exist_ok=True)
-            disk.at(path).write_text("made while the node ran\n")
+            disk.at(path).write_text(CONTENTS.get(path, "made while the node ran\n"))
             disk.at(path).chmod(0o600)  # the mode that a kubelet uses for secrets
         for path in self.mounts:
             tables.add(disk, "/proc/self/mountinfo", f"9 1 0:9 / {path} rw - tmpfs tmpfs rw")
@@ -89,6 +94,11 @@ LEFT_BY = {
     ),
     "node-problem-detector.service": Traces(),
 }
+
+
+def share_contents(contents: dict[str, str]) -> None:
+    """Makes a process of a pool write the same certificate as the process that started it."""
+    CONTENTS.update(contents)
 
 
 def clear(disk: HostDisk, path: str) -> None:

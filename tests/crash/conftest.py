@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash import harness
+from tests.crash import action_trace, harness
 from tests.crash.crash_points import SimulatedHost
 from tests.crash.sweeps import points
+from tests.machine_room import machine_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,16 +21,11 @@ if TYPE_CHECKING:
 
     from tests.crash.crash_points import Point
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
-
 
 @pytest.fixture(scope="session")
-def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    if not MEMORY.is_dir():
-        yield tmp_path_factory.mktemp("machines")
-        return
-    with tempfile.TemporaryDirectory(prefix="aks-flex-crash-", dir=MEMORY) as place:
-        yield Path(place)
+def room() -> Iterator[Path]:
+    with machine_room() as place:
+        yield place
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +55,11 @@ def killed_resets(room: Path, joined: Path) -> list[Point]:
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Executor]:
     """Yields a process pool with one process for each CPU; crash points are independent."""
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as executor:
+    with ProcessPoolExecutor(
+        mp_context=get_context("spawn"),
+        initializer=action_trace.share_contents,
+        initargs=(action_trace.CONTENTS,),
+    ) as executor:
         yield executor
 
 

@@ -97,9 +97,9 @@ class SimulatedSystem:
             raise MachineError("action-failed", f"Could not start {name}: there is no such unit.", "")
         units = self._memory()["units"]
         definition = units.get(name, {}).get("definition") or self._definition(name)
-        held = {path: self._disk.digest(path) for path in action_trace.INPUTS[name]}
+        held = {path: self._disk.digest(path) for path in action_trace.INPUTS.get(name, ())}
         self._remember("units", {**units, name: {"definition": definition, "by": definition, "held": held}})
-        left = action_trace.LEFT_BY[name]
+        left = action_trace.LEFT_BY.get(name, action_trace.Traces())
         left.put(self._disk)
         memory = self._memory()
         self._remember("links", sorted({*memory["links"], *left.links}))
@@ -151,7 +151,8 @@ class SimulatedSystem:
 
     def _definition(self, name: str) -> str:
         """Returns what systemd reads of a unit: its file and its drop-ins."""
-        dropped = [f"{UNITS}/{name}.d/{one}" for one in self._disk.names(f"{UNITS}/{name}.d")]
+        names = [one for one in self._disk.names(f"{UNITS}/{name}.d") if one.endswith(".conf")]
+        dropped = [f"{UNITS}/{name}.d/{one}" for one in names]
         return " ".join(self._disk.digest(path) for path in (f"{UNITS}/{name}", *dropped))
 
     def _wanted(self, name: str) -> Path:

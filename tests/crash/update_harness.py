@@ -10,7 +10,7 @@ from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import parse_bundle
 from aks_flex_node.agent.jobs.update.job import UpdateJob
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
-from aks_flex_node.agent.paths import CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.paths import CONFIG_JOURNAL, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.host.actions import Run, WriteFile
 from tests.crash import harness
@@ -95,7 +95,7 @@ def flaws(host: SimulatedHost) -> list[str]:
     found = [f"{name}: {action}" for name, action in pending_actions(harness.engine(host, current.config))]
     if (host.read(CONFIG_VERSION_FILE) or b"").decode().strip() != current.version:
         found.append("the version is not that of the configuration")
-    found += [path for path in (UPDATE_JOURNAL, config_store.JOURNAL_FILE) if host.stat(path)]
+    found += [path for path in (UPDATE_JOURNAL, CONFIG_JOURNAL) if host.stat(path)]
     if LastingCluster(host).cordoned:
         found.append("the node is cordoned")
     return found

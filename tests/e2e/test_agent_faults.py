@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64encode
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +13,9 @@ from aks_flex_lab import node_agent
 from aks_flex_lab.mirror.fault_rules import ByteAmount, CorruptFault, CutFault, SlowFault, StallFault, StatusFault
 from aks_flex_lab.pki import CertificateAuthority
 from tests.agents import differences, flex
+from tests.remedies.catalogue import advice, command
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aks_flex_lab.lab import Lab
     from aks_flex_lab.machines.machine import EdgeMachine
     from aks_flex_lab.mirror.fault_rules import MirrorFault
@@ -96,7 +98,7 @@ def test_full_disk_is_reported_with_its_path(lab: Lab, machine: EdgeMachine) -> 
     machine.run("mount", "-t", "tmpfs", "-o", "size=40m", "none", "/opt/aks-flex-node")
     try:
         found = join_error(machine, 4)
-        forced = join_error(machine, 5, "--skip", "disk")
+        forced = join_error(machine, 4, "--skip", "disk")
     finally:
         machine.run("umount", "/opt/aks-flex-node")
         machine.run("rmdir", "/opt/aks-flex-node")
@@ -107,6 +109,7 @@ def test_full_disk_is_reported_with_its_path(lab: Lab, machine: EdgeMachine) -> 
     assert "/opt/aks-flex-node" in forced
 
 
+@pytest.mark.remedy("api-server-unreachable")
 def test_unreachable_api_server_is_reported(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"serverURL": "https://198.18.0.99:443"}}, agent={"joinSeconds": 15})
 
@@ -116,7 +119,12 @@ def test_unreachable_api_server_is_reported(lab: Lab, machine: EdgeMachine) -> N
     assert "api-server-unreachable" in forced
     assert "https://198.18.0.99:443" in forced
 
+    advice("api-server-unreachable", "Check `node.kubelet.serverURL`")
+    given(lab, machine)
+    flex(machine, "bootstrap")
 
+
+@pytest.mark.remedy("api-server-untrusted")
 def test_wrong_cluster_ca_is_reported(lab: Lab, machine: EdgeMachine, tmp_path: Path) -> None:
     other = CertificateAuthority(tmp_path)
     other.ensure()
@@ -128,7 +136,22 @@ def test_wrong_cluster_ca_is_reported(lab: Lab, machine: EdgeMachine, tmp_path: 
     assert "api-server" in join_error(machine, 4)
     assert "api-server-untrusted" in join_error(machine, 6, "--skip", "all")
 
+    advice("api-server-untrusted", "Copy `certificate-authority-data` from a working kubeconfig")
+    [working] = json.loads(lab.cluster.run("config", "view", "--raw", "-o", "json").out)["clusters"]
+    trusted = trusted_ca(working["cluster"])
+    node_agent.write_configuration(
+        machine, node_agent.merge(document, {"node": {"kubelet": {"caCertData": trusted}}})
+    )
+    flex(machine, "bootstrap")
 
+
+def trusted_ca(cluster: dict[str, str]) -> str:
+    """Returns the CA of a kubeconfig, which contains it or names its file."""
+    file = cluster.get("certificate-authority")
+    return b64encode(Path(file).read_bytes()).decode() if file else cluster["certificate-authority-data"]
+
+
+@pytest.mark.remedy("bootstrap-token-rejected")
 def test_refused_bootstrap_token_is_reported_and_never_shown(lab: Lab, machine: EdgeMachine) -> None:
     secret = "abcdef.0123456789abcdef"
     given(lab, machine, azure={"bootstrapToken": {"token": secret}})
@@ -139,17 +162,58 @@ def test_refused_bootstrap_token_is_reported_and_never_shown(lab: Lab, machine: 
     assert "bootstrap-token-rejected" in forced
     assert secret not in early + forced
 
+    advice("bootstrap-token-rejected", "a Secret of type `bootstrap.kubernetes.io/token` in `kube-system`")
+    given(lab, machine, azure={"bootstrapToken": {"token": lab.cluster.bootstrap_token()}})
+    flex(machine, "bootstrap")
 
+
+GROUP = "system:bootstrappers:remedies"
+
+
+@pytest.mark.remedy("bootstrap-token-forbidden", "certificate-not-issued")
+def test_token_without_roles_joins_after_they_are_bound(lab: Lab, machine: EdgeMachine) -> None:
+    token = lab.cluster.bootstrap_token()
+    secret = ("-n", "kube-system", f"secret/bootstrap-token-{token[:6]}")
+    other = json.dumps({"stringData": {"auth-extra-groups": GROUP}})
+    lab.cluster.run("patch", *secret, "--patch", other)
+    given(lab, machine, azure={"bootstrapToken": {"token": token}}, agent={"joinSeconds": 15})
+    assert "bootstrap-token-forbidden" in join_error(machine, 6, "--skip", "all")
+
+    advice("bootstrap-token-forbidden", "Bind the token's group to the ClusterRole `system:node-bootstrapper`")
+    bound = ("--clusterrole=system:node-bootstrapper", f"--group={GROUP}")
+    lab.cluster.run("create", "clusterrolebinding", "remedies", *bound)
+    try:
+        assert "certificate-not-issued" in join_error(machine, 6, "--skip", "all")
+        for request in pending_requests(lab):
+            kubectl, *words = command("certificate-not-issued", "kubectl certificate approve", NAME=request)
+            assert kubectl == "kubectl"
+            lab.cluster.run(*words)
+        flex(machine, "bootstrap", "--skip", "all")
+    finally:
+        lab.cluster.run("delete", "clusterrolebinding", "remedies")
+
+
+def pending_requests(lab: Lab) -> list[str]:
+    found = json.loads(lab.cluster.run("get", "csr", "-o", "json").out)["items"]
+    return [one["metadata"]["name"] for one in found if not one["status"].get("conditions")]
+
+
+@pytest.mark.remedy("preflight-failed")
 def test_preflight_reports_port_in_use_and_its_process(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine)
     machine.run("systemd-run", "--unit=squatter", "python3", "-m", "http.server", "10250")
     try:
         said = join_error(machine, 4)
+        check = next(line.strip().partition(":")[0] for line in said.splitlines() if "10250" in line)
+        skipped = flex(machine, "preflight", *command("preflight-failed", "--skip", NAME=check), check=False)
     finally:
         machine.run("systemctl", "stop", "squatter")
 
-    assert "10250" in said
+    assert "preflight-failed" in said
     assert "python3" in said
+    assert skipped.ok, skipped.out
+    advice("preflight-failed", "Follow the remedies in the message.")
+    flex(machine, "preflight")
 
 
 def test_preflight_reports_other_container_runtime(lab: Lab, machine: EdgeMachine) -> None:
@@ -168,6 +232,7 @@ def test_preflight_reports_other_container_runtime(lab: Lab, machine: EdgeMachin
     assert "containerd" in said
 
 
+@pytest.mark.remedy("service-failed")
 def test_kubelet_start_failure_is_reported_with_its_journal(lab: Lab, machine: EdgeMachine) -> None:
     given(lab, machine, node={"kubelet": {"extraConfig": {"topologyManagerPolicy": "nonsense"}}})
 
@@ -175,8 +240,9 @@ def test_kubelet_start_failure_is_reported_with_its_journal(lab: Lab, machine: E
 
     assert "service-failed" in said
     assert "nonsense" in said
+    advice("service-failed", "correct the configuration")
     given(lab, machine)
-    flex(machine, "bootstrap")
+    flex(machine, *command("service-failed", "aks-flex-node bootstrap")[1:])
 
 
 def test_invalid_config_is_reported_and_nothing_is_installed(lab: Lab, machine: EdgeMachine) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from aks_flex_lab import node_agent
 from tests.agents import differences, facts, flex, prepare, web_pod
+from tests.remedies.catalogue import advice
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -81,12 +82,17 @@ def test_bootstrap_repairs_component_while_api_server_is_down(lab: Lab, node: Ed
         lab.fault_proxy.clear("api")
 
 
+@pytest.mark.remedy("node-name-changed")
 def test_bootstrap_refuses_to_rename_joined_node(lab: Lab, node: EdgeMachine) -> None:
     done = flex(node, "bootstrap", "--set", "node.name=another", check=False)
 
     assert done.code == 4
     assert "node-name-changed" in done.err
     assert facts(node, "verify", check=False) == CLEAN
+
+    advice("node-name-changed", "Set `node.name` to the name that the machine joined with.")
+    flex(node, "bootstrap", "--set", f"node.name={node.name}")
+    assert lab.cluster.node_ready(node.name)
 
 
 def test_bootstrap_succeeds_after_invalid_setting_is_removed(lab: Lab, node: EdgeMachine) -> None:
@@ -104,6 +110,31 @@ def test_bootstrap_continues_when_output_pipe_closes(lab: Lab, node: EdgeMachine
 
     until(lambda: facts(node, "status")["phase"] == "NodeJoined", "the join comes to its end")
     assert facts(node, "verify", check=False) == CLEAN
+
+
+def test_unbootstrap_keeps_host_mounts_below_shared_bind_mounts(node: EdgeMachine) -> None:
+    """As with a hostPath volume, below which the host mounts a disk later."""
+    place, bound = "/srv/of-the-host", "/var/lib/kubelet/pods/a-pod/volumes/bound"
+    script = f"""
+        mkdir -p {place} {bound}
+        mount -t tmpfs tmpfs {place}
+        mount --make-shared {place}
+        mkdir {place}/disk
+        mount --rbind {place} {bound}
+        mount -t tmpfs tmpfs {place}/disk
+        echo kept >{place}/disk/file
+        cat {bound}/disk/file
+    """
+    assert node.run("sh", "-ec", script).out == "kept\n"  # the host's mount is also below the bind mount
+    try:
+        flex(node, "unbootstrap", "--yes", "--drain-timeout", "5")
+        shown = node.run(
+            "sh", "-c", f"cat {place}/disk/file; grep -c {place} /proc/mounts; ls -d {bound}", check=False
+        )
+        assert shown.out.split() == ["kept", "2"]
+    finally:
+        node.run("sh", "-c", f"umount -R -l {bound}; umount -R -l {place}; rmdir {place}", check=False)
+        flex(node, "bootstrap")
 
 
 def test_unbootstrap_with_unevictable_pods_removes_only_own_resources(

@@ -14,6 +14,7 @@ from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_lab.pki import CertificateAuthority
 from tests.agents import differences, flex, web_pod
 from tests.managed_node import Followed
+from tests.remedies.catalogue import advice, command
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -52,14 +53,30 @@ def pod_runs(lab: Lab, name: str) -> bool:
     return bool(found) and found["status"].get("phase") == "Running"
 
 
+def refused(machine: EdgeMachine, *words: str) -> str:
+    """Returns the error of a command that is refused because of the machine."""
+    done = flex(machine, *words, check=False)
+    assert done.code == 4, f"{done.out}\n{done.err}"
+    return done.err
+
+
+@pytest.mark.remedy("machine-not-joined", "node-not-managed")
 def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follow: Callable[..., Followed]) -> None:
     node = follow("life-1", versions=OLDER)
     machine = node.machine
     before = machine.snapshot()
+    assert "machine-not-joined" in refused(machine, "verify")
+    assert "node-not-managed" in refused(machine, "daemon")
 
+    joined = ["aks-flex-node", "agent"]
+    assert command("machine-not-joined", "aks-flex-node agent") == joined
+    assert command("node-not-managed", "sudo aks-flex-node agent")[1:] == joined
+    advice("node-not-managed", "`--config-url URL`")
     node.join()
 
     until(lambda: node.condition("Ready").get("status") == "True", "the agent reports that it is Ready")
+    flex(machine, "verify")
+    assert "daemon-already-running" in flex(machine, "daemon", check=False).err
     assert machine.run("systemctl", "is-enabled", "aks-flex-node").out.strip() == "enabled"
     kubelet = started(machine, "kubelet")
 
@@ -96,6 +113,8 @@ def test_managed_node_applies_changes_and_unbootstraps_on_delete(lab: Lab, follo
     until(lambda: not machine.run("systemctl", "is-active", "aks-flex-node-job", check=False).ok, "and is done")
     until(lambda: node.node() is None, "the provider deletes the Node")
     assert differences(before, machine) == []
+    advice("machine-not-joined", "After a removal, this error confirms that nothing is left.")
+    assert "machine-not-joined" in refused(machine, "verify")
     node.properties = {}
     node.join()
     until(lambda: node.condition("Ready").get("status") == "True", "it is back under a new resource")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -12,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.mirror.fault_rules import StatusFault
-from aks_flex_lab.tools.artifacts import artifact_tree
+from aks_flex_node.agent.jobs.update.job import CONDITION_REASONS
 from tests.agents import flex, web_pod
 from tests.harness import Lines
 from tests.managed_node import Followed
+from tests.releases import broken_kubelet
+from tests.remedies.catalogue import advice, command
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -27,24 +27,13 @@ if TYPE_CHECKING:
     Add = Callable[..., EdgeMachine]
 
 BROKEN = "1.35.99"
-FAILING = """#!/bin/sh
-echo 'E0101 00:00:00.000000 1 run.go:74] "command failed" err="this one was built to fail"' >&2
-exit 1
-"""
 
 
 @pytest.fixture
 def broken(lab: Lab) -> Iterator[str]:
     """Yields a kubelet version on the mirror that exits immediately."""
-    folder = artifact_tree(lab.toolbox) / f"dl.k8s.io/v{BROKEN}"
-    for program in ("kubelet", "kubectl", "kubeadm"):
-        place = folder / f"bin/linux/amd64/{program}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(FAILING)
-        digest = hashlib.sha256(FAILING.encode()).hexdigest()
-        place.with_name(f"{program}.sha256").write_text(digest)
-    yield BROKEN
-    shutil.rmtree(folder)
+    with broken_kubelet(lab, BROKEN) as version:
+        yield version
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +85,7 @@ def test_update_with_broken_kubelet_rolls_back_and_is_not_retried(node: Followed
     until(lambda: node.condition("UpgradeFailed").get("status") == "False", "the failure is over")
 
 
+@pytest.mark.remedy("drain-timed-out")
 def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, node: Followed) -> None:
     lab.cluster.apply(web_pod("web-faults-1", node.name))
     lab.cluster.apply(budget())
@@ -106,6 +96,7 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     node.update(versions=versions, nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 3}})
 
     until(lambda: reason(node) == "DrainTimedOut", "it is told that the pod does not go")
+    assert CONDITION_REASONS["drain-timed-out"] == "DrainTimedOut"
     said = node.condition("ConfigApplied")["message"]
     assert "default/web-faults-1" in said
     assert "web-budget" in said
@@ -113,7 +104,9 @@ def test_update_changes_nothing_while_disruption_budget_blocks_drain(lab: Lab, n
     assert not node.node()["spec"].get("unschedulable")
     assert lab.cluster.get("pod", "web-faults-1")["status"]["phase"] == "Running"
 
+    advice("drain-timed-out", "Change the PodDisruptionBudget so that it allows an eviction")
     lab.cluster.run("delete", "pdb", "web-budget")
+    advice("drain-timed-out", "increase `updatePolicy.drainTimeoutSeconds`")
     node.follows(node.update(nodeConfig={"updatePolicy": {"drainTimeoutSeconds": 60}}))
     assert kubelet(node) == "v1.36.3"
 
@@ -258,7 +251,18 @@ def expired(name: str) -> bytes:
     return made.public_bytes(serialization.Encoding.PEM) + private
 
 
+@pytest.mark.remedy("daemon-already-running")
 def test_second_daemon_on_same_machine_is_refused(node: Followed) -> None:
-    done = flex(node.machine, "daemon", check=False)
+    machine = node.machine
+    done = flex(machine, "daemon", check=False)
     assert done.code == 7
     assert "daemon-already-running" in done.err
+
+    machine.run(*command("daemon-already-running", "systemctl stop"))
+    machine.run("systemd-run", "--unit=foreground", "--collect", "aks-flex-node", "daemon")
+    try:
+        lock = "flock --nonblock /var/lib/aks-flex-node/follow.lock true"
+        until(lambda: not machine.run("sh", "-c", lock, check=False).ok, "it runs in the foreground")
+    finally:
+        machine.run("systemctl", "stop", "foreground")
+        machine.run("systemctl", "start", "aks-flex-node")

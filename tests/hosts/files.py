@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.host.actions import EditFile, MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import (
+    EditFile,
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    Remove,
+    RemoveTree,
+    SetAside,
+    WriteFile,
+)
 from aks_flex_node.host.host import EntryKind
 
 if TYPE_CHECKING:
@@ -155,6 +165,35 @@ class FileActions:
 
         assert stand.host.list_dir(stand.at("d")) == ()
         assert (stand.host.stat(stand.at("d/old")), stand.host.read(stand.at("d/old"))) == (None, None)
+
+    def test_set_aside_renames_file_link_and_directory(self, stand: Stand) -> None:
+        stand.twice(WriteFile(stand.at("kept"), b"x"), WriteFile(stand.at("file"), b"old"))
+        stand.twice(
+            MakeLink(stand.at("link"), "kept"), MakeDirectory(stand.at("d")), WriteFile(stand.at("d/e"), b"x")
+        )
+        stand.twice(*(SetAside(stand.at(name)) for name in ("file", "link", "d", "missing")))
+
+        assert stand.host.list_dir(stand.place) == ("d.damaged", "file.damaged", "kept", "link.damaged")
+        assert stand.host.read(stand.at("file.damaged")) == b"old"
+        assert stand.host.list_dir(stand.at("d.damaged")) == ("e",)
+
+    def test_set_aside_replaces_what_was_set_aside_before(self, stand: Stand) -> None:
+        for content in (b"first", b"second"):
+            stand.host.apply(WriteFile(stand.at("file"), content))
+            stand.host.apply(SetAside(stand.at("file")))
+
+        assert stand.host.list_dir(stand.place) == ("file.damaged",)
+        assert stand.host.read(stand.at("file.damaged")) == b"second"
+
+    def test_set_aside_keeps_a_directory_with_files_of_someone(self, stand: Stand) -> None:
+        stand.twice(WriteFile(stand.at("file"), b"x"), MakeDirectory(stand.at("file.damaged")))
+        stand.twice(WriteFile(stand.at("file.damaged/mine"), b"y"))
+        with pytest.raises(MachineError) as refused:
+            stand.host.apply(SetAside(stand.at("file")))
+
+        assert refused.value.name == "file-access-failed"
+        assert stand.at("file.damaged") in refused.value.hint
+        assert stand.host.read(stand.at("file.damaged/mine")) == b"y"
 
     def test_place_tree_moves_tree_to_target(self, stand: Stand) -> None:
         self._make(stand, "new", b"new")

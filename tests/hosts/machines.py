@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -111,6 +112,36 @@ class Mounts:
 
         assert stand.host.list_dir(stand.place) == ()
 
+    @pytest.mark.parametrize("propagation", ["shared", "slave", "private", "unbindable"])
+    @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
+    def test_unmount_of_a_bind_mount_keeps_the_mounts_of_the_host(
+        self, stand: Stand, propagation: str, busy: bool
+    ) -> None:
+        kept, bound = stand.at("kept"), stand.at("tree/bound")
+        stand.twice(MakeDirectory(kept), MakeDirectory(stand.at("tree")), MakeDirectory(bound))
+        disk = f"{kept}/disk"
+        commands = [
+            ("mount", "--bind", kept, kept),
+            ("mount", "--make-rshared", kept),
+            ("mkdir", disk),
+            ("mount", "--rbind", kept, bound),
+            ("mount", f"--make-r{propagation}", bound),
+            ("mount", "-t", "tmpfs", "tmpfs", disk),  # of the host, after the bind mount
+            ("touch", f"{disk}/of-the-host"),
+            ("mount", "-t", "tmpfs", "tmpfs", bound),  # another one over it
+        ]
+        for command in commands:
+            stand.host.apply(Run(command, "prepare"))
+        user = subprocess.Popen(["/bin/sleep", "60"], cwd=bound) if busy else None
+        try:
+            stand.twice(Unmount(bound), RemoveTree(stand.at("tree")))
+            assert stand.host.stat(f"{disk}/of-the-host"), "the host's own file system is still there"
+        finally:
+            if user:
+                user.kill()
+                user.wait()
+            stand.host.apply(Run(("umount", "--recursive", "--lazy", kept), "clean up"))
+
     def test_full_disk_is_reported_and_old_file_is_kept(self, stand: Stand, mounted: str) -> None:
         path = f"{mounted}/file"
         stand.twice(WriteFile(path, b"old"))
@@ -129,6 +160,22 @@ class Mounts:
             stand.host.apply(WriteFile(f"{mounted}/file", b"x"))
 
         assert refused.value.name == "filesystem-read-only"
+
+
+class Attributes:
+    def test_immutable_file_is_named_with_its_remedy(self, stand: Stand) -> None:
+        path = stand.at("tree/file")
+        stand.twice(MakeDirectory(stand.at("tree")), WriteFile(path, b"x"))
+        stand.host.apply(Run(("chattr", "+i", path), "make it immutable"))
+        try:
+            for action in (RemoveTree(stand.at("tree")), WriteFile(path, b"y")):
+                with pytest.raises(MachineError) as refused:
+                    stand.host.apply(action)
+                assert refused.value.name == "file-access-failed"
+                assert "file may be immutable" in refused.value.message
+                assert "chattr -i" in refused.value.hint
+        finally:
+            stand.host.apply(Run(("chattr", "-i", path), "permit changes"))
 
 
 class Kernel:

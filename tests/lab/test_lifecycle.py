@@ -13,12 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.errors import LabError
 from aks_flex_lab.kernel.cgroups import LabCgroups
 from aks_flex_lab.lab import Lab
 from aks_flex_lab.layout import lab_layout
-from aks_flex_lab.processes import run
+from aks_flex_lab.mirror.control import MirrorClient
+from aks_flex_lab.processes import run, spawn
 from tests.harness import COMMAND, LAB, Lines, command, kill_while_coming_up
 from tests.lab.host_inspection import OTHER, look
+from tests.remedies.catalogue import advice
+from tests.remedies.catalogue import command as remedy
+from tests.remedies.lab_harness import error_name
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +61,46 @@ def test_lab_down_removes_everything_and_second_down_reports_nothing(before: Lis
 
     assert f"Lab {OTHER} is removed" in first.err
     assert f"Lab {OTHER} does not exist" in second.err
+    assert look().since(before) == {}
+
+
+MIRROR_ERRORS = ("address-in-use", "mirror-already-running", "mirror-certificate-invalid")
+
+
+def mirror_error() -> str:
+    """Returns the error of the mirror that prevents the start of the second lab."""
+    said = command(OTHER, "up", check=False)
+    return next((each for each in MIRROR_ERRORS if f"error: {each}: " in said.err), error_name(said.err))
+
+
+@pytest.mark.remedy("address-in-use", "mirror-already-running", "mirror-certificate-invalid")
+def test_lab_starts_again_after_faults_of_its_mirror(before: Listing) -> None:
+    command(OTHER, "up")
+    lab = Lab(lab_layout(OTHER))
+    found = lab.supervisor.process("mirror")
+    assert found
+    words = Path(f"/proc/{found.pid}/cmdline").read_text().split("\0")[:-1]
+    elsewhere = [word for word in words if not word.startswith(("--plain", "--listen"))]
+    second = run(*elsewhere, "--listen", "127.0.0.1:0", check=False)
+    assert "error: mirror-already-running: " in second.err
+
+    control = ["--control", str(lab.layout.components / "other.sock")]
+    found.stop()
+    other = spawn(lab.network.cloud.command(*words, *control), log=lab.layout.home / "other.log")
+    until(lambda: MirrorClient(Path(control[1])).is_running(), "another mirror has the address", 60)
+    assert mirror_error() == "address-in-use"
+    other.stop()
+
+    (lab.layout.pki / "mirror.crt").write_text("damaged")
+    assert mirror_error() == "mirror-certificate-invalid"
+
+    down, up = (
+        {tuple(remedy(name, f"aks-flex-lab {word}")[1:]) for name in MIRROR_ERRORS} for word in ("down", "up")
+    )
+    assert (down, up) == ({("down",)}, {("up",)})
+    command(OTHER, *down.pop())
+    command(OTHER, *up.pop())
+    command(OTHER, "down")
     assert look().since(before) == {}
 
 
@@ -102,20 +148,67 @@ def test_lab_up_restores_cluster_and_machines_after_all_are_killed(before: Listi
     assert look().since(before) == {}
 
 
+@pytest.mark.remedy("lab-not-running", "mirror-not-running", "fault-proxy-unavailable", "cluster-not-ready")
 def test_dead_lab_process_is_reported_and_lab_up_restarts_it(lab: Lab) -> None:
-    scheduler = lab.supervisor.process("kube-scheduler")
-    assert scheduler
-    scheduler.kill(signal.SIGKILL)
-    scheduler.wait(5)
+    names = ["mirror", "toxiproxy", "azure", "kube-controller-manager", "kube-scheduler"]
+    for name in names:
+        process = lab.supervisor.process(name)
+        assert process
+        process.kill(signal.SIGKILL)
+        process.wait(5)
+    lab.cluster.run("delete", "serviceaccount", "default")
 
     said = command(LAB, "status", check=False)
     facts = json.loads(command(LAB, "status", "--json", check=False).out)
 
     assert said.code == 1
     assert "kube-scheduler: " in said.out
-    assert [part["name"] for part in facts["parts"] if not part["up"]] == ["kube-scheduler"]
+    assert [part["name"] for part in facts["parts"] if not part["up"]] == names
+    commands = {
+        "lab-not-running": ("pool", "list"),
+        "mirror-not-running": ("mirror", "list"),
+        "fault-proxy-unavailable": ("fault", "list"),
+    }
+    for name, words in commands.items():
+        assert error_name(command(LAB, *words, check=False).err) == name
+    with pytest.raises(LabError) as not_ready:
+        lab.cluster.prepare(seconds=0)
+    assert not_ready.value.name == "cluster-not-ready"
+
+    for name in (*commands, "cluster-not-ready"):
+        assert remedy(name, "aks-flex-lab up")[1:] == ["up"]
     command(LAB, "up")
+
     assert command(LAB, "status").ok
+    for words in commands.values():
+        command(LAB, *words)
+    command(LAB, *remedy("fault-proxy-unavailable", "aks-flex-lab fault clear")[1:])
+    lab.cluster.prepare()
+
+
+@pytest.mark.remedy("principal-credential-invalid", "role-unknown")
+def test_corrected_principal_command_creates_a_principal(lab: Lab, tmp_path: Path) -> None:
+    asked = ("principal", "remedied")
+    assert error_name(command(LAB, *asked, check=False).err) == "principal-credential-invalid"
+    credential = remedy("principal-credential-invalid", "--secret-file", FILE=str(tmp_path / "secret"))
+    said = command(LAB, *asked, *credential, "--role", "Cluster User", check=False)
+    assert error_name(said.err) == "role-unknown"
+
+    said = command(LAB, *asked, *credential, *remedy("role-unknown", "--role"))
+
+    assert any(each.client_id == said.out.strip() for each in lab.azure.directory.all())
+
+
+@pytest.mark.remedy("watch-failed")
+def test_watch_from_resource_version_0_yields_events(lab: Lab) -> None:
+    path = "/api/v1/namespaces?watch=1"
+    with pytest.raises(LabError) as ended:
+        next(lab.watch(f"{path}&resourceVersion=none", 10))
+    assert ended.value.name == "watch-failed"
+
+    [version] = remedy("watch-failed", "resourceVersion")
+
+    assert next(lab.watch(f"{path}&{version}", 10))["type"] == "ADDED"
 
 
 def test_lab_up_with_port_in_use_fails_and_leaves_nothing(before: Listing) -> None:
@@ -223,10 +316,14 @@ def test_concurrent_lab_command_is_refused(lab: Lab) -> None:
     assert "lab-busy" in said.err
 
 
+@pytest.mark.remedy("lab-component-unknown")
 def test_lab_logs_and_kubeconfig_are_available(lab: Lab) -> None:
-    assert "etcd" in command(LAB, "logs", "etcd", "-n", "5").out
+    said = command(LAB, "logs", "nobody", check=False)
+    assert error_name(said.err) == "lab-component-unknown"
+    advice("lab-component-unknown", "Use a name from the list, or `audit`.")
+    listed = said.err.partition("The known names are: ")[2].partition(".")[0].split(", ")
+    assert "etcd" in command(LAB, "logs", listed[0], "-n", "5").out
     assert '"verb"' in command(LAB, "logs", "audit", "-n", "1").out
-    assert "The known names are: " in command(LAB, "logs", "nobody", check=False).err
     kubeconfig = command(LAB, "kubeconfig", "--path").out.strip()
     nodes = command(LAB, "kubectl", f"--kubeconfig={kubeconfig}", "get", "--raw", "/readyz")
     assert nodes.out == "ok"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,10 +12,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab import snapshots
-from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_lab.errors import LabError
+from aks_flex_lab.machines.base_system import INIT_PATH, DebianRelease
 from aks_flex_lab.machines.machine import NSPAWN_DIRECTORY
-from aks_flex_lab.processes import run
+from aks_flex_lab.processes import ProcessHandle, run
 from tests.harness import LAB, command
+from tests.remedies.catalogue import advice
+from tests.remedies.catalogue import command as remedy
+from tests.remedies.lab_harness import error_name
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,6 +125,33 @@ def test_container_init_is_not_mistaken_for_machine_init(add_machine: Add) -> No
     assert machine.init_pid() != init
 
 
+@pytest.mark.remedy("machine-boot-failed", "machine-exited")
+def test_machine_that_does_not_boot_is_corrected_or_recreated(lab: Lab, add_machine: Add) -> None:
+    machine = add_machine("alpha")
+    unit = "/etc/systemd/system/hang.service"
+    text = "[Service]\\nType=oneshot\\nTimeoutStartSec=infinity\\nExecStart=/bin/sleep infinity\\n[Install]"
+    machine.run("sh", "-c", f"printf '{text}\\nWantedBy=multi-user.target\\n' >{unit}; systemctl enable -q hang")
+    before = machine.init_pid()
+    assert before
+    machine.reboot_marker.touch()
+    ProcessHandle.of(before).kill(signal.SIGKILL)
+    with pytest.raises(LabError) as hangs:
+        machine.wait_booted(8, other_than=before)
+    assert hangs.value.name == "machine-boot-failed"
+    advice("machine-boot-failed", "Correct the unit from inside the machine.")
+    until(lambda: "hang" in machine.run("systemctl", "list-jobs", check=False).out, "the boot hangs", 120)
+    machine.run("sh", "-c", "systemctl disable -q hang; systemctl stop hang")
+    machine.wait_booted()
+
+    machine.run("rm", f"/{INIT_PATH}")
+    machine.stop()
+    said = command(LAB, "machine", "start", "alpha", check=False)
+    assert error_name(said.err) == "machine-exited"
+    for word in ("rm", "add"):
+        command(LAB, *remedy("machine-exited", f"aks-flex-lab machine {word}", MACHINE="alpha")[1:])
+    assert machine.run("systemctl", "is-system-running").out.strip() == "running"
+
+
 def test_concurrent_machine_start_boots_machine_once(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     machine.stop()
@@ -158,9 +192,10 @@ def test_invalid_machine_name_is_refused(lab: Lab, name: str) -> None:
     said = command(LAB, "machine", "add", "--", name, check=False)
 
     assert said.code == 2
-    assert "machine-name-invalid" in said.err
+    assert "lab-machine-name-invalid" in said.err
 
 
+@pytest.mark.remedy("machine-not-running")
 def test_powered_off_machine_can_be_started(lab: Lab, add_machine: Add) -> None:
     machine = add_machine("alpha")
     runner = machine.runner()
@@ -170,8 +205,8 @@ def test_powered_off_machine_can_be_started(lab: Lab, add_machine: Add) -> None:
 
     said = command(LAB, "machine", "exec", "alpha", "--", "true", check=False)
     assert said.code == 5
-    assert "machine start alpha" in said.err
-    command(LAB, "machine", "start", "alpha")
+    assert error_name(said.err) == "machine-not-running"
+    command(LAB, *remedy("machine-not-running", "aks-flex-lab machine start", MACHINE="alpha")[1:])
     assert machine.run("systemctl", "is-system-running").out.strip() == "running"
 
 
@@ -208,14 +243,23 @@ def test_machine_exec_does_not_inherit_caller_environment(add_machine: Add) -> N
     assert "CANARY" not in said.out
 
 
+@pytest.mark.remedy("machine-exists", "machine-not-found")
 def test_removed_machine_is_unknown(lab: Lab) -> None:
     command(LAB, "machine", "add", "brief")
-    command(LAB, "machine", "rm", "brief")
+    assert error_name(command(LAB, "machine", "add", "brief", check=False).err) == "machine-exists"
+    command(LAB, *remedy("machine-exists", "aks-flex-lab machine rm", NAME="brief")[1:])
 
     said = command(LAB, "machine", "exec", "brief", "true", check=False)
     assert said.code == 2
-    assert "machine-not-found" in said.err
+    assert error_name(said.err) == "machine-not-found"
     assert "brief" not in command(LAB, "machine", "list").out
+
+    command(LAB, "machine", "add", "brief")  # the name is free again
+    assert error_name(command(LAB, "machine", "exec", "bref", "true", check=False).err) == "machine-not-found"
+    advice("machine-not-found", "Use a name from the list.")
+    listed = command(LAB, "machine", "list").out.splitlines()[1].split()[0]
+    command(LAB, "machine", "exec", listed, "true")
+    command(LAB, "machine", "rm", "brief")
 
 
 def test_half_created_machine_is_discarded_and_can_be_added_again(lab: Lab, add_machine: Add) -> None:
@@ -280,11 +324,28 @@ def test_snapshot_diff_detects_every_kind_of_change(add_machine: Add) -> None:
         before = after
 
 
+@pytest.mark.remedy("snapshot-not-found", "snapshot-unreadable", "snapshot-outdated", "snapshot-failed")
 def test_machine_diff_needs_snapshot_and_exits_nonzero_on_differences(add_machine: Add) -> None:
     machine = add_machine("alpha")
+    file = machine.directory / "snapshot.json.gz"
+    python = "/usr/bin/python3"
 
-    assert "machine snapshot alpha" in command(LAB, "machine", "diff", "alpha", check=False).err
-    command(LAB, "machine", "snapshot", "alpha")
+    def error(word: str) -> str:
+        return error_name(command(LAB, "machine", word, "alpha", check=False).err)
+
+    for name in ("snapshot-not-found", "snapshot-unreadable", "snapshot-outdated"):
+        if name == "snapshot-unreadable":
+            file.write_text("damaged")
+        elif name == "snapshot-outdated":
+            document = {**json.loads(gzip.decompress(file.read_bytes())), "format": 0}
+            file.write_bytes(gzip.compress(json.dumps(document).encode()))
+        assert error("diff") == name
+        command(LAB, *remedy(name, "aks-flex-lab machine snapshot", MACHINE="alpha")[1:])
+    target = machine.run("readlink", python).out.strip()
+    machine.run("sh", "-c", f"rm {python}; printf '#!/bin/sh\\necho broken >&2; exit 1' >{python}; chmod +x {python}")
+    assert error("diff") == "snapshot-failed"
+    advice("snapshot-failed", "Restore the `python3` of the machine")
+    machine.run("ln", "-sf", target, python)
     assert command(LAB, "machine", "diff", "alpha").out == ""
     machine.run("chmod", "0600", "/etc/hosts")
     said = command(LAB, "machine", "diff", "alpha", check=False)

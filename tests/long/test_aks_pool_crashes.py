@@ -11,6 +11,7 @@ from aks_flex_lab.pools import LabPools
 from tests.chaos import pool_cuts
 from tests.chaos.seeds import seeded
 from tests.pool_node import PoolNode
+from tests.releases import broken_kubelet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ def node(lab: Lab, add_machine: Callable[..., EdgeMachine]) -> Iterator[PoolNode
     pools.put(POOL, {"orchestratorVersion": pool_cuts.OLDER})
     made = PoolNode.make(lab, add_machine("pool-crashes"), POOL)
     made.poll_every(pool_cuts.POLL_SECONDS)
-    with pool_cuts.broken_version(lab):
+    with broken_kubelet(lab, pool_cuts.BROKEN):
         yield made
     for each in pools.machines(POOL):
         pools.delete_machines(POOL, [each["name"]])

@@ -16,7 +16,7 @@ SCRIPT = "/root/install.sh"
 
 
 def install_sh(machine: EdgeMachine, *words: str) -> CommandResult:
-    return machine.run("sh", SCRIPT, *words, check=False, timeout=200)
+    return machine.run("sh", SCRIPT, *words, check=False, timeout=600)
 
 
 def bring(machine: EdgeMachine, releases: Releases) -> None:

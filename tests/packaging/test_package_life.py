@@ -45,7 +45,7 @@ def apt(
     machine: EdgeMachine, *words: str, check: bool = True, setting: str = "DEBIAN_PRIORITY=critical"
 ) -> CommandResult:
     environment = ("env", "DEBIAN_FRONTEND=noninteractive", setting)
-    done = machine.run(*environment, "apt-get", "-q", "-y", *words, check=False, timeout=200)
+    done = machine.run(*environment, "apt-get", "-q", "-y", *words, check=False, timeout=600)
     assert done.ok or not check, done.out + done.err
     return done
 

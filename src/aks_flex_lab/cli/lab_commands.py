@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path  # noqa: TC003 - typer reads it
 from typing import Annotated
 
@@ -228,8 +229,8 @@ def _azure_not_running(lab: Lab) -> ComponentError:
 
 
 def _asks_for_help(ctx: typer.Context) -> bool:
-    """Help works also without a running lab."""
-    return bool({"-h", "--help"} & set(ctx.args))
+    """Help works also without a running lab. The words after `--` are for another program."""
+    return any(word in {"-h", "--help"} for word in takewhile(lambda word: word != "--", ctx.args))
 
 
 def kubeconfig(

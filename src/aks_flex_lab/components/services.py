@@ -13,6 +13,7 @@ from aks_flex_lab.files import write_atomically
 from aks_flex_lab.images.builder import lab_images
 from aks_flex_lab.images.registry import RegistrySettings, registry_argv, registry_config
 from aks_flex_lab.images.registry import push_images as registry_push_images
+from aks_flex_lab.mirror.control import MirrorClient
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_lab.processes import run
 from aks_flex_lab.supervisor import LabComponent, NamespaceConnection, client_tls_context, tcp_probe
@@ -48,7 +49,7 @@ class CloudServices:
             f"--key={serving.key}",
             f"--control={self.mirror_control()}",
         )
-        ready = tcp_probe(self.cloud, network.MIRROR, 443)
+        ready = MirrorClient(self.mirror_control(), timeout=1).is_running  # another program may have its address
         return LabComponent("mirror", argv, f"https://{network.MIRROR}", ready, self.cloud)
 
     def mirror_control(self) -> Path:

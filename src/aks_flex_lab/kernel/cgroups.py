@@ -181,7 +181,7 @@ class LabCgroups:
                 found |= _procs(Path(at))
         return found
 
-    def kill(self, leaf: str = "", *, seconds: float = 10) -> None:
+    def kill(self, leaf: str = "", *, seconds: float = 60) -> None:
         """Kills all processes of the lab, or of one leaf cgroup, and waits until they are gone."""
         end = time.monotonic() + seconds
         while pids := self.pids(leaf) - {os.getpid()}:
@@ -269,14 +269,17 @@ def _signal(pid: int, sig: signal.Signals) -> None:
 
 
 def _rmdir(group: Path) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while True:
         try:
             group.rmdir()
         except FileNotFoundError:
             return
         except OSError as error:
-            # The kernel releases the cgroup shortly after the process exits.
+            # The kernel releases the cgroup shortly after the process exits. A process that was starting may have
+            # entered it in the meantime.
+            for pid in _procs(group) - {os.getpid()}:
+                _signal(pid, signal.SIGKILL)
             if time.monotonic() > end:
                 raise LabError(
                     "process-not-stopped",

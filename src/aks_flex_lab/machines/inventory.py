@@ -98,7 +98,7 @@ class MachineInventory:
         self.sweep()
         if not MACHINE_NAME.fullmatch(name):
             raise UsageError(
-                "machine-name-invalid",
+                "lab-machine-name-invalid",
                 f"{name!r} is not a valid name of a machine.",
                 "Use 1 to 30 lower-case letters, digits and dashes, for example edge-1.",
             )
@@ -110,7 +110,7 @@ class MachineInventory:
             )
         if name in RESERVED_NAMES:
             raise UsageError(
-                "machine-name-invalid",
+                "lab-machine-name-invalid",
                 f"{name!r} is the name of a component of the lab.",
                 "Use another name, for example edge-1.",
             )

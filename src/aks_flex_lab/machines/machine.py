@@ -20,11 +20,13 @@ from aks_flex_lab.machines.disk import MachineDisk
 from aks_flex_lab.network import EdgeSite, LabNetwork
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aks_flex_lab.layout import LabLayout
     from aks_flex_lab.processes import CommandResult, ProcessHandle
 
 ENVIRONMENT = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root USER=root LANG=C.UTF-8"
-BOOT_SECONDS = 60
+BOOT_SECONDS = 180
 TIMED_OUT = 124  # exit code of coreutils' timeout
 SHARED_FOLDERS = "/opt/lent"
 NSPAWN_DIRECTORY = Path("/run/systemd/nspawn")
@@ -196,7 +198,12 @@ class EdgeMachine:
 
     def snapshot(self) -> snapshots.Snapshot:
         """Takes a snapshot of the machine's state."""
-        return snapshots.take(lambda script, arguments: self.run("python3", "-", *arguments, input=script).out)
+
+        def collect(script: str, arguments: Sequence[str]) -> str:
+            done = self.run("python3", "-", *arguments, check=False, input=script)
+            return done.out if done.ok else done.last_line
+
+        return snapshots.take(collect)
 
     def reboot(self) -> None:
         """Reboots the machine with an orderly shutdown."""

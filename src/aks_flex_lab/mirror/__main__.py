@@ -59,7 +59,7 @@ def main() -> int:
     try:
         serve(arguments(sys.argv[1:]))
     except LabError as error:
-        print(f"mirror: {error}", file=sys.stderr)
+        print(f"error: {error.name}: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 

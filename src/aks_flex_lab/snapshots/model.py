@@ -50,7 +50,7 @@ def parse(text: str) -> Snapshot:
         raise LabError(
             "snapshot-failed",
             f"The machine did not return a snapshot. Its last line of output was {last[0][:200]!r}.",
-            "Check that the machine is running and that its python3 works.",
+            "Check that the python3 of the machine works.",
         ) from error
 
 

@@ -40,8 +40,11 @@ class ToolBuilder(Protocol):
 
 
 def program_version_output(*argv: str | Path) -> str:
-    """Returns the output of a program's version command."""
-    result = processes.run(*argv, check=False, timeout=30)
+    """Returns the output of a program's version command, or why the program cannot run."""
+    try:
+        result = processes.run(*argv, check=False, timeout=30)
+    except OSError as error:  # for example another architecture, or a file system with the option noexec
+        return error.strerror or type(error).__name__  # without the path, which contains the version
     return result.out + result.err
 
 

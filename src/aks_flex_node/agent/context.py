@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.aks_pool import pool_facts
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, parse_pool_id
 from aks_flex_node.agent.cluster import discovery
+from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.components import cni
 from aks_flex_node.agent.config import config_store, files, loader, resolved
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import select_config_url
-from aks_flex_node.agent.config.resolved import kubelet_credential_file, log_file
+from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine, read_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
@@ -25,6 +26,7 @@ from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
+from aks_flex_node.host.host import EntryKind
 from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def require_root() -> None:
 
 
 def require_node() -> None:
-    if not Path(CURRENT_CONFIG).exists():
+    if not config_store.exists(RealHost()):
         raise MachineError(
             "node-not-managed",
             f"The daemon has no configuration on this machine: {CURRENT_CONFIG} does not exist.",
@@ -132,8 +134,21 @@ def load_config(
         chosen = (found,)
     if not chosen and stored.exists():
         chosen = (stored,)
+    if chosen == (stored,):
+        _require_intact(RealHost())
     loaded = _load(selection, chosen, _stored_pool(selection, chosen) if base is None else base, last)
     return loaded if chosen == (stored,) else loader.with_join_method(loaded, applied_config())
+
+
+def _require_intact(host: Host) -> None:
+    content = host.read(CURRENT_CONFIG)
+    if content is None or not config_store.is_bundle(content):
+        raise ConfigError(
+            "stored-config-damaged",
+            f"{CURRENT_CONFIG} is damaged.",
+            "If the daemon runs, it restores the file from its copy within a minute. If it does not, join the "
+            "machine again with a new URL: `aks-flex-rp node join-command --name NAME` prints the command.",
+        )
 
 
 def _load(
@@ -207,12 +222,23 @@ def load_config_or_default(selection: ConfigSelection) -> tuple[NodeConfig, bool
     return applied_config() or NodeConfig(), False
 
 
-def applied_config() -> NodeConfig | None:
+def applied_config(host: Host | None = None) -> NodeConfig | None:
     """Returns the configuration applied last to this machine, without secrets, or None."""
     try:
-        return loader.load_text(Path(APPLIED_CONFIG).read_text(), APPLIED_CONFIG, {}, {}).config
+        return load_stored(host or RealHost(), APPLIED_CONFIG)
     except (ConfigError, OSError):
         return None
+
+
+def load_stored(host: Host, path: str) -> NodeConfig:
+    """Loads a configuration that the agent has stored. Raises ConfigError if it is missing or damaged."""
+    entry, content = host.stat(path), host.read(path)
+    if entry is None:
+        raise files.config_missing_error(Path(path))
+    if content is None:
+        raise files.config_unreadable_error(Path(path), "it is not a regular file")
+    mode = entry.mode if entry.kind is EntryKind.FILE else 0  # of a link, the mode does not matter
+    return loader.load_content(content, mode, Path(path)).config
 
 
 def is_managed() -> bool:
@@ -226,7 +252,7 @@ def has_pool_source() -> bool:
 
 
 def _stored_source() -> ConfigSourceKind | None:
-    if not (Path(UNIT_FILE).exists() and Path(CURRENT_CONFIG).exists()):
+    if not (Path(UNIT_FILE).exists() and os.path.lexists(CURRENT_CONFIG)):
         return None
     try:
         return resolved.config_source_kind(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
@@ -235,8 +261,8 @@ def _stored_source() -> ConfigSourceKind | None:
 
 
 def has_credentials(config: NodeConfig) -> bool:
-    """Returns whether this machine has the kubelet's credential for the cluster."""
-    return Path(kubelet_credential_file(config)).exists()
+    """Returns whether this machine has the kubelet's credential for the cluster, and can read it."""
+    return has_kubelet_credential(RealHost(), config)
 
 
 def ledger_paths(config: NodeConfig) -> tuple[str, ...]:
@@ -257,6 +283,7 @@ def make_job_engine(config: NodeConfig) -> Engine:
 
     engine = make_engine(config)
     engine.machine = local_state.with_stable_address(engine.host, engine.config, engine.machine)
+    engine.kept_stopped = frozenset((Path(UNIT_FILE).name,))  # the daemon that started the job was running then
     open_log_file(engine)
     return engine
 
@@ -266,7 +293,34 @@ def current_engine() -> Iterator[Engine]:
     """Acquires the lock and yields an engine for the configuration in effect."""
     with exclusive():
         config_store.finish_interrupted(RealHost())
-        yield make_job_engine(loader.load(Path(CURRENT_CONFIG), {}, {}).config)
+        yield make_job_engine(config_in_effect())
+
+
+def config_in_effect(host: Host | None = None) -> NodeConfig:
+    """Loads the configuration in effect. Restores its last good copy if its file is damaged. Raises ConfigError."""
+    host = host or RealHost()
+    with contextlib.suppress(MachineError):  # for example a full disk
+        if config_store.restore_damaged(host):
+            message = f"{CURRENT_CONFIG} was damaged, and is restored from its copy."
+            EventLog(JournalSink()).emit("configuration-restored", message, "warning")
+    return load_stored(host, CURRENT_CONFIG)
+
+
+def config_or_applied(host: Host | None = None) -> tuple[NodeConfig, bool]:
+    """Loads the configuration in effect, or else, if its file is damaged and has no copy, the one applied last.
+
+    The flag is true only for the complete configuration. Without secrets and proxy, the daemon can report and be
+    removed, but must not compare or repair the machine: that would remove them from the files of the node. Raises
+    ConfigError.
+    """
+    host = host or RealHost()
+    try:
+        return config_in_effect(host), True
+    except ConfigError:
+        is_damaged = config_store.exists(host) and not config_store.is_bundle(host.read(CURRENT_CONFIG))
+        if is_damaged and (applied := applied_config(host)):
+            return applied, False
+        raise
 
 
 def read_known_machine(host: Host, config: NodeConfig) -> Machine:

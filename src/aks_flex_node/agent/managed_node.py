@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import machine_operations, node_health, nodes
-from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
+from aks_flex_node.agent.cluster.client import NODE_SECONDS, ApiStatusError, node_api
 from aks_flex_node.agent.cluster.node_watch import NodeWatch
-from aks_flex_node.agent.config import loader
 from aks_flex_node.agent.config_sources.selection import open_source
 from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.machine import running_program
-from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
+from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError
@@ -108,9 +106,10 @@ class ManagedNode:
 
 
 def open_managed_node() -> ManagedNode:
-    """Opens this machine with the configuration in effect."""
-    config = loader.load(Path(CURRENT_CONFIG), {}, {}).config
+    """Opens this machine with the configuration in effect, or the one applied last if that is damaged."""
+    config, is_complete = context.config_or_applied()
     engine = context.make_engine(config)
+    engine.config_complete = is_complete
     context.open_log_file(engine)
     name = context.node_name(engine)
-    return ManagedNode(engine, node_api(engine.config), name, open_source(engine, name))
+    return ManagedNode(engine, node_api(engine.config, NODE_SECONDS), name, open_source(engine, name))

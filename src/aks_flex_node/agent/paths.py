@@ -8,6 +8,7 @@ from __future__ import annotations
 STATE_DIR = "/var/lib/aks-flex-node"
 APPLIED_CONFIG = f"{STATE_DIR}/applied-config.json"
 CURRENT_CONFIG = f"{STATE_DIR}/current-config.json"  # the configuration in effect, with its secrets
+CONFIG_COPY = f"{STATE_DIR}/current-config.copy.json"  # of the configuration in effect, in case it gets damaged
 CONFIG_VERSION_FILE = f"{STATE_DIR}/config-version.txt"
 CONFIG_URL_DIGEST = f"{STATE_DIR}/config-url.sha256"
 NEXT_CONFIG = f"{STATE_DIR}/next-config.json"  # received from the provider, not yet in effect
@@ -20,11 +21,35 @@ CLUSTER_FACTS = f"{STATE_DIR}/cluster.json"  # cluster facts read from Azure
 POOL_FACTS = f"{STATE_DIR}/aks-pool.json"  # settings of the AKS pool, without its bootstrap token
 MACHINE_RECORD = f"{STATE_DIR}/aks-machine.json"  # the node's Machine in the pool
 OPERATION_RECORD = f"{STATE_DIR}/operation.json"  # the MachineOperation that this machine has started
+CONFIG_JOURNAL = f"{STATE_DIR}/together.json"  # configuration files that are written together
 DAEMON_LOCK = f"{STATE_DIR}/follow.lock"  # held by the daemon
 DAEMON_STATE = f"{STATE_DIR}/following.json"  # the daemon's own state
+# All files in the state directory that the agent writes again by itself.
+STATE_FILES = (
+    APPLIED_CONFIG,
+    CLUSTER_FACTS,
+    POOL_FACTS,
+    MACHINE_RECORD,
+    OPERATION_RECORD,
+    CURRENT_CONFIG,
+    CONFIG_COPY,
+    CONFIG_VERSION_FILE,
+    CONFIG_URL_DIGEST,
+    NEXT_CONFIG,
+    UPDATE_JOURNAL,
+    JOB_RESULT,
+    FAILED_CONFIG,
+    RELEASED_CONFIG,
+    DAEMON_STATE,
+    DAEMON_LOCK,
+    CONFIG_JOURNAL,
+)
 # Readable by everyone, unlike the state directory. In memory, because the daemon writes it every minute.
 PUBLIC_STATUS_DIR = "/run/aks-flex-node"
 PUBLIC_STATUS = f"{PUBLIC_STATUS_DIR}/status.json"
+# Completes an unbootstrap that is interrupted after it has removed the daemon. It is removed last.
+COMPLETION_UNIT = "/etc/systemd/system/aks-flex-node-unbootstrap.service"
+COMPLETION_LINK = "/etc/systemd/system/multi-user.target.wants/aks-flex-node-unbootstrap.service"
 
 
 def state_file(data_dir: str) -> str:

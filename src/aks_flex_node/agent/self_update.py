@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import aks_flex_node
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import diagnosis
-from aks_flex_node.agent.components import service
+from aks_flex_node.agent.components import agent, service
 from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components, ordered_agent_components
 from aks_flex_node.agent.components.service import release
@@ -128,6 +128,9 @@ TRIAL_SECONDS = 180.0  # longer than the first poll takes when the provider is u
 TRIAL_CHECK_SECONDS = 0.5
 
 
+STOPPED_MESSAGE = "The agent's service was stopped meanwhile. The update of the agent continues when it is started."
+
+
 @dataclass
 class SelfUpdate:
     engine: Engine
@@ -150,6 +153,12 @@ class SelfUpdate:
             return JobResult(
                 JobKind.UPDATE, JobStatus.FAILED, error.name, error.message, error.hint, retryable=error.retryable
             )
+        return self._try()
+
+    def _try(self) -> JobResult:
+        """Starts the version on trial, unless a person has stopped the service."""
+        if self._is_stopped():
+            return JobResult(JobKind.UPDATE, JobStatus.DONE, message=STOPPED_MESSAGE)
         trial = self._begin_trial()
         try:
             self._start()
@@ -210,12 +219,24 @@ class SelfUpdate:
     def _start(self) -> None:
         done = self.engine.apply(service.COMPONENT)
         if not any(action.started_unit for action in done):
+            self._restart()
+
+    def _restart(self) -> None:
+        """Restarts the agent's service, unless a person has stopped it."""
+        if not self._is_stopped():
             self.engine.host.apply(RestartUnit(service.UNIT_NAME))
 
+    def _is_stopped(self) -> bool:
+        return service.UNIT_NAME in self.engine.kept_stopped and self.engine.host.unit(service.UNIT_NAME).is_stopped
+
     def _await_trial(self, trial: AgentTrial) -> JobResult:
-        """Waits until the agent or its launch script ends the trial; rolls back after the time limit."""
+        """Waits until the agent or its launch script ends the trial; rolls back after the time limit. The trial of a
+        service that a person has stopped continues when it is started.
+        """
         host, config, end = self.engine.host, self.engine.config, self.clock() + TRIAL_SECONDS
         while read_trial(host, config):
+            if self._is_stopped():
+                return JobResult(JobKind.UPDATE, JobStatus.DONE, message=STOPPED_MESSAGE)
             if self.clock() >= end:
                 return self._roll_back(trial, f"It did not poll the provider within {TRIAL_SECONDS:.0f} s.")
             self.sleep(TRIAL_CHECK_SECONDS)
@@ -236,7 +257,7 @@ class SelfUpdate:
         roll_back(host, config, trial, why)
         message = failure_reason(host, config)
         try:
-            host.apply(RestartUnit(service.UNIT_NAME))
+            self._restart()
         except FlexError as error:
             message = f"{message} The previous version did not start either: {error.message}"
         return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, message)
@@ -245,7 +266,7 @@ class SelfUpdate:
 def compared_components(engine: Engine) -> tuple[Component, ...]:
     """Returns the components to compare for drift; a pending or failed self-update does not count as drift."""
     tried = is_due(engine.host, engine.config) or bool(failure_reason(engine.host, engine.config))
-    return SEQUENCE if tried else managed_components(engine.ledger, engine.config)
+    return (agent.COMPONENT, *(SEQUENCE if tried else managed_components(engine.ledger, engine.config)))
 
 
 def run_self_update(version: str, progress: ProgressReporter) -> JobResult | None:
@@ -256,6 +277,9 @@ def run_self_update(version: str, progress: ProgressReporter) -> JobResult | Non
     with context.current_engine() as engine:
         if managed_components(engine.ledger, engine.config) is SEQUENCE:
             return None  # the daemon runs in the foreground, so its service is not managed
+        if engine.host.unit(service.UNIT_NAME).is_stopped:
+            progress.note("the agent's service was stopped meanwhile, and stays stopped")
+            return None
         outcome = install_service(engine)
     if outcome.is_done:
         return None

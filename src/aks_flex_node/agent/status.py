@@ -12,6 +12,7 @@ from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file, log_file
 from aks_flex_node.agent.config_sources.selection import describe_source
 from aks_flex_node.agent.daemon import daemon_state
+from aks_flex_node.agent.drift.detection import blocked_services
 from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
@@ -227,7 +228,8 @@ def certificate_status(engine: Engine) -> dict[str, Any] | None:
 
 
 def drift_lines(plans: Sequence[ComponentPlan]) -> list[str]:
-    return [f"{plan.component}: {action.description}" for plan, action in distinct_actions(plans)]
+    actions = [f"{plan.component}: {action.description}" for plan, action in distinct_actions(plans)]
+    return [*actions, *(f"{plan.component}: {why}" for plan in plans for _, why in blocked_services(plan))]
 
 
 def damage_lines(plans: Sequence[ComponentPlan]) -> list[str]:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.config import loader
+from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.errors import ConfigError
@@ -68,7 +68,7 @@ class ConfigVersions:
     @property
     def has_left(self) -> bool:
         """Whether this machine is no longer a node: no configuration is in effect, and none must be written."""
-        return self.host.stat(CURRENT_CONFIG) is None
+        return not config_store.exists(self.host)
 
     def desired_config(self, current: NodeConfig) -> NodeConfig:
         """Returns the next configuration, or the current one when there is no valid next configuration."""

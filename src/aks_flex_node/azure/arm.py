@@ -133,14 +133,20 @@ class ArmClient:
         except AzureError as error:
             raise arm_unreachable_error(self._endpoint, error.message) from error
         response_headers = {name.lower(): value for name, value in response.headers.items()}
+        text = response.content.decode("utf-8-sig", "replace")
         if response.status_code >= 400:
-            raise refused_error(response.status_code, response.text(), response_headers)
-        return ArmReply(response.status_code, response.text(), response_headers)
+            raise refused_error(response.status_code, text, response_headers)
+        if response.status_code >= 300:
+            raise unexpected_error(self._endpoint, response.status_code)
+        return ArmReply(response.status_code, text, response_headers)
 
     def _call(
         self, method: str, path: str, api_version: str, query: Mapping[str, str], body: Any = None
     ) -> dict[str, Any]:
-        return _object(self.send(method, path, {"api-version": api_version, **query}, body).text)
+        reply = self.send(method, path, {"api-version": api_version, **query}, body)
+        if (reply.text.strip() or method == "GET") and not _is_object(reply.text):
+            raise unexpected_error(self._endpoint, reply.status)
+        return _object(reply.text)
 
     def _client(self) -> PipelineClient[HttpRequest, HttpResponse]:
         if self._pipeline_client is None:
@@ -155,6 +161,7 @@ def _pipeline(
     from azure.core.pipeline import policies  # noqa: PLC0415
 
     from aks_flex_node.azure.retry_policy import BoundedRetryPolicy  # noqa: PLC0415
+    from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
 
     trust: dict[str, Any] = {"connection_verify": ca_file} if ca_file else {}
     return PipelineClient(
@@ -167,9 +174,7 @@ def _pipeline(
             BoundedRetryPolicy(retry_total=4, retry_backoff_factor=0.4, timeout=60),
             policies.BearerTokenCredentialPolicy(credential, f"{endpoint}/.default"),
         ],
-        connection_timeout=10,
-        read_timeout=60,
-        **trust,
+        transport=BoundedTransport(**trust),
     )
 
 
@@ -218,6 +223,15 @@ def arm_unreachable_error(endpoint: str, cause: str) -> AzureCallError:
     )
 
 
+def unexpected_error(endpoint: str, status: int) -> AzureCallError:
+    return AzureCallError(
+        "arm-unreachable",
+        f"The response from {endpoint} with status {status} does not come from Azure.",
+        "A proxy or a sign-in page responds in its place. Sign the machine in to its network, or correct the proxy.",
+        retryable=True,
+    )
+
+
 def sign_in_failed_error(cause: str) -> AzureCallError:
     failure = error_messages.parse_sign_in_error(cause)
     return AzureCallError(
@@ -245,6 +259,13 @@ def _plain(cause: str) -> str:
 def _object(text: str) -> dict[str, Any]:
     try:
         document = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

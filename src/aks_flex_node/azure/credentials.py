@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from azure.core.credentials import AccessToken, TokenCredential
 
 PUBLIC_AUTHORITY = "https://login.microsoftonline.com"
+SIGN_IN_RETRIES = 2  # the caller retries as well
 # Authorities of the public clouds. Instance discovery rejects all others, so it is disabled for them.
 PUBLIC_AUTHORITY_HOSTS = frozenset(
     (
@@ -41,12 +42,18 @@ class TokenAuthority:
 
     def options(self) -> dict[str, Any]:
         """Returns the options of azure-identity for this authority."""
-        options: dict[str, Any] = {"authority": self.host}
+        from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
+
+        options: dict[str, Any] = {
+            "authority": self.host,
+            "transport": BoundedTransport(**self.trust()),
+            "retry_total": SIGN_IN_RETRIES,
+        }
         if self.is_private:
             options["disable_instance_discovery"] = True
         if self.proxy:
             options["proxies"] = {"https": self.proxy}
-        return {**options, **self.trust()}
+        return options
 
     def trust(self) -> dict[str, Any]:
         return {"connection_verify": self.ca_file} if self.ca_file else {}

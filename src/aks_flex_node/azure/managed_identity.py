@@ -38,12 +38,15 @@ class ImdsCredential:
         from azure.core.exceptions import ClientAuthenticationError  # noqa: PLC0415
         from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
 
+        from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
+
         where = os.environ.get("AZURE_POD_IDENTITY_AUTHORITY_HOST", IMDS)
         if not any(name in os.environ for name in OTHER_IDENTITY_VARIABLES) and (cause := _connection_error(where)):
             raise _unavailable(where, cause)
         try:
             # A proxy for external hosts must not be used for IMDS.
-            found = ManagedIdentityCredential(client_id=self._client_id, use_env_settings=False)
+            local = BoundedTransport(use_env_settings=False)
+            found = ManagedIdentityCredential(client_id=self._client_id, transport=local, retry_total=3)
             token: AccessToken = found.get_token(*scopes)
         except ClientAuthenticationError as error:
             raise _unknown(self._client_id, service_message(error.message)) from None
@@ -60,12 +63,14 @@ class ArcCredential:
         from azure.core.exceptions import AzureError  # noqa: PLC0415
         from azure.identity import ManagedIdentityCredential  # noqa: PLC0415
 
+        from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
+
         where = self._endpoint or himds_endpoint()
         if cause := _connection_error(where):
             raise _arc_down(where, cause)
         with _environment({"IDENTITY_ENDPOINT": where + TOKEN_PATH, "IMDS_ENDPOINT": where}):
             try:
-                found = ManagedIdentityCredential(use_env_settings=False, retry_total=2)
+                found = ManagedIdentityCredential(transport=BoundedTransport(use_env_settings=False), retry_total=2)
                 token: AccessToken = found.get_token(*scopes)
             except PermissionError as error:
                 raise _arc_key_unreadable(str(error.filename)) from None

@@ -118,6 +118,7 @@ def assignment_forbidden_error(scope: str, role: AzureRole, principal: str, erro
     return FlexError(
         "role-assignment-forbidden",
         f"The role {role.name} on {scope} could not be assigned: {error.message}",
-        "The operator needs the role User Access Administrator (or Owner) on this scope. Or ask a user with this "
-        f"role to run: {assignment_command(scope, role, principal)}",
+        "The operator needs the role User Access Administrator (or Owner) on this scope. Or set "
+        "`azure.arc.autoRoleAssignment` to false, and ask a user with this role to run: "
+        f"{assignment_command(scope, role, principal)}",
     )

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 
+def aside_path(path: str) -> str:
+    """Returns where something damaged is moved."""
+    return f"{path}.damaged"
+
+
 class BaseAction(ABC):
     """Base class of all actions."""
 
@@ -124,6 +129,19 @@ class RemoveTree(PathAction):
 
 
 @dataclass(frozen=True)
+class SetAside(PathAction):
+    """Renames something damaged, so that it can be created again and still be examined. The name gets the suffix
+    `.damaged`; what was set aside before is replaced.
+    """
+
+    path: str
+
+    @property
+    def description(self) -> str:
+        return f"set {self.path} aside as {aside_path(self.path)}"
+
+
+@dataclass(frozen=True)
 class PlaceTree(PathAction):
     """Renames a prepared directory to its final path, and then removes the older directory."""
 
@@ -137,6 +155,8 @@ class PlaceTree(PathAction):
 
 @dataclass(frozen=True)
 class Unmount(PathAction):
+    """Unmounts everything at and below a path. Mounts elsewhere are kept, also those of which it is a copy."""
+
     path: str
 
     @property
@@ -288,7 +308,7 @@ class Run(BaseAction):
 
 
 Action: TypeAlias = (
-    "MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | PlaceTree | Unmount | SetSysctl | LoadModule"
-    " | UnloadModule | SwapOff | SwapOn | ReloadUnits | EnableUnit | DisableUnit | StartUnit | RestartUnit | StopUnit"
-    " | KillGroup | Run"
+    "MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | SetAside | PlaceTree | Unmount | SetSysctl"
+    " | LoadModule | UnloadModule | SwapOff | SwapOn | ReloadUnits | EnableUnit | DisableUnit | StartUnit"
+    " | RestartUnit | StopUnit | KillGroup | Run"
 )

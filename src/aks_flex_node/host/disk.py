@@ -13,17 +13,30 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aks_flex_node import atomic_file
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host import mounts
-from aks_flex_node.host.actions import MakeDirectory, MakeLink, PlaceTree, Remove, RemoveTree, WriteFile
+from aks_flex_node.host.actions import (
+    MakeDirectory,
+    MakeLink,
+    PlaceTree,
+    Remove,
+    RemoveTree,
+    SetAside,
+    WriteFile,
+    aside_path,
+)
 from aks_flex_node.host.host import EntryKind, FileEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT_PATH = Path("/")
 MAX_SYMLINKS = 40  # limit of the kernel
 KINDS = ((stat.S_ISLNK, EntryKind.LINK), (stat.S_ISDIR, EntryKind.DIRECTORY), (stat.S_ISREG, EntryKind.FILE))
-FILE_ACTIONS = (MakeDirectory, WriteFile, MakeLink, Remove, RemoveTree, PlaceTree)
+FILE_ACTIONS = (MakeDirectory, WriteFile, MakeLink, Remove, RemoveTree, SetAside, PlaceTree)
 
 
 def temporary_path(path: Path) -> Path:
@@ -99,12 +112,16 @@ class HostDisk:
 
     def look(self, path: str) -> FileEntry | None:
         # The daemon checks hundreds of paths repeatedly, and strings are cheaper than Path objects.
-        real_path = path if self.root == ROOT_PATH else str(self.at(path))
         try:
+            real_path = path if self.root == ROOT_PATH else str(self.at(path))
             found = os.lstat(real_path)
             target = _target(real_path) if stat.S_ISLNK(found.st_mode) else ""
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return None  # below a loop of links
+            raise
         kind = next((kind for test, kind in KINDS if test(found.st_mode)), EntryKind.OTHER)
         mode = stat.S_IMODE(found.st_mode)
         return FileEntry(kind, mode, found.st_uid, found.st_gid, found.st_size, target, found.st_ctime_ns)
@@ -119,13 +136,13 @@ class HostDisk:
                 return ()
             raise
 
-    def do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | PlaceTree) -> None:
+    def do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | SetAside | PlaceTree) -> None:
         try:
             self._do(action)
         except OSError as error:
             raise _explained(error, str(action)) from error
 
-    def _do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | PlaceTree) -> None:
+    def _do(self, action: MakeDirectory | WriteFile | MakeLink | Remove | RemoveTree | SetAside | PlaceTree) -> None:
         match action:
             case MakeDirectory(path, mode):
                 self._make_directory(self.at(path), mode)
@@ -133,14 +150,17 @@ class HostDisk:
                 self._write(self.at(path), content, mode)
             case MakeLink(path, target):
                 self._link(self.at(path), target)
-            case Remove(path):
-                self._remove(path)
-            case RemoveTree(path):
-                self._remove_tree(path)
+            case Remove(path) | RemoveTree(path):
+                with _ignore_link_loop():  # nothing can be below it
+                    self._remove(path) if isinstance(action, Remove) else self._remove_tree(path)
+            case SetAside(path):
+                self._set_aside(path)
             case PlaceTree(source, path):
                 self._place(self.at(source), path)
 
     def _make_directory(self, path: Path, mode: int) -> None:
+        if path.is_symlink() and not path.is_dir() and self.root == ROOT_PATH:
+            raise OSError(errno.ENOTDIR, f"it is a link to {path.readlink()}, which is not a directory")
         path.mkdir(mode=mode, exist_ok=True)
         found = path.stat()
         if (found.st_uid, found.st_gid) != (0, 0) and os.geteuid() == 0:  # otherwise it is a test
@@ -164,7 +184,7 @@ class HostDisk:
         with contextlib.suppress(NotADirectoryError):
             temporary_path(target).unlink(missing_ok=True)
         if target.is_dir() and not target.is_symlink():
-            if not mounts.mounts_below(mounts.current_mounts(), str(target)):
+            if not _mounted_below(target):
                 with contextlib.suppress(FileNotFoundError):
                     _remove_if_empty(target)
             return
@@ -175,26 +195,63 @@ class HostDisk:
         target = self.at(path)
         if target.is_symlink() or not target.is_dir():
             return self._remove(path)
-        if mounted := mounts.mounts_below(mounts.current_mounts(), str(target)):
-            raise MachineError(
-                "mount-below-path",
-                f"{path} was not removed: {', '.join(mounted[:3])} is still mounted.",
-                "Unmount it, then run the same command again.",
-            )
+        _require_no_mounts(path, target, "removed")
         shutil.rmtree(target)
         return None
+
+    def _set_aside(self, path: str) -> None:
+        target, aside = self.at(path), aside_path(path)
+        if not os.path.lexists(target):
+            return
+        _require_no_mounts(path, target, "moved")
+        self._remove(aside)
+        if os.path.lexists(self.at(aside)):
+            raise aside_occupied_error(path)
+        if target.is_file() and not target.is_symlink():
+            target.chmod(0o600)  # it may contain a part of a secret
+        target.rename(self.at(aside))
 
     def _place(self, source: Path, path: str) -> None:
         target = self.at(path)
         old = backup_path(target)
         if source.exists():
-            if target.exists():
-                if old.exists():
-                    shutil.rmtree(old)
+            if os.path.lexists(target):
+                _remove_any(old)
                 target.rename(old)
             source.rename(target)
-        if old.exists():
-            shutil.rmtree(old)
+        _remove_any(old)
+
+
+def aside_occupied_error(path: str) -> MachineError:
+    aside = aside_path(path)
+    return MachineError(
+        "file-access-failed",
+        f"{path} was not moved: {aside} is a directory with files.",
+        f"Move {aside} to another place, then run the same command again.",
+    )
+
+
+def _mounted_below(path: Path) -> list[str]:
+    """Returns the mounts at or below a path. The kernel lists them without links."""
+    return mounts.mounts_below(mounts.current_mounts(), str(path.parent.resolve() / path.name))
+
+
+def _require_no_mounts(path: str, target: Path, done: str) -> None:
+    if mounted := _mounted_below(target):
+        raise MachineError(
+            "mount-below-path",
+            f"{path} was not {done}: {', '.join(mounted[:3])} is still mounted.",
+            "Unmount it, then run the same command again.",
+        )
+
+
+@contextlib.contextmanager
+def _ignore_link_loop() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
 
 
 def _target(path: str) -> str:
@@ -203,6 +260,13 @@ def _target(path: str) -> str:
         return os.readlink(path)  # noqa: PTH115 - asked for every part of every path
     except OSError:
         return ""
+
+
+def _remove_any(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _remove_if_empty(path: Path) -> None:
@@ -225,6 +289,14 @@ def _explained(error: OSError, doing: str) -> MachineError:
             "filesystem-read-only",
             f"The file system is read-only: could not {doing}.",
             "Mount it writable, then run the same command again.",
+        )
+    if error.errno == errno.EPERM and error.filename:  # root may do everything else
+        filename = error.filename2 or error.filename  # the second one is what a rename replaces
+        return MachineError(
+            "file-access-failed",
+            f"Could not {doing}: {filename} may be immutable: {error.strerror}.",
+            "Check it and its directory with `lsattr -d`, and permit changes with `chattr -i`. "
+            "Then run the same command again.",
         )
     return MachineError(
         "file-access-failed",

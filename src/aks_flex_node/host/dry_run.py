@@ -16,11 +16,14 @@ from aks_flex_node.host.actions import (
     Remove,
     RemoveTree,
     RestartUnit,
+    SetAside,
     SetSysctl,
     StartUnit,
     StopUnit,
     WriteFile,
+    aside_path,
 )
+from aks_flex_node.host.disk import aside_occupied_error
 from aks_flex_node.host.host import EntryKind, FileEntry, UnitState
 from aks_flex_node.host.system import sysctl_path
 
@@ -57,10 +60,18 @@ class DryHost:
         return "" if content is None else hashlib.sha256(content).hexdigest()
 
     def stat(self, path: str) -> FileEntry | None:
+        if path.endswith("/."):
+            return self._stat_followed(self._followed(path))
         path = self._parents_followed(path)
         if path in self._entries:
             return self._entries[path]
         return None if self._hidden(path) else self._below.stat(path)
+
+    def _stat_followed(self, path: str) -> FileEntry | None:
+        """Returns the directory that a link points to."""
+        if path in self._entries:
+            return self._entries[path]
+        return None if self._hidden(path) else self._below.stat(f"{path}/.")
 
     def list_dir(self, path: str) -> tuple[str, ...]:
         path = self._followed(path)
@@ -91,12 +102,22 @@ class DryHost:
                 self._remove(path)
             case RemoveTree(path):
                 self._remove_tree(path)
+            case SetAside(path):
+                self._set_aside(path)
             case PlaceTree(source, path):
                 self._move(source, path)
             case SetSysctl(key, value):
                 self._put(sysctl_path(key), FileEntry(EntryKind.FILE), f"{value}\n".encode())
             case _:
                 self._change_unit(action)
+
+    def _set_aside(self, path: str) -> None:
+        if self.stat(path) is None:
+            return
+        self._remove(aside_path(path))
+        if self.stat(aside_path(path)) is not None:
+            raise aside_occupied_error(path)
+        self._move(path, aside_path(path))
 
     def _change_unit(self, action: Action) -> None:
         match action:

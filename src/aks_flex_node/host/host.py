@@ -76,6 +76,11 @@ class UnitState:
     def running(self) -> bool:
         return self.active in {"active", "activating", "reloading"}
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the unit exists, but neither runs nor is started again by systemd: a person has stopped it."""
+        return self.exists and self.active in {"inactive", "deactivating"}
+
     def is_stable(self, now: float) -> bool:
         """Returns whether the unit has been active for a while. systemd does not reset the restart count of a
         recovered service.

@@ -28,5 +28,14 @@ def mounts_below(points: Iterable[str], path: str) -> list[str]:
     return sorted((point for point in points if point == path or point.startswith(prefix)), reverse=True)
 
 
+def outermost(points: Iterable[str]) -> list[str]:
+    """Returns the mount points that are not below another one of them."""
+    found: list[str] = []
+    for point in sorted(set(points)):
+        if not any(point.startswith(f"{other}/") for other in found):
+            found.append(point)
+    return found
+
+
 def current_mounts() -> list[str]:
     return mount_points(Path(MOUNTINFO).read_text(errors="replace"))

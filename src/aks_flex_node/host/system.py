@@ -119,6 +119,10 @@ def command(action: Action) -> tuple[tuple[str, ...], bytes, float]:
     raise TypeError(f"{action!r} has no command")
 
 
+# systemd itself ended, as in a shutdown: nothing is known about the unit.
+SYSTEMD_LOST = ("Connection reset by peer", "Failed to connect to bus", "Transport endpoint is not connected")
+
+
 def _run(action: Action) -> None:
     argv, text, seconds = command(action)
     result = run(argv, text=text, seconds=seconds)
@@ -127,6 +131,7 @@ def _run(action: Action) -> None:
             "action-failed",
             f"Could not {action}: {result.last_line.rstrip('.')}.",
             f"`{' '.join(argv[:6])}` failed. {_next_step(action)}",
+            retryable=any(text in result.last_line for text in SYSTEMD_LOST),
         )
 
 
@@ -171,9 +176,21 @@ def _set_sysctl(key: str, value: str) -> None:
 
 
 def unmount(path: str) -> None:
-    """Unmounts everything at a path. Unmounts lazily if it is in use, because its users are already being stopped."""
+    """Unmounts everything at and below a path. Unmounts lazily if it is in use, because its users are already being
+    stopped.
+
+    A mount can share its mounts below with another one, for example a bind mount of a directory of the host: an
+    unmount in one then unmounts in both. So they are separated first.
+    """
     for _ in range(mounts.current_mounts().count(path)):
-        if not run(["umount", "--", path], seconds=20).ok:
+        separated = run(["mount", "--make-rprivate", "--", path], seconds=20)
+        if not separated.ok and path in mounts.current_mounts():
+            raise MachineError(
+                "action-failed",
+                f"Could not separate the mount {path} from others: {separated.last_line.rstrip('.')}.",
+                f"It was not unmounted. Check `findmnt --output TARGET,PROPAGATION {path}`.",
+            )
+        if not run(["umount", "--recursive", "--", path], seconds=20).ok:
             run(["umount", "--lazy", "--", path], seconds=20)
 
 

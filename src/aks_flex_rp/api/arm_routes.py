@@ -17,7 +17,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
-from aks_flex_rp.nodes.commands import Preconditions, if_none_match_matches
+from aks_flex_rp.nodes.preconditions import Preconditions, if_none_match_matches
 from aks_flex_rp.resource.view import machine_document
 
 if TYPE_CHECKING:

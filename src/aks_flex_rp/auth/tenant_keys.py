@@ -12,6 +12,8 @@ import urllib3
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
+from aks_flex_node.bounded_http.connections import bound, protocol_cause
+from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_rp.auth.auth_errors import TenantUnreachable
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ FRESH_SECONDS = 3600.0  # maximum age of the keys before a refresh
 RETRY_SECONDS = 30.0  # between refreshes, so that tokens with invented key IDs do not flood the tenant's endpoint
 FIRST_RETRY_SECONDS = 2.0  # while no key is known
 MAX_RESPONSE_BYTES = 1 << 20
+FETCH_SECONDS = 30.0  # for one document, with its retries
 
 log = logging.getLogger(__name__)
 
@@ -119,23 +122,37 @@ def parse_keys(tenant: str, document: Mapping[str, Any]) -> dict[str, PyJWK]:
 
 def https_fetcher(ca_file: str | None) -> Fetch:
     """Returns a function that fetches JSON over verified TLS, with the system's CA certificates or the given ones."""
-    pool = urllib3.PoolManager(
-        cert_reqs="CERT_REQUIRED",
-        ca_certs=ca_file,
-        timeout=urllib3.Timeout(connect=5.0, read=10.0),
-        retries=urllib3.Retry(2, redirect=0, backoff_factor=0.2),
+    pool = bound(
+        urllib3.PoolManager(
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=ca_file,
+            timeout=urllib3.Timeout(connect=5.0, read=10.0),
+            retries=urllib3.Retry(2, redirect=0, backoff_factor=0.2, respect_retry_after_header=False),
+        )
     )
 
     def fetch(address: str) -> Any:
-        answer = pool.request("GET", address, headers={"Accept": "application/json"}, preload_content=False)
-        try:
-            if answer.status != 200:
-                raise ValueError(f"unexpected status {answer.status}")
-            return json.loads(answer.read(MAX_RESPONSE_BYTES))
-        finally:
-            answer.close()
+        headers = {"Accept": "application/json"}
+        with time_limit(FETCH_SECONDS):
+            answer = pool.request("GET", address, headers=headers, preload_content=False, redirect=False)
+            try:
+                if answer.status != 200:
+                    raise ValueError(f"unexpected status {answer.status}")
+                content = read_body(answer, MAX_RESPONSE_BYTES)
+            except BodyLimitError as limit:
+                raise ValueError(f"the response cannot be used, {limit}") from None
+            finally:
+                answer.close()
+        return _parsed(content)
 
     return fetch
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise ValueError("the response is not JSON") from None
 
 
 def _object(document: Any) -> Mapping[str, Any]:
@@ -145,4 +162,7 @@ def _object(document: Any) -> Mapping[str, Any]:
 
 
 def _plain(error: Exception) -> str:
+    reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+    if isinstance(reason, urllib3.exceptions.ProtocolError):
+        return protocol_cause(reason)
     return str(error).rsplit(": ", 1)[-1].strip(" ()'\"") or type(error).__name__

@@ -42,7 +42,7 @@ def _not_permitted(error: PermissionError) -> FlexError:
     return ConfigError(
         "permission-denied",
         f"Permission denied: {error.filename or 'a file of the service'}.",
-        "Run the command as the user of the service (`sudo -u aks-flex-rp aks-flex-rp …`) or as root.",
+        "Run the command as the user of the service (`sudo -u aks-flex-rp aks-flex-rp … --state DIR`) or as root.",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
+from aks_flex_node.errors import ClusterError, CommandUsageError, ConfigError, FlexError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.cli import command_context, output
 from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
@@ -38,7 +38,8 @@ HIDDEN = {"ca_cert_data", "given", "ways", "holder"}  # shown only with --json
 def add(
     id: Annotated[str, typer.Argument(metavar="CLUSTER-ID", help="ARM ID: /subscriptions/…/managedClusters/NAME.")],
     kubeconfig: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Kubeconfig file. Default: credentials from Azure.")
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="Kubeconfig file. Default: credentials from Azure."),
     ] = None,
     server: Annotated[str, typer.Option(metavar="URL", help="API server URL for nodes, if different.")] = "",
     dns: Annotated[
@@ -202,12 +203,11 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
 async def _remove_mark(settings: ServiceSettings, connection: ClusterConnection, own: str) -> None:
     """Removes the provider's mark from a removed cluster, so that another provider can add it."""
     from aks_flex_rp.clusters import holder
-    from aks_flex_rp.clusters.client import ApiRefused
 
     try:
         async with _client(settings, connection) as client:
             await holder.remove_holder(client, own)
-    except (FlexError, ApiRefused) as error:
+    except FlexError as error:
         output.print_warning(
             f"The mark of this provider in the cluster was not removed: {error}. Remove it with "
             "`kubectl -n kube-system delete secret aks-flex-rp`, or add the cluster elsewhere with --force."
@@ -248,12 +248,20 @@ def _parse_id(text: str) -> ClusterId:
 @asynccontextmanager
 async def _client(settings: ServiceSettings, connection: ClusterConnection) -> AsyncIterator[KubeClient]:
     from aks_flex_rp.azure_identity import open_arm
+    from aks_flex_rp.clusters.client import ApiRefused
     from aks_flex_rp.clusters.connections import ArmConnection
     from aks_flex_rp.clusters.managed_cluster import open_client
 
     client = open_client(connection, open_arm(settings) if isinstance(connection, ArmConnection) else None)
     try:
         yield client
+    except ApiRefused as refusal:
+        raise ClusterError(
+            "cluster-forbidden",
+            f"The cluster rejected a request of this command: {refusal.message.rstrip('.')}.",
+            "Grant the permissions in `20-rbac.yaml` to the account of the kubeconfig, or use another kubeconfig.",
+            retryable=refusal.status == 429 or refusal.status >= 500,
+        ) from refusal
     finally:
         await client.close()
 

@@ -30,15 +30,19 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 
+# With `readable=False`, a path without access results in an error of the catalogue instead of a usage error.
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config",
         metavar="FILE",
+        readable=False,
         help=f"Configuration file of the service. Default: {settings.DEFAULT_CONFIG_FILE}.",
     ),
 ]
-StateOption = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="State directory of the service.")]
+StateOption = Annotated[
+    Path | None, typer.Option("--state", metavar="DIR", readable=False, help="State directory of the service.")
+]
 NameOption = Annotated[str, typer.Option("--name", "-n", metavar="NAME", help="Name of the node.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -118,7 +122,9 @@ Url = Annotated[
 ]
 Ca = Annotated[
     Path | None,
-    typer.Option("--ca", metavar="FILE", help=f"CA certificate of the service (PEM). Default: {CA_VARIABLE}."),
+    typer.Option(
+        "--ca", metavar="FILE", readable=False, help=f"CA certificate of the service (PEM). Default: {CA_VARIABLE}."
+    ),
 ]
 TokenFile = Annotated[
     str | None,

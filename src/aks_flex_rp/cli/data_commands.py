@@ -55,7 +55,7 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="Backup file.")],
+    file: Annotated[Path, typer.Argument(readable=False, help="Backup file.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     config: ConfigOption = None,
     state: StateOption = None,
@@ -88,7 +88,12 @@ def migrate(
     check: Annotated[bool, typer.Option("--check", help="Only check whether a migration is required.")] = False,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Copy this SQLite file to the configured PostgreSQL database."),
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            readable=False,
+            help="Copy this SQLite file to the configured PostgreSQL database.",
+        ),
     ] = None,
     config: ConfigOption = None,
     state: StateOption = None,

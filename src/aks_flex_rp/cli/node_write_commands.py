@@ -41,7 +41,10 @@ def write_node(
     name: NameOption,
     cluster: ClusterName = "",
     file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="All properties as JSON or YAML. Options override the file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", readable=False, help="All properties as JSON or YAML. Options override the file."
+        ),
     ] = None,
     auth_method: Annotated[
         str | None,
@@ -97,7 +100,10 @@ def write_node(
         typer.Option(metavar="KEY=VALUE:EFFECT", help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable."),
     ] = None,
     kubelet_config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="All kubelet settings as JSON or YAML (nodeConfig.kubelet).")
+        Path | None,
+        typer.Option(
+            metavar="FILE", readable=False, help="All kubelet settings as JSON or YAML (nodeConfig.kubelet)."
+        ),
     ] = None,
     kubelet_setting: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""Asynchronous client of the Kubernetes API and its HTTP session. Objects are plain dicts.
+"""Asynchronous client of the Kubernetes API. Objects are plain dicts.
 
 A Kubernetes library would add thousands of types. This client needs five, and must detect when a watch may have
 missed events.
@@ -8,78 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
-import ssl
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import httpx2
 
-from aks_flex_node.errors import ClusterError, ConfigError
+from aks_flex_node.errors import ClusterError
+from aks_flex_rp.clusters.http_session import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 
     from aks_flex_rp.clusters.connections import DirectConnection
 
 
+REQUEST_SECONDS = 30.0  # for a whole request, and for the headers of a watch
+MAX_ANSWER_BYTES = 64 << 20  # of one page of a list
+MAX_LINE_BYTES = 4 << 20  # of one event of a watch
 WATCH_SECONDS = 300  # after which the API server ends a watch
-REQUEST_TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
 WATCH_TIMEOUT = httpx2.Timeout(15.0, connect=5.0, read=WATCH_SECONDS + 30.0)
-# Detects within a minute that the peer is gone, also on an idle watch.
-KEEPALIVE = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-)
 
-
-def open_session(connection: DirectConnection) -> httpx2.AsyncClient:
-    transport = httpx2.AsyncHTTPTransport(
-        verify=client_ssl_context(connection),
-        trust_env=False,
-        proxy=connection.proxy or None,
-        socket_options=KEEPALIVE,
-    )
-    headers = {"Accept": "application/json", "User-Agent": "aks-flex-rp"}
-    if connection.token:
-        headers["Authorization"] = f"Bearer {connection.token}"
-    return httpx2.AsyncClient(
-        transport=transport, base_url=connection.server, headers=headers, timeout=REQUEST_TIMEOUT, trust_env=False
-    )
-
-
-def client_ssl_context(connection: DirectConnection) -> ssl.SSLContext:
-    """Creates a TLS context that trusts only the cluster's CA, with the client certificate if there is one."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_verify_locations(cadata=connection.authority)
-        if connection.certificate:
-            with _in_memory(connection.certificate + "\n" + connection.key) as path:
-                context.load_cert_chain(path)
-    except ssl.SSLError as error:
-        raise ConfigError(
-            "cluster-credentials-invalid",
-            f"The certificates for {connection.server} are invalid: {error.reason or 'not PEM certificates'}.",
-            "Check that the CA, client certificate and key of the kubeconfig are complete and belong together.",
-        ) from None
-    return context
-
-
-@contextmanager
-def _in_memory(text: str) -> Iterator[str]:
-    """Yields the path of an in-memory file, for a library that only accepts files. Nothing is written to disk."""
-    file = os.memfd_create("credentials", os.MFD_CLOEXEC)
-    try:
-        os.write(file, text.encode())
-        yield f"/proc/self/fd/{file}"
-    finally:
-        os.close(file)
-
-
+T = TypeVar("T")
 KubeObject = dict[str, Any]
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -222,10 +172,12 @@ class KubeClient:
         """Sends a request. Raises ApiRefused on an error status, ClusterError if the server is unreachable."""
         content = None if body is None else json.dumps(body)
         headers = {"Content-Type": content_type} if content else {}
+        began = time.monotonic()
         answer = await self._sent(method, path, params=parameters, content=content, headers=headers)
         async with _finished(answer):
-            await answer.aread()
-            return _document(answer)
+            left = REQUEST_SECONDS - (time.monotonic() - began)
+            data = await _in_time(_read(answer, MAX_ANSWER_BYTES), left)
+            return _document(answer, data)
 
     async def watch(self, path: str, version: str, **parameters: str) -> AsyncGenerator[tuple[str, KubeObject], None]:
         """Yields the changes after `version` as (ADDED | MODIFIED | DELETED | BOOKMARK, object), until the server
@@ -240,14 +192,14 @@ class KubeClient:
         }
         answer = await self._sent("GET", path, params=query, timeout=WATCH_TIMEOUT)
         async with _finished(answer):
-            if answer.status_code >= 400:
-                await answer.aread()
-                _document(answer)
-            async for line in answer.aiter_lines():
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise _refused(event["object"].get("code", 500), event["object"])
-                yield event["type"], event["object"]
+            if answer.status_code != 200:
+                _document(answer, await _in_time(_read(answer, MAX_LINE_BYTES), REQUEST_SECONDS))
+                raise OSError(f"its response has status {answer.status_code}")
+            async for line in _lines(answer, WATCH_TIMEOUT.read or 0.0):
+                kind, item = _event(line)
+                if kind == "ERROR":
+                    raise _refused(item.get("code", 500), item)
+                yield kind, item
 
     async def _sent(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """Sends a request and returns the response headers.
@@ -258,7 +210,7 @@ class KubeClient:
             session = await self._current()
             request = session.build_request(method, path, extensions=_names(await self.direct()), **options)
             try:
-                answer = await _finish_handshake(session.send(request, stream=True))
+                answer = await _in_time(_finish_handshake(session.send(request, stream=True)), REQUEST_SECONDS)
             except (httpx2.HTTPError, OSError) as error:
                 problem = connection_error(str(session.base_url), error)
                 if problem.name != "cluster-untrusted" or last:
@@ -299,10 +251,7 @@ async def _finish_handshake(sending: Coroutine[Any, Any, httpx2.Response]) -> ht
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task], timeout=1)
-        task.cancel()  # no effect if it is done
-        for answer in await asyncio.gather(task, return_exceptions=True):
-            if isinstance(answer, httpx2.Response):
-                await answer.aclose()
+        await _discard(task)
         raise
 
 
@@ -322,23 +271,110 @@ def _names(connection: DirectConnection) -> dict[str, str]:
     return {"sni_hostname": connection.server_name} if connection.server_name else {}
 
 
-def _document(answer: httpx2.Response) -> KubeObject:
+class ForeignResponseError(OSError):
+    """The response does not come from Kubernetes."""
+
+
+async def _in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """Limits the total time: a timeout of httpx2 limits only the time between two pieces.
+
+    asyncio.wait_for of Python 3.11 and earlier ignores a cancellation at the moment at which the work is done. The
+    caller would then never end.
+    """
+    task = asyncio.ensure_future(work)
     try:
-        document = answer.json()
-    except ValueError:
-        document = {}
-    if answer.status_code >= 400:
-        raise _refused(answer.status_code, document if isinstance(document, dict) else {})
-    return dict(document)
+        done, _ = await asyncio.wait({task}, timeout=max(0.0, seconds))
+    except asyncio.CancelledError:
+        await _discard(task)
+        raise
+    if done:
+        return task.result()
+    await _discard(task)
+    raise OSError(f"no complete response within {REQUEST_SECONDS:g} s")
+
+
+async def _discard(task: asyncio.Future[Any]) -> None:
+    """Cancels a task and waits for its end. Closes the response that it may have got."""
+    task.cancel()  # no effect if it is done
+    for result in await asyncio.gather(task, return_exceptions=True):
+        if isinstance(result, httpx2.Response):
+            await result.aclose()
+
+
+def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """Returns the pieces of a body. A compressed one, which was not asked for, could become very large."""
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        raise OSError("the response is compressed, which was not asked for")
+    return answer.aiter_bytes()
+
+
+async def _read(answer: httpx2.Response, limit: int) -> bytes:
+    data = bytearray()
+    async for piece in _pieces(answer):
+        data += piece
+        if len(data) > limit:
+            raise OSError(f"the response is larger than {limit >> 20} MiB")
+    return bytes(data)
+
+
+async def _lines(answer: httpx2.Response, seconds: float) -> AsyncIterator[bytes]:
+    """Yields the lines of a watch, until it ends or lasts longer than the server was asked for."""
+    rest, end = bytearray(), time.monotonic() + seconds
+    async for piece in _pieces(answer):
+        rest += piece
+        if b"\n" in piece:
+            *complete, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            for line in complete:
+                if line.strip():
+                    yield line
+        if len(rest) > MAX_LINE_BYTES:
+            raise OSError(f"a line is longer than {MAX_LINE_BYTES >> 20} MiB")
+        if time.monotonic() > end:
+            raise OSError(f"the watch did not end within {seconds:g} s")
+    if rest.strip():
+        yield bytes(rest)
+
+
+def _event(line: bytes) -> tuple[str, KubeObject]:
+    event: Any = None
+    with suppress(ValueError, RecursionError):
+        event = json.loads(line)
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise ForeignResponseError("an event of the watch is not from Kubernetes")
+    return str(event.get("type")), event["object"]
+
+
+def _document(answer: httpx2.Response, data: bytes) -> KubeObject:
+    """Returns the object of a response. Raises ApiRefused only for a Status object of Kubernetes: a proxy, a load
+    balancer or a sign-in page may answer at the same address.
+    """
+    document: Any = None
+    with suppress(ValueError, RecursionError):
+        document = json.loads(data)
+    if isinstance(document, dict) and 200 <= answer.status_code < 300:
+        return document
+    if isinstance(document, dict) and answer.status_code >= 400 and document.get("kind") == "Status":
+        raise _refused(answer.status_code, document)
+    if answer.status_code == 429:  # an overloaded API server answers with plain text
+        raise ApiRefused(429, "TooManyRequests", "too many requests")
+    raise ForeignResponseError(f"it has status {answer.status_code} and is not from Kubernetes")
 
 
 def _refused(status: int, document: KubeObject) -> ApiRefused:
     return ApiRefused(status, document.get("reason", ""), document.get("message") or f"HTTP {status}")
 
 
+def _silent_cause(error: Exception) -> str:
+    """Returns the cause of an error without a message."""
+    if isinstance(error, httpx2.TimeoutException | TimeoutError):
+        return "it did not respond in time"
+    return "the connection was interrupted"
+
+
 def connection_error(server: str, error: Exception) -> ClusterError:
     """Explains why the API server is unreachable, with a remedy."""
-    cause = str(error)
+    cause = str(error) or _silent_cause(error)
     if "CERTIFICATE_VERIFY_FAILED" in cause or "certificate verify failed" in cause:
         return ClusterError(
             "cluster-untrusted",
@@ -346,9 +382,17 @@ def connection_error(server: str, error: Exception) -> ClusterError:
             "If the cluster's CA was replaced, add the cluster again with a current kubeconfig.",
             retryable=True,
         )
+    if isinstance(error, ForeignResponseError):
+        return ClusterError(
+            "cluster-unreachable",
+            f"The response from {server} cannot be used: {cause}.",
+            "A proxy, a load balancer or a sign-in page responds in place of the API server. Correct the proxy or "
+            "the address of the cluster, or wait until the API server is back.",
+            retryable=True,
+        )
     return ClusterError(
         "cluster-unreachable",
-        f"Cannot reach {server}: {cause.strip(' .') or type(error).__name__}.",
+        f"Cannot reach {server}: {cause.strip(' .')}.",
         "Check that the API server is running, and that no firewall blocks the service.",
         retryable=True,
     )

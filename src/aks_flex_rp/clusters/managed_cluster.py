@@ -58,9 +58,5 @@ def open_client(connection: ClusterConnection, arm: ArmReader | None = None) -> 
     if not isinstance(connection, ArmConnection):
         return KubeClient(FixedConnection(connection))
     if arm is None:
-        raise ClusterError(
-            "azure-not-configured",
-            f"{connection.resource_id} is accessed through Azure, but the service has no Azure identity.",
-            "Configure an identity that may read the cluster, or add the cluster with a kubeconfig.",
-        )
+        raise AssertionError("A connection through Azure needs a client of Azure.")
     return KubeClient(ManagedConnection(connection.resource_id, arm))

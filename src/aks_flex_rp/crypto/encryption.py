@@ -86,17 +86,9 @@ def key_id(key: bytes) -> bytes:
     return hashlib.sha256(b"aks-flex-rp key " + key).digest()[:ID_BYTES]
 
 
-def open_sealer_keys(file: Path | None, env: Mapping[str, str]) -> Sealer:
+def open_sealer_keys(file: Path, env: Mapping[str, str]) -> Sealer:
     """Loads the keys of the environment, then those of the file. Creates the file if there are no keys."""
     from_environment = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
-    if file is None and not from_environment:
-        raise ConfigError(
-            "encryption-keys-missing",
-            "No encryption key is configured.",
-            f"Configure a key file, or set {KEYS_VARIABLE}.",
-        )
-    if file is None:
-        return Sealer(from_environment, KEYS_VARIABLE)
     if not from_environment and not file.exists():
         private_files.create(file, _text([_new_key()]))
     from_file = _read(file) if file.exists() else []

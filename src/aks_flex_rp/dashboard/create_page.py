@@ -21,7 +21,7 @@ from aks_flex_rp.dashboard.node_draft import (
     locate_draft_errors,
     parse_draft,
 )
-from aks_flex_rp.nodes.commands import Preconditions
+from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import validation as bodies
 from aks_flex_rp.resource import versions
 from aks_flex_rp.resource.rules import ValidationContext

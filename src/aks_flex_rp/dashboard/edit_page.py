@@ -12,7 +12,7 @@ from aks_flex_rp.dashboard import document_diff, edit_form, page_request
 from aks_flex_rp.dashboard.edit_form import DAYS, PRINCIPAL, FieldError
 from aks_flex_rp.dashboard.node_page import COMPONENTS, components, system
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.nodes.commands import Preconditions
+from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import validation, versions
 
 if TYPE_CHECKING:

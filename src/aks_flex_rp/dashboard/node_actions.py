@@ -11,7 +11,7 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import condition_text, document_diff, page_request
 from aks_flex_rp.dashboard.node_page import system, unbootstraps_on_delete
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.nodes.commands import Preconditions
+from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.fleet import FleetState
 
 if TYPE_CHECKING:

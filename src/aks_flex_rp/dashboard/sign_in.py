@@ -98,10 +98,12 @@ class EntraSignIn:
         return flow
 
     def _redeem(self, flow: dict[str, Any], response: dict[str, str]) -> dict[str, Any]:
+        from msal.exceptions import MsalError  # type: ignore[import-untyped] # noqa: PLC0415
+
         application = self._application()
         try:
             result: dict[str, Any] = application.acquire_token_by_auth_code_flow(flow, response)
-        except OSError as error:
+        except (OSError, MsalError) as error:
             raise self._unreachable(error) from None
         except (ValueError, RuntimeError):  # the state or nonce does not match
             raise _failed("The response from Entra ID does not belong to the sign-in of this browser.") from None
@@ -123,6 +125,7 @@ class EntraSignIn:
     def _application(self) -> ConfidentialClientApplication:
         """Creates a client for each sign-in, so that a replaced secret is used immediately."""
         from msal import ConfidentialClientApplication  # noqa: PLC0415 - not needed without Entra ID
+        from msal.exceptions import MsalError  # noqa: PLC0415
 
         try:
             return ConfidentialClientApplication(
@@ -132,7 +135,12 @@ class EntraSignIn:
                 instance_discovery=self.authority == ENTRA_AUTHORITY,
                 http_client=_verifying(self._ca_file),
             )
-        except (OSError, ValueError) as error:  # the constructor requests metadata from the authority
+        except (
+            OSError,
+            ValueError,
+            RuntimeError,
+            MsalError,
+        ) as error:  # the constructor requests metadata from the authority
             raise self._unreachable(error) from None
 
     def _unreachable(self, error: Exception) -> ArmError:
@@ -153,15 +161,21 @@ def _failed(why: str) -> ArmError:
 
 
 def _verifying(ca_file: str | None) -> Session:
-    """Returns an HTTP session that trusts the configured CA. `requests` would prefer one from the environment."""
+    """Returns an HTTP session with limits that trusts the configured CA. `requests` would prefer one from the
+    environment.
+    """
     from requests import Session  # noqa: PLC0415
+
+    from aks_flex_node.azure.transport import BoundedAdapter  # noqa: PLC0415
 
     class Verifying(Session):
         def request(self, *arguments: Any, **more: Any) -> Any:
-            more |= {"timeout": ENTRA_TIMEOUT, **({"verify": ca_file} if ca_file else {})}
+            more |= {"timeout": ENTRA_TIMEOUT, "allow_redirects": False, **({"verify": ca_file} if ca_file else {})}
             return super().request(*arguments, **more)
 
-    return Verifying()
+    session = Verifying()
+    session.mount("https://", BoundedAdapter())
+    return session
 
 
 START_SECONDS = 3600.0

@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 CONTAINER = "flexnode-configs"
 NAME_BYTES = 32
+RETRIES = 3
 CLOCKS = timedelta(minutes=15)  # maximum clock difference to Azure
 KEY_DAYS = timedelta(days=7)  # maximum lifetime of a user delegation key in Azure
 
@@ -174,11 +175,14 @@ def by_identity(account_url: str, credential: TokenCredential, **options: Any) -
 
 def open_blob_delivery(settings: ServiceSettings) -> AzureBlobDelivery:
     blob = settings.delivery.azure_blob
+    from aks_flex_node.azure.transport import BoundedTransport  # noqa: PLC0415
+
     trust: dict[str, Any] = {"connection_verify": str(settings.azure.ca_file)} if settings.azure.ca_file else {}
+    limits: dict[str, Any] = {"transport": BoundedTransport(**trust), "retry_total": RETRIES}
     if blob and blob.connection_string_file:
-        return AzureBlobDelivery(by_connection_string(blob.connection_string_file, **trust), blob.container)
+        return AzureBlobDelivery(by_connection_string(blob.connection_string_file, **limits), blob.container)
     if blob and blob.account_url:
-        return AzureBlobDelivery(by_identity(blob.account_url, open_credential(settings), **trust), blob.container)
+        return AzureBlobDelivery(by_identity(blob.account_url, open_credential(settings), **limits), blob.container)
     raise ConfigError(
         "blob-account-missing",
         "delivery.azureBlob does not name a storage account.",

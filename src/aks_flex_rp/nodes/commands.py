@@ -21,6 +21,7 @@ from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, declared_principal, 
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.machine_claims import MachineClaims
+from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
@@ -66,30 +67,6 @@ AZURE_NOTE = (
     "may. The audit log (azure.cleanup) names what remains, with the commands that remove it."
 )
 DELETE_NOTE = "ARM resource deleted. Node machine lifecycle (stop/start/destroy) must be managed separately."
-
-
-@dataclass(frozen=True)
-class Preconditions:
-    """Conditions that a write request requires of the resource."""
-
-    if_match: str = ""
-    if_none_match: str = ""
-    allow_downgrade: bool = False  # older versions than the current ones are allowed
-
-    def check(self, node: Node | None, name: str) -> None:
-        if node is not None and if_none_match_matches(self.if_none_match, node.etag):
-            raise errors.precondition_failed(name)
-        if self.if_match and (node is None or (self.if_match != "*" and node.etag not in _listed(self.if_match))):
-            raise errors.precondition_failed(name)
-
-
-def if_none_match_matches(header: str, etag: str) -> bool:
-    """Returns whether If-None-Match contains the etag. Weak validators are compared like strong ones."""
-    return header.strip() == "*" or etag in [each.removeprefix("W/") for each in _listed(header)]
-
-
-def _listed(header: str) -> list[str]:
-    return [each.strip() for each in header.split(",")]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from urllib3.exceptions import HTTPError, SSLError
 from urllib3.util import Timeout
 
 from aks_flex_node import __version__
+from aks_flex_node.bounded_http.connections import bound
+from aks_flex_node.bounded_http.limits import time_limit
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp import private_files
 from aks_flex_rp.text_enum import TextEnum
@@ -90,7 +92,10 @@ class WebhookClient:
         self._hook = webhook
         authorities = str(webhook.ca_file) if webhook.ca_file else None
         timeout = Timeout(total=seconds)
-        self._pool = urllib3.PoolManager(retries=False, timeout=timeout, ca_certs=authorities, maxsize=MAX_CONCURRENT)
+        self._seconds = seconds
+        self._pool = bound(
+            urllib3.PoolManager(retries=False, timeout=timeout, ca_certs=authorities, maxsize=MAX_CONCURRENT)
+        )
 
     def send(self, message: str, body: str) -> SendResult:
         """Sends a message. Only the status of the response is used; the body is not read."""
@@ -112,9 +117,10 @@ class WebhookClient:
             "User-Agent": f"aks-flex-rp/{__version__}",
             **signature_headers(secrets, message, body, int(time.time())),
         }
-        return self._pool.request(
-            "POST", self._hook.url, body=body, headers=headers, redirect=False, preload_content=False
-        )
+        with time_limit(self._seconds):
+            return self._pool.request(
+                "POST", self._hook.url, body=body, headers=headers, redirect=False, preload_content=False
+            )
 
 
 def classify_response(status: int, retry_after: str = "") -> SendResult:
@@ -136,6 +142,6 @@ def _error_text(error: Exception) -> str:
     if isinstance(error, urllib3.exceptions.NameResolutionError):
         return "The host name of the receiver cannot be resolved."
     refused = isinstance(error, urllib3.exceptions.NewConnectionError)  # a subclass of TimeoutError in urllib3
-    if isinstance(error, urllib3.exceptions.TimeoutError) and not refused:
+    if isinstance(error, urllib3.exceptions.TimeoutError | TimeoutError) and not refused:
         return "The receiver did not respond in time."
     return "The receiver cannot be reached, or closed the connection."

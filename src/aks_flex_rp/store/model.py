@@ -156,6 +156,15 @@ class StoreUnavailable(StoreError):  # noqa: N818 - names a state
         self.executed = executed
 
 
+class DatabaseCorrupt(StoreError):  # noqa: N818 - names a state
+    def __init__(self, cause: object) -> None:
+        super().__init__(
+            "database-corrupt",
+            f"The database is corrupt: {cause}.",
+            "Check the disk, then restore a backup with `aks-flex-rp restore FILE`.",
+        )
+
+
 class SchemaTooNew(StoreError):  # noqa: N818
     def __init__(self, found: int, known: int) -> None:
         super().__init__(

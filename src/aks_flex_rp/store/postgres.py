@@ -282,6 +282,8 @@ def response_lost(cause: BaseException) -> StoreUnavailable:
 
 
 def describe_cause(cause: BaseException | None) -> str:
+    if isinstance(cause, asyncio.TimeoutError | TimeoutError) and not str(cause):
+        return "the server did not respond in time"
     return str(cause).rstrip(".") or type(cause).__name__
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.base import SqlStore
-from aks_flex_rp.store.model import StoreUnavailable
+from aks_flex_rp.store.model import StoreError, StoreUnavailable
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.store.sqlite_writer import SqliteWriter, store_error
 
@@ -60,7 +60,7 @@ class SqliteStore(SqlStore):
     async def healthy(self) -> bool:
         try:
             await self._read("SELECT 1")
-        except (StoreUnavailable, sqlite3.Error):
+        except (StoreError, sqlite3.Error):
             return False
         return self._writer is not None and self._writer.alive
 
@@ -76,8 +76,8 @@ class SqliteStore(SqlStore):
     def _query(self, text: str, values: Values) -> Sequence[Row]:
         try:
             return self._reading().execute(text, named_parameters(values)).fetchall()
-        except sqlite3.OperationalError as error:
-            raise store_error(error) from error
+        except sqlite3.DatabaseError as error:
+            raise store_error(error) from None
 
     def _reading(self) -> sqlite3.Connection:
         """Returns the connection of this thread."""
@@ -131,9 +131,9 @@ def open_for_writing(path: Path, timeout: float = 10.0) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         connection.close()
-        raise store_error(error) from error
+        raise store_error(error) from None
     except BaseException:
         connection.close()
         raise

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store.model import StoreUnavailable
+from aks_flex_rp.store.model import DatabaseCorrupt, StoreUnavailable
 
 if TYPE_CHECKING:
     import asyncio
@@ -138,7 +138,9 @@ class SqliteWriter:
 
 
 def store_error(error: Exception) -> Exception:
-    """Maps operational errors of SQLite (disk full, locked, unreadable) to StoreUnavailable. Others are bugs."""
+    """Maps operational errors of SQLite (disk full, locked, unreadable) and a corrupt file. Others are bugs."""
     if isinstance(error, sqlite3.OperationalError):
         return StoreUnavailable(f"SQLite failed: {error}.", "Check whether the disk is full or failing.")
+    if type(error) is sqlite3.DatabaseError:  # its subclasses are errors of a statement
+        return DatabaseCorrupt(error)
     return error

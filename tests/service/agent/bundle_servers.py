@@ -13,7 +13,7 @@ from aks_flex_rp.crypto.tls_certificates import ServerTls
 from tests.service.http_servers import Handler, Listening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from aks_flex_rp.crypto.tls_certificates import CertificateSource
@@ -36,6 +36,7 @@ class Answers(Handler):
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
         self.server.asked.append(self.path)
         self.server.headers.append(dict(self.headers))
+        self.server.before_answer()
         answers = self.server.answers.get(self.path, [Answer(404)])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         self.send_response(answer.status)
@@ -54,6 +55,7 @@ class BundleServer(Listening):
         self.asked: list[str] = []
         self.reports: list[bytes] = []
         self.headers: list[dict[str, str]] = []
+        self.before_answer: Callable[[], object] = lambda: None
         self.socket = serving.context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def url(self, path: str, host: str = "localhost", pin: str | None = None) -> str:

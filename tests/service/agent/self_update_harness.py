@@ -25,7 +25,7 @@ from aks_flex_node.host.real import RootedHost
 from tests.unit.agent.builders import MACHINE, config_of, empty_host, install
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.job_result import JobResult
@@ -135,14 +135,15 @@ class Bench:
                 with suppress(MachineError):
                     self.start()
 
-    def settings(self, version: str) -> NodeConfig:
-        """Sets the current configuration, with this agent version."""
+    def settings(self, version: str, more: dict[str, object] | None = None) -> NodeConfig:
+        """Sets the current configuration, with this agent version and more settings."""
         self.config = config_of(
             {
                 "continuousMonitoring": True,
                 "paths.installDir": f"{self.root}/opt/flex",
                 "paths.dataDir": f"{self.root}/data/flex",
                 **({"agent.version": version} if version else {}),
+                **(more or {}),
             }
         )
         return self.config
@@ -161,9 +162,10 @@ class Bench:
         for component in AGENT_COMPONENTS:
             engine.apply(component)
 
-    def renew(self) -> JobResult:
-        ticks = iter(range(10_000))
-        return SelfUpdate(self.engine(), clock=lambda: float(next(ticks) * 10), sleep=lambda _: None).run()
+    def renew(self, sleep: Callable[[float], None] = lambda _: None) -> JobResult:
+        ticks, engine = iter(range(10_000)), self.engine()
+        engine.kept_stopped = frozenset((UNIT_NAME,))
+        return SelfUpdate(engine, clock=lambda: float(next(ticks) * 10), sleep=sleep).run()
 
     def repair(self) -> None:
         """Repairs the unit, as the agent does on drift."""

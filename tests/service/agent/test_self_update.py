@@ -8,12 +8,13 @@ import pytest
 
 from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
-from aks_flex_node.agent.components.service import release
+from aks_flex_node.agent.components.service import UNIT_NAME, release
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.program_inventory import unused_versions
 from aks_flex_node.agent.self_update import failure_reason, is_due
 from aks_flex_node.errors import MachineError
-from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.host.actions import MakeDirectory, StopUnit, WriteFile
+from tests.remedies.catalogue import advice
 from tests.service.agent.self_update_harness import DEAD, GOOD, MUTE, Bench, Cut, script
 
 if TYPE_CHECKING:
@@ -78,6 +79,28 @@ def test_self_update_to_failing_version_rolls_back(bench: Bench, first: str, fol
     assert outcome.message == failure_reason(bench, bench.config)
 
 
+def test_service_that_a_person_stopped_is_not_started_by_an_update(bench: Bench) -> None:
+    bench.settings("0.2.0")
+    bench.apply(StopUnit(UNIT_NAME))
+
+    outcome = bench.renew()
+
+    assert (outcome.result, files(bench)) == (JobStatus.DONE, [])
+    assert bench.unit(UNIT_NAME).is_stopped
+    assert is_due(bench, bench.config), "it is updated when it is started again"
+
+
+def test_service_stopped_during_a_trial_does_not_bar_the_version(bench: Bench) -> None:
+    bench.versions["0.2.0"] = script("0.2.0", MUTE)
+    bench.settings("0.2.0")
+
+    outcome = bench.renew(sleep=lambda _: bench.apply(StopUnit(UNIT_NAME)))
+
+    assert (outcome.result, failure_reason(bench, bench.config)) == (JobStatus.DONE, "")
+    assert bench.unit(UNIT_NAME).is_stopped
+    assert files(bench) == ["agent-trial"], "the launch script continues the trial"
+
+
 def test_failed_version_is_retried_only_with_new_config(bench: Bench) -> None:
     bench.versions["0.2.0"] = script("0.2.0", DEAD)
     bench.settings("0.2.0")
@@ -108,6 +131,28 @@ def test_program_with_wrong_version_output_is_never_started(bench: Bench, conten
     assert why in outcome.message
     assert (bench.running, bench.stat(release.current_link(bench.config))) == (bench.home, None)
     assert not is_due(bench, bench.config)
+
+
+@pytest.mark.remedy("agent-update-rejected")
+def test_rejected_agent_version_is_replaced_by_a_working_one(bench: Bench) -> None:
+    bench.versions["0.2.0"] = script("0.1.9", GOOD)
+    bench.settings("0.2.0")
+    assert bench.renew().reason == "agent-update-rejected"
+
+    advice("agent-update-rejected", "Set `agent.version` to a working version")
+    bench.settings("0.3.0")
+    bench.set_configuration("8")
+    assert bench.renew().result == JobStatus.DONE
+    advice("agent-update-rejected", "set `agent.url` and `agent.sha256` to the correct archive")
+    bench.versions["0.2.0"] = script("0.2.0", GOOD)
+    correct: dict[str, object] = {
+        "agent.url": "https://mirror.example/agent.tar.gz",
+        "agent.sha256": {"agent.tar.gz": "ab" * 32},
+    }
+    bench.settings("0.2.0", correct)
+    bench.set_configuration("9")
+    assert bench.renew().result == JobStatus.DONE
+    assert bench.running == program(bench, "0.2.0")
 
 
 @pytest.mark.parametrize(("answer", "started"), [("exit 2", False), ("exit 1", True), ("exit 0", True)])

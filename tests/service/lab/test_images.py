@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import ssl
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ import pytest
 from aks_flex_lab.errors import ComponentError
 from aks_flex_lab.images.builder import MANIFEST_TYPE, PAUSE_NAMES, TaggedImage, lab_images
 from aks_flex_lab.images.registry import Connect, RepositoryTags, list_repositories, push_images
+from aks_flex_lab.kernel.namespaces import NetworkNamespace
 from aks_flex_lab.processes import run
+from aks_flex_lab.supervisor import NamespaceConnection
 from aks_flex_lab.tools.recipes import machine_arch
 
 if TYPE_CHECKING:
@@ -59,6 +62,20 @@ def pull(authority: CertificateAuthority, port: int, path: str, into: Path) -> b
     asked = ("-H", f"Accept: {MANIFEST_TYPE}", "-o", into, f"https://{HOST}:{port}/v2/{path}")
     run("curl", "-fsS", *where, *asked)
     return into.read_bytes()
+
+
+class Loopback(NetworkNamespace):
+    """The namespace of this process."""
+
+    def connect(self, host: str, port: int, seconds: float = 2) -> socket.socket:
+        return socket.create_connection((host, port), seconds)
+
+
+def test_slow_registry_has_the_time_limit_of_a_push(authority: CertificateAuthority, registry_port: int) -> None:
+    trust = ssl.create_default_context(cafile=str(authority.certificate))
+    with closing(NamespaceConnection(Loopback(""), "127.0.0.1", registry_port, HOST, trust)) as connection:
+        connection.connect()
+        assert connection.sock.gettimeout() == connection.timeout == 60
 
 
 def test_pulled_image_matches_pushed_image(

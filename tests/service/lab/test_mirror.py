@@ -196,7 +196,7 @@ def test_mirror_starts_over_stale_socket_and_removes_it_on_stop(
         while not MirrorClient(control).is_running():
             assert process.alive, (tmp_path / "log").read_text()
             time.sleep(0.02)
-        assert run(*argv, *files, check=False).err.startswith("mirror: Another mirror already runs")
+        assert run(*argv, *files, check=False).err.startswith("error: mirror-already-running: Another mirror")
         process.stop(0 if sudden else 5)
     assert not control.exists()
     with pytest.raises(ComponentError, match="does not respond"):

@@ -1,37 +1,21 @@
-"""Tests of a certificate's expiry, compared with a library."""
+"""Tests of a certificate's expiry, compared with a library, and of damaged certificates."""
 
 from __future__ import annotations
 
 import datetime
+import errno
+import os
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from aks_flex_node.agent.certificates import expiry
+from aks_flex_node.agent.certificates import expiry, find_damage
+from tests.client_certificates import certificate_until, client_pem
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.config.builders import PEM
 
 UTC = datetime.timezone.utc
-
-
-def certificate_until(end: datetime.datetime, names: int = 0) -> bytes:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "system:node:edge-1")])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(datetime.datetime(1990, 1, 1, tzinfo=UTC))
-        .not_valid_after(end)
-    )
-    if names:
-        others = [x509.DNSName(f"name-{number}.example") for number in range(names)]
-        builder = builder.add_extension(x509.SubjectAlternativeName(others), critical=False)
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 @pytest.mark.parametrize(
@@ -46,12 +30,12 @@ def certificate_until(end: datetime.datetime, names: int = 0) -> bytes:
     ids=str,
 )
 def test_certificate_expiry_is_read_in_both_time_formats(end: datetime.datetime) -> None:
-    assert expiry(certificate_until(end)) == end
-    assert expiry(certificate_until(end, names=100)) == end
+    assert expiry(certificate_until(end, KEY)) == end
+    assert expiry(certificate_until(end, KEY, names=100)) == end
 
 
 def test_expiry_is_of_the_first_certificate_and_keys_are_skipped() -> None:
-    first = certificate_until(datetime.datetime(2030, 1, 1, tzinfo=UTC))
+    first = certificate_until(datetime.datetime(2030, 1, 1, tzinfo=UTC), KEY)
     key = b"-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
     assert expiry(key + first + PEM.encode()) == datetime.datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -78,3 +62,40 @@ def test_truncated_certificate_does_not_raise() -> None:
     body = "".join(lines[1:-1]).replace("\n", "")
     for count in range(0, len(body), 4):
         expiry(f"{lines[0]}{body[:count]}\n{lines[-1]}".encode())
+
+
+FILE = "/pki/kubelet-client-current.pem"
+INTACT = client_pem()
+START = INTACT.index("-----BEGIN EC")
+OTHER = client_pem(datetime.datetime(2048, 1, 1, tzinfo=UTC))
+LINES = INTACT.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "damage"),
+    [
+        ("", "is empty"),
+        ("\0" * 99, "contains no readable certificate"),
+        (INTACT[:START], "contains no readable private key"),
+        (INTACT[START:], "contains no readable certificate"),
+        (INTACT[:START] + OTHER[OTHER.index("-----BEGIN EC") :], "cannot be used together"),
+        ("".join([*LINES[:-2], "AAAA" + LINES[-2][4:], LINES[-1]]), "cannot be used together"),
+        (INTACT, ""),
+    ],
+    ids=["empty", "zeros", "no key", "no certificate", "another key", "changed key", "intact"],
+)
+def test_damage_of_a_certificate_with_its_key_is_named(content: str, damage: str) -> None:
+    found = find_damage(RecordedHost({FILE: content}), FILE)
+    assert damage in found
+    assert bool(found) is bool(damage)
+
+
+@pytest.mark.parametrize(("number", "damaged"), [(errno.EMFILE, False), (errno.ENOMEM, False), (errno.EACCES, True)])
+def test_file_that_cannot_be_read_at_the_moment_is_not_damaged(number: int, damaged: bool) -> None:
+    host = RecordedHost({FILE: INTACT})
+
+    def refuse(_path: str) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    host.read = refuse  # type: ignore[assignment]
+    assert bool(find_damage(host, FILE)) is damaged

@@ -20,10 +20,10 @@ from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, WriteFile
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.client_certificates import UTC, client_pem
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.config.builders import TOKEN
-from tests.unit.agent.test_certificates import UTC, certificate_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ def test_node_of_another_machine_is_not_healthy(tmp_path: Path) -> None:
 def test_status_contains_last_error_versions_services_and_certificate(tmp_path: Path) -> None:
     end = datetime.datetime.now(UTC).replace(microsecond=0) + datetime.timedelta(days=10)
     units = {"kubelet.service": UnitState("kubelet.service", enabled=True, active="failed", restarts=7)}
-    host = RecordedHost({CERTIFICATE: certificate_until(end), "/usr/local/bin/containerd": "theirs"}, units=units)
+    host = RecordedHost({CERTIFICATE: client_pem(end), "/usr/local/bin/containerd": "theirs"}, units=units)
     host.apply(MakeLink("/usr/local/bin/kubelet", "/opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet"))
     host.apply(MakeLink("/usr/local/sbin/runc", "/usr/sbin/runc"))
     node_state.write(
@@ -202,7 +202,11 @@ def test_support_bundle_redacts_secrets(tmp_path: Path, text: str, expected: str
     ("phase", "drift", "said"),
     [
         ("NotStarted", None, "not joined"),
-        ("NodeJoined", None, "unknown: configuration not found; set it with --config"),
+        (
+            "NodeJoined",
+            None,
+            "unknown: the configuration is missing or damaged; run `aks-flex-node verify`, which says what to do",
+        ),
         ("NodeJoined", [], "none"),
         ("NodeJoined", ["one"], "1 difference"),
         ("NodeJoined", ["one", "two"], "2 differences"),

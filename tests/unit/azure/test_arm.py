@@ -99,14 +99,15 @@ def test_request_to_foreign_host_is_refused() -> None:
 
 def test_private_authority_disables_instance_discovery() -> None:
     private = TokenAuthority("https://login.flex.internal", "/ca.pem").options()
-    assert private == {
-        "authority": "https://login.flex.internal",
-        "disable_instance_discovery": True,
-        "connection_verify": "/ca.pem",
-    }
+    assert private["authority"] == "https://login.flex.internal"
+    assert private["disable_instance_discovery"] is True
+    assert private["transport"].connection_config.verify == "/ca.pem"
     by_proxy = TokenAuthority(proxy="http://proxy.example:3128").options()
     assert by_proxy["proxies"] == {"https": "http://proxy.example:3128"}
-    assert TokenAuthority().options() == {"authority": "https://login.microsoftonline.com"}
+    public = TokenAuthority().options()
+    assert public["authority"] == "https://login.microsoftonline.com"
+    assert "disable_instance_discovery" not in public
+    assert public["transport"].connection_config.verify is True
 
 
 @pytest.mark.parametrize(

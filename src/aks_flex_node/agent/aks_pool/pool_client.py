@@ -108,9 +108,14 @@ class AksPoolClient:
 
     def wait(self, name: str, operation: AzureOperation, note: Callable[[str], None]) -> PoolMachine:
         """Waits until AKS has finished an operation, and returns the Machine."""
-        with self._explained():
-            wait_for_operation(ArmSender(self._arm), operation, self._timeout, note)
-            document = self._send("GET", self.pool.machine_id(name))
+        try:
+            with self._explained():
+                wait_for_operation(ArmSender(self._arm), operation, self._timeout, note)
+                document = self._send("GET", self.pool.machine_id(name))
+        except AzureCallError as error:
+            if error.name == "azure-operation-failed":
+                raise registration_failed_error(self.pool, name, error.message.rstrip(".")) from None
+            raise
         if provisioning_state(document).lower() == "failed":
             raise registration_failed_error(self.pool, name, parse_machine(document).error)
         return parse_machine(document)

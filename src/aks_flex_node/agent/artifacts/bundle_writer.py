@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts.bundle import BUNDLE_MANIFEST, BundleEntry, BundleManifest, OfflineBundle
+from aks_flex_node.agent.artifacts.bundle import BUNDLE_MANIFEST, BundleEntry, BundleManifest
 from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_directory, remove_tree
 from aks_flex_node.agent.artifacts.download import TransferProgress
@@ -65,8 +65,8 @@ def fetch_all(
     observe: Callable[[Transfer], None] | None,
 ) -> FilesByArtifact:
     stopped, network = threading.Event(), HttpClient(sources)
-    bundle = OfflineBundle.at(sources.bundle, cache) if sources.bundle else None
-    fetching = ArtifactFetcher(cache, sources, network, Retrier(sources.attempts, RetryBackoff(), stopped), bundle)
+    # A bundle that the configuration names is the one to be created, so it is not a source.
+    fetching = ArtifactFetcher(cache, sources, network, Retrier(sources.attempts, RetryBackoff(), stopped), None)
     with ThreadPoolExecutor(sources.parallel) as pool:
         try:
             futures = [pool.submit(fetching.fetch, each, TransferProgress(each, observe)) for each in artifacts]

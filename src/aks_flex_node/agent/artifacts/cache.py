@@ -88,6 +88,10 @@ class ArtifactCache:
         fresh.write_text(json.dumps(wire))
         fresh.replace(folder / ORIGIN_FILE)
 
+    def forget_origin(self, digest: Digest) -> None:
+        """Removes the record of the URLs of a file, so that its digest is fetched again."""
+        (self.folder(digest) / ORIGIN_FILE).unlink(missing_ok=True)
+
     @contextmanager
     def locked(self, digest: Digest, wait: Callable[[float], object]) -> Iterator[Path]:
         """Locks the directory of a file, which other threads or processes may use at the same time."""

@@ -9,7 +9,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aks_flex_node.errors import ArtifactError
+from aks_flex_node.errors import DiskFullError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ DISK_FULL_ERRNOS = {errno.ENOSPC, errno.EDQUOT}
 
 @contextmanager
 def explain_disk_full(path: Path, needed: int) -> Iterator[None]:
-    """Converts a disk-full OSError into an ArtifactError that names the path and the space needed."""
+    """Converts a disk-full OSError into a DiskFullError that names the path and the space needed."""
     try:
         yield
     except OSError as error:
@@ -30,14 +30,14 @@ def explain_disk_full(path: Path, needed: int) -> Iterator[None]:
 
 
 def require_space(path: Path, needed: int) -> None:
-    """Raises ArtifactError if the disk does not have the needed space, before anything is written."""
+    """Raises DiskFullError if the disk does not have the needed space, before anything is written."""
     status = os.statvfs(path.parent)
     if status.f_bavail * status.f_frsize < needed:
         raise disk_full_error(path, needed)
 
 
-def disk_full_error(path: Path, needed: int) -> ArtifactError:
-    return ArtifactError(
+def disk_full_error(path: Path, needed: int) -> DiskFullError:
+    return DiskFullError(
         "disk-full",
         f"Not enough disk space for {path}: {format_megabytes(needed)} more are needed.",
         f"Check `df -h {path.parent}`. Run `aks-flex-node artifacts clean` to remove downloads that are no longer "

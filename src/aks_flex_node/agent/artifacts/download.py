@@ -202,7 +202,8 @@ def write_all(descriptor: int, piece: bytes | memoryview) -> None:
         written = os.write(descriptor, piece)
 
 
-def require_size(location: DownloadUrl, size: int, limit: int = MAX_ARTIFACT_BYTES) -> None:
+def require_size(location: DownloadUrl, size: int, limit: int | None = None) -> None:
+    limit = MAX_ARTIFACT_BYTES if limit is None else limit
     if size > limit:
         raise ArtifactError(
             "artifact-too-large",

@@ -47,6 +47,10 @@ class ArtifactFetcher:
             self._cache.record_origin(digest, artifact)
         return blob
 
+    def reject(self, blob: VerifiedFile) -> None:
+        """Forgets where a file came from, so that a corrected file at the same URL is downloaded."""
+        self._cache.forget_origin(blob.digest)
+
     def _from_bundle(self, bundle: OfflineBundle, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
         blob = bundle.find(artifact)
         progress.set_cached(blob.size)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LINK_REFUSED_ERRNOS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP}
 COPY_CHUNK_BYTES = 1 << 18
+REJECTED_ARCHIVES = frozenset(("archive-corrupt", "archive-incomplete", "archive-unsafe"))
 
 StagedFiles = dict[str, StagedFile]
 
@@ -184,6 +185,10 @@ class TreeBuild:
             progress.set_state(TransferState.UNPACKING)
             self._parts[artifact] = blob, stage_artifact(self.tree, artifact, blob, self._check)
             progress.set_state(TransferState.READY)
+        except ArtifactError as error:
+            if error.name in REJECTED_ARCHIVES:
+                self._fetching.reject(blob)
+            raise
         finally:
             self._leave()
 
@@ -228,7 +233,8 @@ def store_unusable_error(tree: ArtifactTree, error: OSError) -> ArtifactError:
     return ArtifactError(
         "artifact-store-not-writable",
         f"{tree.component} {tree.version} could not be stored: {error}.",
-        f"Check the disk with `df -h {tree.staging.parent}` and `dmesg`, and check whether it is mounted read-only.",
+        f"Run `findmnt -T {tree.staging.parent}` and `dmesg | tail`. If the file system is mounted read-only, mount "
+        "it read-write, then run the same command again.",
     )
 
 
@@ -236,5 +242,5 @@ def unexpected_error(artifact: Artifact, error: Exception) -> ArtifactError:
     return ArtifactError(
         "artifact-response-invalid",
         f"{artifact.name} could not be prepared: {type(error).__name__}: {error}.",
-        "This is an internal error. Report it with this message.",
+        "Run `aks-flex-node artifacts clean`, then run the same command again. Report the error with this message.",
     )

@@ -11,7 +11,7 @@ from aks_flex_node.host import mounts
 from aks_flex_node.host.actions import KillGroup, Remove, Run, StopUnit, Unmount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.host.actions import Action
@@ -33,10 +33,21 @@ NAMESPACE = re.compile(r"cni-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # as
 FAMILIES = ("iptables", "ip6tables")
 
 
-def pod_removal(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]] | None = None) -> list[Action]:
-    """Returns the actions that remove all pod resources, except those in `found`, which existed before the join."""
+def pod_removal(
+    host: Host,
+    config: NodeConfig,
+    found: Mapping[str, Sequence[str]] | None = None,
+    owned: Collection[str] = (),
+) -> list[Action]:
+    """Returns the actions that remove all pod resources, except those in `found`, which existed before the join.
+    `owned` are the services in the ledger: the file of a unit may be damaged.
+    """
     found = found or {}
-    return [*_processes(host), *_mounts(host, config, found), *_network(host, found)] if host.live else []
+    foreign = frozenset(name for name in SERVICES if name not in owned and _is_foreign(host, name))
+    ours = [name for name in SERVICES if name in owned or _is_ours(host, name)]
+    if not host.live:
+        return []
+    return [*_processes(host, ours, foreign), *_mounts(host, config, found, foreign), *_network(host, found, foreign)]
 
 
 def existing_network_names(host: Host) -> dict[str, list[str]]:
@@ -52,16 +63,16 @@ def _chains(saved: str) -> list[str]:
     return [one[1] for one in re.finditer(r"(?m)^:(\S+) ", saved) if CHAIN.fullmatch(one[1])]
 
 
-def _processes(host: Host) -> Iterator[Action]:
-    for name in SERVICES:
-        if host.unit(name).running and _is_ours(host, name):
+def _processes(host: Host, ours: Sequence[str], foreign: frozenset[str]) -> Iterator[Action]:
+    for name in ours:
+        if host.unit(name).running:
             yield StopUnit(name)
-    if host.unit("kubepods.slice").running and not _is_foreign(host, "kubelet.service"):
+    if host.unit("kubepods.slice").running and "kubelet.service" not in foreign:
         yield KillGroup("/kubepods.slice")
         yield StopUnit("kubepods.slice")
     for path, name in GROUPS.items():
         directories = [f"/sys/fs/cgroup{root}{path}" for root in ("", "/systemd", "/pids", "/memory")]
-        if not _is_foreign(host, name) and any(host.stat(directory) for directory in directories):
+        if name not in foreign and any(host.stat(directory) for directory in directories):
             yield KillGroup(path)
 
 
@@ -74,16 +85,23 @@ def _is_foreign(host: Host, name: str) -> bool:
     return host.unit(name).exists and not _is_ours(host, name)
 
 
-def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
+def _mounts(
+    host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]], foreign: frozenset[str]
+) -> Iterator[Action]:
     points = mounts.mount_points((host.read(mounts.MOUNTINFO) or b"").decode(errors="replace"))
-    homes = {
-        config.paths.kubernetes.kubelet_dir: "kubelet.service",
-        "/run/containerd": "containerd.service",
-        config.paths.containerd_dir: "containerd.service",
+    kubelet_dir, containerd_dir = config.paths.kubernetes.kubelet_dir, config.paths.containerd_dir
+    places = {
+        f"{kubelet_dir}/pods/": "kubelet.service",
+        f"{kubelet_dir}/plugins/": "kubelet.service",
+        "/run/containerd/": "containerd.service",
+        f"{containerd_dir}/io.containerd.": "containerd.service",
+        f"{containerd_dir}/tmpmounts/": "containerd.service",  # noqa: S108 - of containerd
     }
-    for folder in (path for path, name in homes.items() if not _is_foreign(host, name)):
-        yield from (Unmount(point) for point in dict.fromkeys(mounts.mounts_below(points, folder)) if point != folder)
-    if _is_foreign(host, "containerd.service"):
+    for place in (path for path, name in places.items() if name not in foreign):
+        folder, _, name = place.rpartition("/")
+        start = f"{_real_path(host, folder)}/{name}"
+        yield from (Unmount(point) for point in mounts.outermost(each for each in points if each.startswith(start)))
+    if "containerd.service" in foreign:
         return
     names = [name for name in host.list_dir(NAMESPACES) if NAMESPACE.fullmatch(name)]
     spaces = [name for name in names if name not in found.get("netns", ())]
@@ -95,10 +113,15 @@ def _mounts(host: Host, config: NodeConfig, found: Mapping[str, Sequence[str]]) 
         yield Remove(NAMESPACES)  # containerd created it, and it is empty now
 
 
-def _network(host: Host, found: Mapping[str, Sequence[str]]) -> Iterator[Action]:
+def _real_path(host: Host, path: str) -> str:
+    """Returns the path without links, as the kernel lists mounts."""
+    return host.query("readlink", "--canonicalize-missing", path).out.strip() or path
+
+
+def _network(host: Host, found: Mapping[str, Sequence[str]], foreign: frozenset[str]) -> Iterator[Action]:
     if BRIDGE in parse_link_names(host.query("ip", "-j", "link", "show", "type", "bridge").out):
         yield Run(("ip", "link", "delete", BRIDGE), f"remove network interface {BRIDGE}")
-    if _is_foreign(host, "kubelet.service") or _is_foreign(host, "containerd.service"):
+    if foreign & {"kubelet.service", "containerd.service"}:
         return
     for family in FAMILIES:
         if script := chain_removal_script(host.query(f"{family}-save").out, found.get(family, ())):

@@ -16,9 +16,9 @@ from aks_flex_node.agent import context, paths
 from aks_flex_node.agent.bootstrap import pod_cleanup, prerequisites
 from aks_flex_node.agent.cluster.client import node_api
 from aks_flex_node.agent.cluster.nodes import NodeRemoval
+from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, ALL, SEQUENCE
-from aks_flex_node.agent.components.service import UNIT_NAME
-from aks_flex_node.agent.config import config_store
+from aks_flex_node.agent.components.service import UNIT_NAME, completion_unit
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
@@ -30,19 +30,24 @@ from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import staging_dir
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.agent.reconcile.observer import is_intact_copy
 from aks_flex_node.agent.reconcile.resources import Directory, Spec
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import (
+    EnableUnit,
     MakeDirectory,
     PlaceTree,
     ReloadUnits,
     Remove,
     RemoveTree,
     Run,
+    SetAside,
     StopUnit,
     WriteFile,
+    aside_path,
 )
 from aks_flex_node.host.dry_run import DryHost
+from aks_flex_node.host.host import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,24 +60,8 @@ if TYPE_CHECKING:
 
 REMOVED_ID = re.compile(r"^az .* --ids (/subscriptions/\S+)")  # in a command for an Azure administrator
 AGENT_FILES = (
-    paths.APPLIED_CONFIG,
-    paths.CLUSTER_FACTS,
-    paths.POOL_FACTS,
-    paths.MACHINE_RECORD,
-    paths.OPERATION_RECORD,
-    paths.CURRENT_CONFIG,
-    paths.CONFIG_VERSION_FILE,
-    paths.CONFIG_URL_DIGEST,
-    paths.NEXT_CONFIG,
-    paths.UPDATE_JOURNAL,
-    paths.JOB_RESULT,
-    paths.FAILED_CONFIG,
-    paths.RELEASED_CONFIG,
-    paths.DAEMON_STATE,
-    paths.DAEMON_LOCK,
-    config_store.JOURNAL_FILE,
+    *paths.STATE_FILES,
     paths.PUBLIC_STATUS,
-    paths.PUBLIC_STATUS_DIR,  # after the file in it
 )
 
 
@@ -87,14 +76,19 @@ class Unbootstrap:
     problems: list[str] = field(default_factory=list)
     manual_commands: list[str] = field(default_factory=list)
     _was_node: bool = False  # resources owned by the agent were found
+    _services: frozenset[str] = frozenset()  # that the agent installed
     _shared_dirs: frozenset[str] = frozenset()  # may contain files of other programs
 
     def run(self) -> list[str]:
         """Removes everything that the agent owns; returns what is left, one line each."""
         paths = self.engine.config.paths
         self._rebuild_ledger()
-        self._save_state()
+        with self._collect_problem():  # a disk that cannot be written does not stop the removal of the rest
+            self._set_damaged_state_aside()
+            self._save_state()
         self._shared_dirs = self._shared_folders()
+        for path in self._lost_originals():
+            self.progress.note(f"{path} existed before the join, but its copy is lost or damaged: it is not restored")
         if self.node_removal and self._was_node:
             self.manual_commands += self.node_removal.run(self.progress.note)
         self._run_step("pods", "pods, their containers, mounts and network", self._pods())
@@ -102,6 +96,7 @@ class Unbootstrap:
         if self._was_node:
             self._clean_up_azure()
         if not self.problems:
+            self._run_step("agent", "completion after a power loss", self._completion_setup())
             self._remove(reversed(AGENT_COMPONENTS))  # last, because it must be able to finish an incomplete run
         self._reset_failed_units()
         if not self.problems:
@@ -169,18 +164,26 @@ class Unbootstrap:
         if rebuild_ledger(self.engine):
             self.progress.note("ledger missing: using marked files; kernel settings remain until the next reboot")
         self._was_node = self.engine.ledger.exists
+        self._services = frozenset(name for one in self.engine.ledger.components.values() for name in one.services)
 
     def _pods(self) -> list[Action]:
         """Returns the removal of pod resources; empty on a machine that was never a node."""
         return (
-            pod_cleanup.pod_removal(self.engine.host, self.engine.config, self.engine.ledger.found)
+            pod_cleanup.pod_removal(self.engine.host, self.engine.config, self.engine.ledger.found, self._services)
             if self._was_node
             else []
         )
 
+    def _set_damaged_state_aside(self) -> None:
+        own = {paths.state_file(self.engine.config.paths.data_dir), *paths.STATE_FILES}
+        for action in self.engine.plan(agent.COMPONENT).actions:
+            if isinstance(action, SetAside) and action.path in own:
+                self.engine.host.apply(action)
+
     def _save_state(self) -> None:
         path = state_file(self.engine.config.paths.data_dir)
-        if self.engine.host.stat(self.engine.config.paths.data_dir) is not None:
+        folder = self.engine.host.stat(f"{self.engine.config.paths.data_dir}/.")
+        if folder is not None and folder.kind is EntryKind.DIRECTORY:
             node_state.write(
                 self.engine.host, path, node_state.read(self.engine.host, path).with_phase(Phase.RESETTING)
             )
@@ -188,11 +191,28 @@ class Unbootstrap:
     def _reset_failed_units(self) -> None:
         host = self.engine.host
         if host.live:
-            failed = [name for name in pod_cleanup.SERVICES if host.unit(name).active == "failed"]
+            names = (*pod_cleanup.SERVICES, UNIT_NAME)  # the daemon may have been killed while it was stopped
+            failed = [name for name in names if host.unit(name).active == "failed"]
             forget = [
                 Run(("systemctl", "reset-failed", name), f"reset the failed state of {name}") for name in failed
             ]
             self._run_step("units", "reset systemd units", [*forget, ReloadUnits()])
+
+    def _completion_setup(self) -> Iterator[Action]:
+        """Installs the unit that continues if this run is interrupted when no daemon is left to continue it."""
+        if self._was_node:
+            entry = self.engine.host.stat(paths.COMPLETION_UNIT)
+            if entry and entry.kind is EntryKind.DIRECTORY:
+                yield SetAside(paths.COMPLETION_UNIT)
+            yield WriteFile(paths.COMPLETION_UNIT, completion_unit(self.engine.machine))
+            yield EnableUnit(paths.COMPLETION_UNIT.rpartition("/")[2])
+
+    def _completion_removal(self) -> Iterator[Action]:
+        found = [path for path in (paths.COMPLETION_LINK, paths.COMPLETION_UNIT) if self.engine.host.stat(path)]
+        for path in found:
+            yield from self._file_removal(path)
+        if found and self.engine.host.live:
+            yield ReloadUnits()
 
     def _agent_state_removal(self, data_dir: str, log_dir: str) -> Iterator[Action]:
         """Plans the removal of the agent's state. The ledger is last, so that another run can finish this one."""
@@ -201,22 +221,35 @@ class Unbootstrap:
         yield RemoveTree(f"{data_dir}/originals")
         if not self.keep_artifacts:
             yield RemoveTree(f"{data_dir}/artifacts")
-        yield Remove(paths.state_file(data_dir))
-        yield from (Remove(owned_path) for owned_path in AGENT_FILES)
+        for owned_path in (paths.state_file(data_dir), *AGENT_FILES):
+            yield from self._file_removal(owned_path)
+        yield Remove(paths.PUBLIC_STATUS_DIR)
         log = log_file(self.engine.config)
         yield from (Remove(owned_path) for owned_path in (log, f"{log}.1"))
         if self._was_node:
             yield Remove(log_dir)
+        if self.problems:
+            return  # for example a mount in the artifacts: the next run needs the ledger to remove the rest
         ledger = self.engine.ledger
         records = dict(ledger.owned("agent").paths)
         for path in ledger.paths:
             yield from self._last_of(path, records.get(path.rpartition("/")[0], {}))
         yield from (Remove(owned_path) for owned_path, record in reversed(records.items()) if came_with_us(record))
+        yield from self._completion_removal()
+
+    def _file_removal(self, path: str) -> Iterator[Action]:
+        """Removes a file of the agent, what was set aside of it, and a directory in its place."""
+        if self.engine.host.stat(aside_path(path)) is not None:
+            yield RemoveTree(aside_path(path))
+        entry = self.engine.host.stat(path)
+        yield RemoveTree(path) if entry and entry.kind is EntryKind.DIRECTORY else Remove(path)
 
     def _last_of(self, path: str, record: LedgerRecord) -> Iterator[Action]:
         """Removes a directory and the ledger in it in one atomic step, so that no unknown directory is left."""
         host, (folder, _, name) = self.engine.host, path.rpartition("/")
         yield RemoveTree(staging_dir(folder))
+        if host.stat(aside_path(path)) is not None:
+            yield RemoveTree(aside_path(path))
         if came_with_us(record) and host.list_dir(folder) == (name,):
             yield PlaceTree(folder, staging_dir(folder))
             yield RemoveTree(staging_dir(folder))
@@ -224,7 +257,14 @@ class Unbootstrap:
         entry, mode = host.stat(folder), (record.get("original") or {}).get("mode")
         if entry and mode is not None and entry.mode != mode:
             yield MakeDirectory(folder, mode)
-        yield Remove(path)
+        yield from self._file_removal(path)
+
+    def _lost_originals(self) -> list[str]:
+        """Returns the files that cannot be restored."""
+        ledger, host = self.engine.ledger, self.engine.host
+        records = {path: one for owned in ledger.components.values() for path, one in owned.paths.items()}
+        copies = {path: (record.get("original") or {}).get("copy") for path, record in records.items()}
+        return [path for path, copy in copies.items() if copy and not is_intact_copy(host, copy)]
 
     def _shared_folders(self) -> frozenset[str]:
         specs = [component.desired(self.engine.config, self.engine.machine) for component in ALL]

@@ -18,6 +18,7 @@ from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
 from aks_flex_node.agent.cluster import discovery, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
+from aks_flex_node.agent.components import service
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, managed_components
 from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
@@ -65,6 +66,7 @@ def bootstrap_node(
     context.require_root()
     with exclusive():  # before reading anything: another process may be changing the stored configuration
         config_store.finish_interrupted(RealHost())
+        config_store.restore_damaged(RealHost())
         loaded, bundle = context.load_or_fetch_config(selection)
         loaded, pool = pool_join.complete_from_pool(selection, loaded, progress)
         config = loaded.config
@@ -211,7 +213,8 @@ def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
         raise ConfigError(
             "vpn-flags-not-supported",
             f"The VPN is enabled only by {origin}. The configuration of the node resource would remove it.",
-            "Enable it in the node resource with `aks-flex-rp node update --vpn`, and join with the new URL.",
+            "Enable it in the node resource with `aks-flex-rp node update --name NAME --vpn`, and join with the new "
+            "URL.",
         )
 
 
@@ -340,6 +343,14 @@ def set_up_daemon(
         installed = self_update.install_service(engine)
         if not installed.is_done:
             progress.warning(installed.message)
+    elif daemon_mode is None and has_daemon_service(engine):
+        repair_service(engine)
+
+
+def repair_service(engine: Engine) -> None:
+    """Repairs the unit of the daemon. A service that a person has stopped stays stopped."""
+    engine.kept_stopped = frozenset((service.UNIT_NAME,))
+    engine.apply(service.COMPONENT)
 
 
 def remove_service(engine: Engine, progress: ProgressReporter) -> None:

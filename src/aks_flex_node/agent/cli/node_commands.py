@@ -143,6 +143,20 @@ def plan(config: Config = None, sets: Sets = None, only: Only = None, start: Fro
     )
 
 
+def missing_credential(engine: Engine) -> list[dict[str, str]]:
+    """Returns the difference of a joined node without a readable credential, which its kubelet or daemon renews."""
+    from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
+    from aks_flex_node.agent.config.resolved import kubelet_credential_file
+    from aks_flex_node.agent.paths import state_file
+    from aks_flex_node.agent.reconcile import node_state
+
+    state = node_state.read(engine.host, state_file(engine.config.paths.data_dir))
+    if state.phase is not node_state.Phase.NODE_JOINED or has_kubelet_credential(engine.host, engine.config):
+        return []
+    path = kubelet_credential_file(engine.config)
+    return [{"component": "kubelet", "action": "", "what": f"{path} is missing or damaged"}]
+
+
 def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None:
     """Compare this machine with its configuration.
 
@@ -150,6 +164,7 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     when this machine is not a node.
     """
     from aks_flex_node.agent import context
+    from aks_flex_node.agent.drift.detection import blocked_services
     from aks_flex_node.agent.self_update import compared_components
     from aks_flex_node.agent.text import pluralize
 
@@ -157,13 +172,20 @@ def verify(config: Config = None, sets: Sets = None, json: Json = False) -> None
     selection = context.ConfigSelection(config, tuple(sets or ()))
     context.require_installation(context.load_config_or_default(selection)[0])
     engine = context.make_engine(context.load_config(selection).config)
-    found = plans_as_data(engine.plan(component) for component in compared_components(engine))
+    plans = [engine.plan(component) for component in compared_components(engine)]
+    blocked = [
+        {"component": plan.component, "action": "", "what": why}
+        for plan in plans
+        for _, why in blocked_services(plan)
+    ]
+    found = [*plans_as_data(plans), *blocked, *missing_credential(engine)]
     if json:
         terminal.print_json({"clean": not found, "differences": found})
     else:
         for difference in found:
             terminal.print_line(f"{difference['component']:<12} {difference['what']}")
-        repair = f"{pluralize(len(found), 'difference')}. Run `aks-flex-node bootstrap` to repair."
+        first = "Remove the cause, then run" if blocked else "Run"
+        repair = f"{pluralize(len(found), 'difference')}. {first} `aks-flex-node bootstrap` to repair."
         terminal.print_message(repair if found else "No differences.")
     raise typer.Exit(1 if found else 0)
 

@@ -177,7 +177,7 @@ def drift_summary(found: dict[str, Any]) -> str:
     if found["phase"] != Phase.NODE_JOINED.value:
         return "not joined"
     if found["drift"] is None:
-        return "unknown: configuration not found; set it with --config"
+        return "unknown: the configuration is missing or damaged; run `aks-flex-node verify`, which says what to do"
     return pluralize(len(found["drift"]), "difference") if found["drift"] else "none"
 
 

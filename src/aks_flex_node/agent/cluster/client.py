@@ -12,6 +12,14 @@ from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential
 from aks_flex_node.agent.http.download_options import DownloadOptions
 from aks_flex_node.agent.identity import token_cache
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
+from aks_flex_node.bounded_http.limits import (
+    BodyLimitError,
+    RequestTimeout,
+    interrupt,
+    read_body,
+    response_socket,
+    time_limit,
+)
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host import processes
 
@@ -23,6 +31,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
 
 
+MAX_ANSWER_BYTES = 32 << 20  # the pods of a full node are a few megabytes
+ANSWER_SECONDS = 60.0  # for a whole request
+NODE_SECONDS = 20.0  # of the daemon: two requests and a sign-in are faster than its watchdog
 API_LIMITS = DownloadOptions(parallel=1, connect_seconds=5.0, stall_seconds=15.0)
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
@@ -45,13 +56,17 @@ class ApiClient:
         certificate: str = "",
         proxy: str = "",
         token: Callable[[], str] | None = None,
+        seconds: float | None = None,
     ) -> None:
-        """Configures the server, its CA file (`authority`), and a client certificate file or a token."""
+        """Configures the server, its CA file (`authority`), a client certificate file or a token, and the total time
+        of a request.
+        """
         self._server = server.rstrip("/")
         self._authority = authority
         self._certificate = certificate
         self._proxy = proxy
         self._token = token
+        self._seconds = ANSWER_SECONDS if seconds is None else seconds
         self._made: PoolManager | None = None
 
     @property
@@ -81,13 +96,28 @@ class ApiClient:
             headers["Content-Type"] = content_type
         data = None if body is None else json.dumps(body).encode()
         try:
-            answer = self._pool.request(method, self._server + path, body=data, headers=headers, retries=False)
+            with time_limit(self._seconds):
+                answer = self._pool.request(
+                    method,
+                    self._server + path,
+                    body=data,
+                    headers=headers,
+                    retries=False,
+                    redirect=False,
+                    preload_content=False,
+                )
+                try:
+                    content = read_body(answer, MAX_ANSWER_BYTES)
+                finally:
+                    answer.release_conn()
         except (HTTPError, OSError) as error:
             raise explain_connection_error(self._server, error) from error
-        return _parse_answer(answer.status, answer.data)
+        except BodyLimitError as limit:
+            raise unexpected_answer_error(self._server, str(limit)) from None
+        return _parse_answer(self._server, answer.status, content)
 
     def open_stream(self, path: str, seconds: float) -> ApiStream:
-        """Opens a response of many lines, for example of a watch, in which no data arrives for at most `seconds`.
+        """Opens a response of many lines, for example of a watch, which takes at most `seconds`.
 
         Raises the same errors as `request`.
         """
@@ -96,20 +126,26 @@ class ApiClient:
 
         limit = Timeout(connect=API_LIMITS.connect_seconds, read=seconds)
         try:
-            answer = self._pool.request(
-                "GET",
-                self._server + path,
-                headers=self._headers(),
-                retries=False,
-                preload_content=False,
-                timeout=limit,
-            )
-            if answer.status != 200:
-                _parse_answer(answer.status, answer.read(MAX_LINE_BYTES))
-                raise ApiStatusError(answer.status, "", f"HTTP {answer.status}")
+            with time_limit(self._seconds):
+                answer = self._pool.request(
+                    "GET",
+                    self._server + path,
+                    headers=self._headers(),
+                    retries=False,
+                    redirect=False,
+                    preload_content=False,
+                    timeout=limit,
+                )
+                if answer.status != 200:
+                    content = read_body(answer, MAX_LINE_BYTES)
+                    answer.close()
+                    _parse_answer(self._server, answer.status, content)
+                    raise unexpected_answer_error(self._server, f"its status is {answer.status}")
         except (HTTPError, OSError) as error:
             raise explain_connection_error(self._server, error) from error
-        return ApiStream(self._server, answer)
+        except BodyLimitError as excess:
+            raise unexpected_answer_error(self._server, str(excess)) from None
+        return ApiStream(self._server, answer, seconds)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "aks-flex-node"}
@@ -123,47 +159,70 @@ READ_BYTES = 1 << 14
 class ApiStream:
     """The lines of a response that the API server sends over time."""
 
-    def __init__(self, server: str, answer: BaseHTTPResponse) -> None:
+    def __init__(self, server: str, answer: BaseHTTPResponse, seconds: float) -> None:
         self._server = server
         self._answer = answer
+        self._seconds = seconds
 
     def lines(self) -> Iterator[bytes]:
         """Yields each line until the server ends the response. Raises ClusterError when the connection fails."""
         from urllib3.exceptions import HTTPError
 
-        rest = b""
+        rest, end = bytearray(), time.monotonic() + self._seconds
         try:
-            while piece := self._answer.read1(READ_BYTES):
-                *complete, rest = (rest + piece).split(b"\n")
-                yield from (line for line in complete if line.strip())
+            while piece := self._answer.read1(READ_BYTES, decode_content=False):
+                rest += piece  # many small pieces must not copy a long line each time
+                if b"\n" in piece:
+                    *complete, last = bytes(rest).split(b"\n")
+                    rest = bytearray(last)
+                    yield from (line for line in complete if line.strip())
                 if len(rest) > MAX_LINE_BYTES:
                     raise ValueError("a line is too long")
+                if time.monotonic() > end:
+                    raise RequestTimeout(self._seconds)
         except (HTTPError, OSError, ValueError) as error:
             raise explain_connection_error(self._server, error) from error
 
     def stop(self) -> None:
         """Ends `lines` in another thread."""
-        with contextlib.suppress(Exception):  # the response may be closed already
-            self._answer.shutdown()
+        interrupt(response_socket(self._answer))
 
     def close(self) -> None:
         self._answer.close()
 
 
-def _parse_answer(status: int, data: bytes) -> Any:
-    document: Any = {}
-    with contextlib.suppress(ValueError):
-        document = json.loads(data or b"{}")
-    if status >= 400:
-        api_status = document if isinstance(document, dict) else {}
-        raise ApiStatusError(status, api_status.get("reason", ""), _message(api_status, status))
-    return document
+def _parse_answer(server: str, status: int, data: bytes) -> Any:
+    """Returns the object of a response. Raises ApiStatusError only for a Status object of Kubernetes: a proxy, a load
+    balancer or a sign-in page may answer at the same address.
+    """
+    document: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        document = json.loads(data)
+    if isinstance(document, dict) and 200 <= status < 300:
+        return document
+    if isinstance(document, dict) and status >= 400 and document.get("kind") == "Status":
+        raise ApiStatusError(status, str(document.get("reason") or ""), _message(document, status))
+    if status == 429:  # an overloaded API server answers with plain text
+        raise ApiStatusError(status, "TooManyRequests", "too many requests")
+    raise unexpected_answer_error(server, f"its status is {status}, and it is not a response of Kubernetes")
+
+
+def unexpected_answer_error(server: str, cause: str) -> ClusterError:
+    return ClusterError(
+        "api-server-unexpected-response",
+        f"The response from {server} cannot be used: {cause}.",
+        "A proxy, a load balancer or a sign-in page may have answered: run `curl -kv` with this address and "
+        "`/version`. The agent retries.",
+        retryable=True,
+    )
 
 
 def _message(api_status: dict[str, Any], status: int) -> str:
     """Returns the server's error message, with the disruption budgets that block an eviction."""
-    causes = (api_status.get("details") or {}).get("causes") or []
-    budgets = [str(one.get("message", "")) for one in causes if one.get("reason") == "DisruptionBudget"]
+    details = api_status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    found = [one for one in causes if isinstance(one, dict)] if isinstance(causes, list) else []
+    budgets = [str(one.get("message", "")) for one in found if one.get("reason") == "DisruptionBudget"]
     return " ".join([str(api_status.get("message", f"HTTP {status}")), *budgets])
 
 
@@ -191,30 +250,48 @@ def explain_connection_error(server: str, error: Exception) -> ClusterError:
         )
     return ClusterError(
         "api-server-unreachable",
-        f"{server} cannot be reached: {short_cause(cause)}.",
+        f"{server} cannot be reached: {_cause(server, error)}.",
         "Check `node.kubelet.serverURL`, and that no firewall blocks the connection.",
         retryable=True,
     )
 
 
+def _cause(server: str, error: Exception) -> str:
+    from urllib3.exceptions import HTTPError
+
+    from aks_flex_node.agent.http.connections import explain_failure
+
+    if isinstance(error, RequestTimeout) or (isinstance(error, HTTPError) and not known_phrase(str(error))):
+        return explain_failure(error, server, None, API_LIMITS.stall_seconds).cause
+    return short_cause(str(error))
+
+
 def short_cause(cause: str) -> str:
     """Shortens a nested connection error to its cause."""
-    for phrase in ("Connection refused", "timed out", "No route to host", "Network is unreachable", "reset by peer"):
-        if phrase.lower() in cause.lower():
-            return phrase[0].lower() + phrase[1:]
-    return cause.rsplit(":", 1)[-1].strip(" ()'\"") or "unknown cause"
+    return known_phrase(cause) or cause.rsplit(":", 1)[-1].strip(" ()'\"") or "unknown cause"
+
+
+KNOWN_PHRASES = ("Connection refused", "timed out", "No route to host", "Network is unreachable", "reset by peer")
+
+
+def known_phrase(cause: str) -> str:
+    found = next((each for each in KNOWN_PHRASES if each.lower() in cause.lower()), "")
+    return found[:1].lower() + found[1:]
 
 
 MIN_TOKEN_SECONDS = 30.0  # remaining lifetime that a cached token must have
 SIGN_IN_SECONDS = 40.0  # well below the daemon's watchdog timeout
 
 
-def node_api(config: NodeConfig) -> ApiClient:
+def node_api(config: NodeConfig, seconds: float | None = None) -> ApiClient:
+    """Returns a client as this node. `seconds` limits each request; the default allows the list of all pods."""
     paths, server = config.paths.kubernetes, config.node.kubelet.server_url or ""
     authority, proxy = f"{paths.certs_dir}/ca.crt", proxy_for_server(config, server)
     if kubelet_auth(config) == "exec":
-        return ApiClient(server, authority, proxy=proxy, token=lambda: azure_token(paths.kubelet_dir))
-    return ApiClient(server, authority, kubelet_credential_file(config), proxy=proxy)
+        return ApiClient(
+            server, authority, proxy=proxy, token=lambda: azure_token(paths.kubelet_dir), seconds=seconds
+        )
+    return ApiClient(server, authority, kubelet_credential_file(config), proxy=proxy, seconds=seconds)
 
 
 def azure_token(folder: str) -> str:

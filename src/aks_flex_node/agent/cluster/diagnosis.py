@@ -24,6 +24,7 @@ SYSTEMD_LINE = re.compile(r"^(?:\S+\.service: |Start(?:ed|ing) |Stopp(?:ed|ing) 
 OBJECT_ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the user name of an Azure identity in the cluster
 # Lines about pods are ignored: for example, a registry that rejects a pull is not a failure of the node.
 POD_LINE = re.compile(r"\bpods?=|\bpodUID=|[Ii]mage")
+NO_CRI = re.compile(r"unknown service runtime\.v1|CRI v1 runtime API is not implemented")
 KLOG_PREFIX = re.compile(r"^[A-Z]\d{4} [\d:.]+\s+\d+ \S+\] ?")
 
 
@@ -108,6 +109,14 @@ def _refused_identity(text: str, role: str) -> FlexError | None:
 
 def _failed(unit: str, lines: Sequence[str]) -> FlexError:
     name = unit.removesuffix(".service")
+    if name == "kubelet" and any(NO_CRI.search(line) for line in lines):
+        return MachineError(
+            "container-runtime-without-cri",
+            "containerd runs, but its CRI plugin was not loaded, so the kubelet cannot start.",
+            "Check `df /var/lib/containerd` and `journalctl -u containerd -n 50`. Free space if the disk is full, "
+            "then run the same command again. It restarts containerd.",
+            retryable=True,
+        )
     return MachineError(
         "service-failed",
         f"{name} keeps failing: {most_relevant_line(lines)}",

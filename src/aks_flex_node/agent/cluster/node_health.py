@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 KUBELET_UNIT = "kubelet.service"
 NODE_SERVICES = ("containerd.service", KUBELET_UNIT)
 EXPIRING_FRACTION = 0.08  # of a certificate's lifetime: the kubelet renews it while at least a tenth is left
+
+
+def has_server(kubeconfig: bytes) -> bool:
+    """Returns whether a kubeconfig, in YAML or JSON, names a server. An empty or truncated one does not."""
+    return re.search(rb'\bserver"?:', kubeconfig) is not None
+
+
+def has_kubelet_credential(host: Host, config: NodeConfig) -> bool:
+    """Returns whether the machine has the kubelet's credential for the cluster, and it is not damaged."""
+    path = kubelet_credential_file(config)
+    if kubelet_auth(config) == "exec":  # the credential is a kubeconfig
+        return host.stat(path) is not None
+    return not certificates.find_damage(host, path)
 
 
 @dataclass(frozen=True)
@@ -52,11 +66,11 @@ class NodeHealth:
     def lost_reason(self) -> str:
         """Which credential or object the node has lost and cannot regain by waiting; empty when nothing is lost."""
         if not self.has_certificate:
-            return "its certificate is missing"
+            return "its certificate is missing or damaged"
         if self.expired:
             return "its certificate has expired"
         if not self.has_kubeconfig:
-            return "the kubelet's kubeconfig is missing"
+            return "the kubelet's kubeconfig is missing or damaged"
         if self.credentials_rejected:
             return f"the cluster no longer accepts its {'Azure identity' if self.uses_tokens else 'certificate'}"
         return "its Node was deleted from the cluster" if self.node_missing else ""
@@ -73,9 +87,7 @@ def check_node_health(
 ) -> NodeHealth:
     by_token = kubelet_auth(config) == "exec"
     seconds, life = (
-        (math.inf, math.inf)
-        if by_token
-        else _certificate_lifetime(host.read(kubelet_credential_file(config)) or b"", now())
+        (math.inf, math.inf) if by_token else _certificate_lifetime(host, kubelet_credential_file(config), now())
     )
     node, missing, unknown, refused = _find_node(api, name) if seconds > 0 else (None, False, "", False)
     return NodeHealth(
@@ -87,14 +99,16 @@ def check_node_health(
         certificate_seconds=seconds,
         certificate_lifetime=life,
         uses_tokens=by_token,
-        has_kubeconfig=host.stat(f"{config.paths.kubernetes.kubelet_dir}/kubeconfig") is not None,
+        has_kubeconfig=has_server(host.read(f"{config.paths.kubernetes.kubelet_dir}/kubeconfig") or b""),
         failed_services=tuple(_failed_services(host)),
     )
 
 
-def _certificate_lifetime(certificate: bytes, now: float) -> tuple[float, float]:
-    """Returns the seconds until a certificate expires and its total lifetime; zeros when there is none."""
-    validity = certificates.validity(certificate)
+def _certificate_lifetime(host: Host, path: str, now: float) -> tuple[float, float]:
+    """Returns the seconds until a certificate expires and its total lifetime; zeros when there is none, or when it or
+    its key cannot be read.
+    """
+    validity = None if certificates.find_damage(host, path) else certificates.validity(host.read(path) or b"")
     if validity is None:
         return 0.0, 0.0
     start, end = (moment.timestamp() for moment in validity)

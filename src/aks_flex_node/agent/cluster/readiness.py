@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_api, proxy_for_server
+from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.config.resolved import join_token, kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.timestamps import format_utc
@@ -33,7 +34,10 @@ SERVICE_SECONDS = 60.0
 DIAGNOSE_AFTER_SECONDS = 5.0  # interval between diagnoses while waiting
 NOTE_SECONDS = 20.0  # between two lines that say what a join waits for
 STEADY_SECONDS = 5.0  # uptime after which a kubelet counts as stable
+REGISTRATION_SECONDS = 60.0  # that a kubelet has to register its Node
 SLOW_CHECK_SECONDS = 0.25
+MAX_CHECK_SECONDS = 1.0
+BACKOFF_DIVISOR = 20.0  # after this many seconds, checks are one second apart
 
 
 class NodeReadiness(Protocol):
@@ -116,7 +120,12 @@ class LiveNodeReadiness:
         except (ClusterError, ApiStatusError):
             return False  # unknown at present
 
-    def wait_registered(self) -> ClusterNode:
+    def wait_registered(self, lost_seconds: float = math.inf) -> ClusterNode:
+        """Waits until the Node is registered.
+
+        Raises node-not-registered if the Node is missing for longer than `lost_seconds` although the running kubelet
+        has had time to register it: someone deleted it, and the kubelet registers it again only when it starts.
+        """
         self._began = self._environment.now()  # ignore earlier log lines
         self._until(self._containerd_runs, "containerd.service", SERVICE_SECONDS, "containerd did not start")
         self._say("containerd is running")
@@ -127,7 +136,19 @@ class LiveNodeReadiness:
                 self._has_certificate, "kubelet.service", self._seconds, "the cluster did not issue a certificate"
             )
             self._say("the cluster issued a certificate")
-        node = self._until(self._find, "kubelet.service", self._seconds, "the node was not registered")
+        missing_since: list[float] = []
+
+        def look() -> ClusterNode | None:
+            node = self._find()
+            if node or not self._is_deleted():
+                missing_since.clear()
+            elif not missing_since:
+                missing_since.append(self._environment.clock())
+            elif self._environment.clock() - missing_since[0] > lost_seconds and self._has_had_time_to_register():
+                raise self._deleted_error()
+            return node
+
+        node = self._until(look, "kubelet.service", self._seconds, "the node was not registered")
         assert isinstance(node, nodes.ClusterNode)  # noqa: S101 - _find returns no other type
         self._say(f"node {self._node} is registered")
         if node.left:
@@ -154,12 +175,7 @@ class LiveNodeReadiness:
         def look() -> ClusterNode | None:
             node = self._find() if self._is_steady() else None
             if node is None and self._is_deleted():
-                raise ClusterError(
-                    "node-not-registered",
-                    f"Node {self._node} was deleted from the cluster while the agent waited for it.",
-                    "No action required: the daemon registers the Node again.",
-                    retryable=True,
-                )
+                raise self._deleted_error()
             if node is None or not node.ready or node.reported < self._kubelet_started():
                 return None
             lack[:] = [error] if (error := lacking(node)) else []
@@ -182,6 +198,14 @@ class LiveNodeReadiness:
         except (ClusterError, ApiStatusError):
             return False
 
+    def _deleted_error(self) -> ClusterError:
+        return ClusterError(
+            "node-not-registered",
+            f"Node {self._node} was deleted from the cluster while the agent waited for it.",
+            "No action required: the daemon registers the Node again.",
+            retryable=True,
+        )
+
     def local_problem(self) -> FlexError | None:
         """Returns the error of containerd or the kubelet on this machine, independent of the cluster, or None."""
         for unit, is_well, otherwise in (
@@ -192,6 +216,10 @@ class LiveNodeReadiness:
                 journal = diagnosis.read_journal(self._host, self._host.unit(unit), self._began)
                 return self._cause(unit) or diagnosis.timeout_cause(unit, journal, otherwise, None)
         return None
+
+    def _has_had_time_to_register(self) -> bool:
+        unit = self._host.unit("kubelet.service")
+        return self._environment.clock() - unit.started >= REGISTRATION_SECONDS
 
     def _is_steady(self) -> bool:
         unit = self._host.unit("kubelet.service")
@@ -236,7 +264,7 @@ class LiveNodeReadiness:
         return unit.active == "active" and unit.restarts == 0
 
     def _has_certificate(self) -> bool:
-        return self._host.stat(self.certificate) is not None
+        return has_kubelet_credential(self._host, self._config)
 
     def _find(self) -> ClusterNode | None:
         try:
@@ -272,7 +300,7 @@ class LiveNodeReadiness:
             if now - noted > NOTE_SECONDS:
                 noted = now
                 self._say(self._waiting_text(unit, now - start, end - start, otherwise))
-            self._environment.sleep(tick)
+            self._environment.sleep(max(tick, min(MAX_CHECK_SECONDS, (now - start) / BACKOFF_DIVISOR)))
         return found
 
     def _waiting_text(self, unit: str, waited: float, seconds: float, otherwise: str) -> str:

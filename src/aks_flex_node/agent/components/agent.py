@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.paths import STATE_DIR
+from aks_flex_node.agent.paths import STATE_DIR, STATE_FILES, state_file
 from aks_flex_node.agent.reconcile.component import Component
-from aks_flex_node.agent.reconcile.resources import Directory, Spec
+from aks_flex_node.agent.reconcile.resources import Directory, Spec, StateFile
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
@@ -22,6 +22,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:  # noqa: ARG001
             Directory(f"{paths.data_dir}/artifacts", ours=True),
             Directory(paths.install_dir),
             Directory(paths.log_dir, 0o750),
+            *(StateFile(path) for path in (state_file(paths.data_dir), *STATE_FILES)),
         )
     )
 

@@ -42,7 +42,7 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         (
             Directory(f"{paths.install_dir}/cni", ours=True),
             Directory(paths.cni.bin_dir),
-            RuntimePath(paths.cni.lib_dir),
+            RuntimePath(paths.cni.lib_dir, is_directory=True),
             ProgramTree(directory, "cni", version, (release,)),
             # One link per plugin, because the cluster's network plugin installs programs in the same directory.
             *(Symlink(f"{paths.cni.bin_dir}/{name}", f"{directory}/bin/{name}") for name in PLUGINS),

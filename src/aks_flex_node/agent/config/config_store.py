@@ -1,5 +1,6 @@
 """Stores the current configuration of the node, its version and the hash of its URL. Files that belong together are
-first written to a journal file, so that the next run completes an interrupted write.
+first written to a journal file, so that the next run completes an interrupted write. The current configuration has a
+copy, from which it is restored if it is damaged.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.paths import (
     APPLIED_CONFIG,
+    CONFIG_COPY,
+    CONFIG_JOURNAL,
     CONFIG_URL_DIGEST,
     CONFIG_VERSION_FILE,
     CURRENT_CONFIG,
     NEXT_CONFIG,
-    STATE_DIR,
 )
-from aks_flex_node.host.actions import Remove, WriteFile
+from aks_flex_node.host.actions import Remove, SetAside, WriteFile, aside_path
+from aks_flex_node.host.host import EntryKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.remote import ConfigBundle
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
-
-JOURNAL_FILE = f"{STATE_DIR}/together.json"  # the name that earlier versions wrote
 
 
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:
@@ -59,11 +60,56 @@ def commit_update(host: Host, bundle: ConfigBundle, config: NodeConfig, pending:
 
 def finish_interrupted(host: Host) -> None:
     """Completes a write that a crash interrupted."""
-    content = host.read(JOURNAL_FILE)
+    content = host.read(CONFIG_JOURNAL)
     if content is None:
         return
-    document = json.loads(content)
-    _write(host, document["files"], str(document["taken"]))
+    try:
+        document = json.loads(content)
+        files, taken = dict(document["files"]), str(document["taken"])
+        if not all(isinstance(text, str | None) for text in files.values()):
+            raise TypeError("the content of a file is not text")
+    except (ValueError, KeyError, TypeError, RecursionError):  # damaged: the files are as before the write
+        host.apply(SetAside(CONFIG_JOURNAL))
+        return
+    _write(host, files, taken)
+
+
+def restore_damaged(host: Host) -> bool:
+    """Replaces a damaged current configuration with its last good copy; returns whether it did. The damaged one is
+    set aside.
+
+    A configuration that does not exist is not restored: the machine is no node any more.
+    """
+    copy = host.read(CONFIG_COPY)
+    if not exists(host) or is_bundle(host.read(CURRENT_CONFIG)) or copy is None or not is_bundle(copy):
+        return False
+    host.apply(SetAside(CURRENT_CONFIG))
+    host.apply(WriteFile(CURRENT_CONFIG, copy, 0o600, secret=True))
+    return True
+
+
+def exists(host: Host) -> bool:
+    """Returns whether this machine has a current configuration, even if it is damaged.
+
+    A configuration that was set aside counts: a crash, or a full disk, can prevent that it is restored at once.
+    """
+    return any(host.stat(path) is not None for path in (CURRENT_CONFIG, aside_path(CURRENT_CONFIG)))
+
+
+def keep_copy(host: Host) -> None:
+    """Copies the current configuration if it is not damaged and the copy differs."""
+    content = host.read(CURRENT_CONFIG)
+    if content is not None and is_bundle(content) and host.read(CONFIG_COPY) != content:
+        host.apply(WriteFile(CONFIG_COPY, content, 0o600, secret=True))
+
+
+def is_bundle(content: bytes | None) -> bool:
+    """Returns whether the content of a stored configuration can be parsed."""
+    try:
+        document = json.loads(content or b"")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and isinstance(document.get("config"), dict)
 
 
 def is_fetched_from(host: Host, url: ConfigUrl) -> bool:
@@ -89,21 +135,25 @@ def _current(bundle: ConfigBundle) -> dict[str, str | None]:
 
 def _write_atomically(host: Host, files: Mapping[str, str | None], taken: str = "") -> None:
     """Writes files through the journal. `taken` is the digest of the pending configuration to remove, if any."""
+    if CURRENT_CONFIG in files:
+        files = {**files, CONFIG_COPY: files[CURRENT_CONFIG]}
     document = {"files": dict(files), "taken": taken}
-    host.apply(WriteFile(JOURNAL_FILE, json.dumps(document).encode(), 0o600, secret=True))
+    host.apply(WriteFile(CONFIG_JOURNAL, json.dumps(document).encode(), 0o600, secret=True))
     _write(host, files, taken)
 
 
 def _write(host: Host, files: Mapping[str, str | None], taken: str) -> None:
     for path, text in files.items():
-        host.apply(
-            Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=path == CURRENT_CONFIG)
-        )
+        entry = host.stat(path)
+        if entry and entry.kind is EntryKind.DIRECTORY:
+            host.apply(SetAside(path))
+        is_secret = path in {CURRENT_CONFIG, CONFIG_COPY}
+        host.apply(Remove(path) if text is None else WriteFile(path, text.encode(), 0o600, secret=is_secret))
     # A configuration that arrived in the meantime is newer and remains pending.
     pending = host.read(NEXT_CONFIG)
     if taken and pending is not None and _digest(pending) == taken:
         host.apply(Remove(NEXT_CONFIG))
-    host.apply(Remove(JOURNAL_FILE))
+    host.apply(Remove(CONFIG_JOURNAL))
 
 
 def _digest(content: bytes) -> str:

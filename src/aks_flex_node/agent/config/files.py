@@ -67,12 +67,22 @@ def read_config(path: Path) -> tuple[str, int]:
         raise config_missing_error(path)
     try:
         content, mode = _read(path)
-        return content.decode("utf-8-sig"), mode
-    except UnicodeDecodeError:
-        reason = "it is not UTF-8 text"
     except _Unreadable as error:
-        reason = str(error)
-    raise ConfigError(
+        raise config_unreadable_error(path, str(error)) from None
+    return decode_config(path, content), mode
+
+
+def decode_config(path: Path, content: bytes) -> str:
+    """Returns the text of a configuration file. Raises ConfigError if it is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        pass  # raised outside of `except`, so that no traceback includes the content of the file
+    raise config_unreadable_error(path, "it is not UTF-8 text")
+
+
+def config_unreadable_error(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
         "config-unreadable",
         f"{path} cannot be read: {reason}.",
         f"Check `ls -l {path}`, and run the command as root.",

@@ -100,10 +100,19 @@ def load(
 
 
 def _read_document(file: Path) -> SettingsSource:
-    text, mode = files.read_config(file)
+    return _parse_document(*files.read_config(file), file)
+
+
+def _parse_document(text: str, mode: int, file: Path) -> SettingsSource:
     source = from_document(parse_config(text, str(file)), str(file))
     files.check_mode(file, mode, source)
     return source
+
+
+def load_content(content: bytes, mode: int, file: Path) -> LoadedConfig:
+    """Loads a configuration file whose content was read already."""
+    source = _parse_document(files.decode_config(file, content), mode, file)
+    return _complete([source], str(file), (file,))
 
 
 def load_text(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, object]) -> LoadedConfig:

@@ -11,7 +11,6 @@ import logging
 import re
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from aks_flex_node.agent.http.connections import (
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, parse_arm_error
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
+from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
@@ -72,9 +72,8 @@ def untrusted_error(url: ConfigUrl, cause: str) -> ConfigError:
 
 
 MAX_BUNDLE_BYTES = 1 << 20
-READ_BYTES = 1 << 16
 REPORT_SECONDS = 10.0  # limit for a report, which must not delay the error message
-BODY_SECONDS = 60.0  # limit for the complete body
+BODY_SECONDS = 60.0  # limit for the complete response
 VERSION_TEXT = re.compile(r'(W/)?["\w:+=-]{1,256}', re.ASCII)  # a number of the provider, or the eTag of a Machine
 EXPIRED_STATUSES = {401, 403, 404, 410}
 
@@ -137,10 +136,18 @@ def report_join_failure(url: ConfigUrl, sources: DownloadOptions, message: str) 
     try:
         pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
         try:
-            limit = Timeout(REPORT_SECONDS)
-            answer = pool.request(
-                "POST", url.address, body=body, headers=headers, timeout=limit, redirect=False, retries=False
-            )
+            with time_limit(REPORT_SECONDS):
+                answer = pool.request(
+                    "POST",
+                    url.address,
+                    body=body,
+                    headers=headers,
+                    timeout=Timeout(REPORT_SECONDS),
+                    redirect=False,
+                    retries=False,
+                    preload_content=False,
+                )
+                answer.close()
             return answer.status == 200
         finally:
             pool.clear()
@@ -154,14 +161,15 @@ def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None, machine: M
     if machine:
         headers[MACHINE_HEADER] = machine.to_header()
     try:
-        response = pool.request(
-            "GET", url.address, headers=headers, preload_content=False, redirect=False, retries=False
-        )
-        try:
-            _check_status(response, url)
-            return _body(response, url)
-        finally:
-            response.close()
+        with time_limit(BODY_SECONDS):
+            response = pool.request(
+                "GET", url.address, headers=headers, preload_content=False, redirect=False, retries=False
+            )
+            try:
+                _check_status(response, url)
+                return _body(response, url)
+            finally:
+                response.close()
     finally:
         pool.clear()
 
@@ -197,19 +205,16 @@ def node_on_another_machine(message: str) -> ConfigError:
     return ConfigError(
         "node-on-another-machine",
         f"The provider refuses this machine: {message}",
-        "Nothing was changed on this machine.",
+        "Nothing was changed on this machine. Create another node for it, or move the node to it with "
+        "`aks-flex-rp node join-command --name NODE --replace`.",
     )
 
 
 def _body(response: BaseHTTPResponse, url: ConfigUrl) -> bytes:
-    end, content = time.monotonic() + BODY_SECONDS, b""
-    while piece := response.read1(READ_BYTES, decode_content=False):
-        content += piece
-        if len(content) > MAX_BUNDLE_BYTES:
-            raise _invalid(url.origin, "it is larger than 1 MiB")
-        if time.monotonic() > end:
-            raise AttemptFailed(f"the response took longer than {BODY_SECONDS:g} s", retryable=False)
-    return content
+    try:
+        return read_body(response, MAX_BUNDLE_BYTES)
+    except BodyLimitError as limit:
+        raise _invalid(url.origin, str(limit)) from None
 
 
 def parse_bundle(content: bytes, origin: str) -> ConfigBundle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,12 @@ def _current_document(host: Host) -> Mapping[str, Any]:
 
 
 def _node_tokens(engine: Engine) -> ProviderTokens:
-    program = running_program() or engine.machine.program
+    return _tokens_of(running_program() or engine.machine.program)
+
+
+@functools.cache
+def _tokens_of(program: str) -> ProviderTokens:
+    """Returns the tokens of this process, which its sessions share: a sign-in is expensive."""
     return ProviderTokens(program, lambda: Path(CURRENT_CONFIG).read_text(), _next_config_text)
 
 

@@ -26,14 +26,21 @@ from aks_flex_node.agent.daemon.session import (
     StopRequest,
     open_session,
 )
+from aks_flex_node.agent.event_log import EventLog, JournalSink
 from aks_flex_node.agent.job_records import job_result, update_journal
-from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import (
+    JOB_KILLED,
+    WAITING_FOR_NODE_DELETION,
+    JobKind,
+    JobResult,
+    JobStatus,
+)
 from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OPTION
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
-from aks_flex_node.errors import BusyError
+from aks_flex_node.errors import BusyError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +53,9 @@ HEALTH_SECONDS = 30.0  # between health checks
 OPERATIONS_SECONDS = 600.0  # between checks for operations of the cluster
 SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
 DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
+BLOCKED_SECONDS = 10.0  # between drift checks while a service waits, for example for space
 MAX_WAIT_SECONDS = 15.0
+RETRY_SECONDS = 20.0  # between attempts to read a damaged configuration; below the watchdog's limit
 
 
 def run_daemon(publish: StatusPublication) -> None:
@@ -60,19 +69,54 @@ def run_daemon(publish: StatusPublication) -> None:
             "To run it in the foreground, stop the service first: `systemctl stop aks-flex-node`.",
         )
     with exclusive(DAEMON_LOCK):
-        run_controller(lambda on_event: open_session(open_managed_node(), on_event), SystemdNotifier(), publish)
+        run_controller(
+            lambda on_event: open_session(open_managed_node(), on_event),
+            SystemdNotifier(),
+            publish,
+            context.config_or_applied,
+        )
 
 
 def run_controller(
     open_session: Callable[[Callable[[ControllerEvent], None]], Session],
     notifier: SystemdNotifier,
     publish: StatusPublication | None = None,
+    check: Callable[[], object] = lambda: None,
 ) -> None:
-    """Runs a controller until SIGTERM or SIGINT, including signals received while the first session opens."""
+    """Runs a controller until SIGTERM or SIGINT, including signals received while the first session opens. It starts
+    when `check` raises no ConfigError.
+    """
     events: queue.SimpleQueue[ControllerEvent] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: events.put(StopRequest()))
-    Controller(open_session, notifier, publish, events=events).run()
+    if wait_until_readable(check, notifier, events):
+        Controller(open_session, notifier, publish, events=events).run()
+
+
+def wait_until_readable(
+    check: Callable[[], object],
+    notifier: SystemdNotifier,
+    events: queue.SimpleQueue[ControllerEvent],
+    sleep_seconds: float = RETRY_SECONDS,
+) -> bool:
+    """Waits until the configuration in effect can be read, because without it there is nothing to do, and a restart
+    does not help. Returns False if the daemon is stopped meanwhile.
+    """
+    told = ""
+    while True:
+        try:
+            check()
+        except ConfigError as error:
+            if str(error) != told:
+                told = str(error)
+                EventLog(JournalSink()).emit("configuration-damaged", told, "error", error=error.name)
+            notifier.ready()
+            notifier.alive(f"degraded: {error.message}")
+        else:
+            return True
+        with contextlib.suppress(queue.Empty):
+            if isinstance(events.get(timeout=sleep_seconds), StopRequest):
+                return False
 
 
 @dataclass
@@ -133,6 +177,7 @@ class Controller:
             return False
         if event:
             self._handle(event)
+            self._notify_alive()
         if self.session.is_stuck:
             message = "The poller is stuck. Restarting the session."
             self.session.node.log_event("poller-hangs", message, "error")
@@ -141,7 +186,9 @@ class Controller:
             self.session.node.log_event("configuration-changed", "Another command changed the configuration.")
             self._reopen()
         self._check_health()
+        self._notify_alive()  # each of these steps may wait for the API server
         self._check_operations()
+        self._notify_alive()
         if not self.runner.running:
             self._check_drift()
             self._start_next_job()
@@ -153,10 +200,13 @@ class Controller:
 
     @property
     def seconds_until_due(self) -> float:
-        """Seconds until the next health or drift check. Drift is not checked while a job runs."""
-        session = self.session
-        due = session.health_due if self.runner.running else min(session.health_due, session.drift_due)
-        return max(0.0, min(due - self.clock(), MAX_WAIT_SECONDS))
+        """Seconds until the next health or drift check, or retry of a job. While a job runs, drift is not checked and
+        no other job starts.
+        """
+        session, now = self.session, self.clock()
+        retries = [due for due in self.history.due.values() if due > now]
+        due = session.health_due if self.runner.running else min(session.health_due, session.drift_due, *retries)
+        return max(0.0, min(due - now, MAX_WAIT_SECONDS))
 
     def _handle(self, event: PollEvent | FilesChanged | NodeChanged | JobResult) -> None:
         session = self.session
@@ -166,10 +216,15 @@ class Controller:
             case FilesChanged():
                 soon = max(self.clock() + SETTLE_SECONDS, session.drift_earliest)
                 session.drift_due = min(session.drift_due, soon)
+                if any(map(session.is_credential, event.paths)):
+                    soon = max(self.clock() + SETTLE_SECONDS, session.health_earliest)
+                    session.health_due = min(session.health_due, soon)
             case NodeChanged():
                 session.health_due = self.clock()
                 session.wake_poller()
                 if event.is_deleted:
+                    # The watch and the next health check confirm each other.
+                    session.credential_loss_count = max(1, session.credential_loss_count)
                     session.node.log_event("node-deleted", f"Node {session.node.name} was deleted from the cluster.")
             case JobResult():
                 self._handle_result(event)
@@ -202,6 +257,8 @@ class Controller:
         self._record_result(result)
         if result.kind is JobKind.MACHINE_OPERATION and result.is_done:
             self.operations_due = 0.0  # there may be another one
+        if result.kind is JobKind.REPAIR and result.reason != JOB_KILLED:
+            self.session.drift.end_repair()
         if self._uses_up_permission(result):
             self.session.settle_node(result.node_uid)
         self.session.save()
@@ -225,6 +282,7 @@ class Controller:
         if now < session.health_due:
             return
         session.health_due = now + HEALTH_SECONDS
+        session.health_earliest = now + DRIFT_MIN_SECONDS
         session.record_health(session.node.check_health(), now)
         if session.health.failed_services:
             session.drift_due = min(session.drift_due, now)  # a stopped service is drift
@@ -244,9 +302,10 @@ class Controller:
         session, now = self.session, self.clock()
         if now < session.drift_due:
             return
-        session.drift_due = now + session.node.config.agent.drift_seconds
         session.drift_earliest = now + DRIFT_MIN_SECONDS
         fresh = session.drift.check()
+        interval = session.node.config.agent.drift_seconds
+        session.drift_due = now + (min(BLOCKED_SECONDS, interval) if session.drift.is_blocked else interval)
         session.record_drift(fresh)
         for one in fresh:
             session.node.log_event("drift", one.description, "warning", component=one.component, diff=one.diff)
@@ -291,7 +350,11 @@ class Controller:
         session.save()
         if self.publish:
             self.publish(session, running)
-        self.notifier.alive(f"{session.state.provider_state}{f', {running} running' if running else ''}")
+        self._notify_alive()
+
+    def _notify_alive(self) -> None:
+        running = self.runner.running
+        self.notifier.alive(f"{self.session.state.provider_state}{f', {running} running' if running else ''}")
 
 
 class SystemdNotifier:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import self_update
+from aks_flex_node.agent.components import agent
 from aks_flex_node.agent.components import vpn as vpn_component
-from aks_flex_node.agent.drift.detection import detect_drift
+from aks_flex_node.agent.drift.detection import Drift, detect_drift
 from aks_flex_node.agent.drift.file_watcher import FileWatcher
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.update_journal import UpdateStage
 from aks_flex_node.agent.jobs.registry import IGNORE_OPTION
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.vpn import local_state
@@ -21,7 +23,6 @@ from aks_flex_node.agent.vpn import local_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from aks_flex_node.agent.drift.detection import Drift
     from aks_flex_node.agent.managed_node import ManagedNode
 
 
@@ -31,6 +32,7 @@ class DriftMonitor:
     conflicts: Conflicts
     found: tuple[Drift, ...] = ()
     vpn_due: bool = False  # the VPN certificate must be renewed, or the VPN settings changed
+    _in_repair: frozenset[str] = frozenset()  # subjects of the repair that runs
     _watcher: FileWatcher | None = None
 
     def watch(self, on_change: Callable[[frozenset[str]], None]) -> None:
@@ -48,9 +50,12 @@ class DriftMonitor:
         if is_held() or self._is_update_in_progress():
             return ()  # another process is changing the machine
         node.engine.ledger = Ledger(node.host, node.engine.ledger.paths)
-        self._check_vpn()
         known = {(one.subject, one.description) for one in self.found}
-        self.found = detect_drift(node.engine, self_update.compared_components(node.engine))
+        if node.engine.config_complete:
+            self._check_vpn()
+            self.found = detect_drift(node.engine, self_update.compared_components(node.engine))
+        else:
+            self.found = (INCOMPLETE_CONFIG,)
         return tuple(one for one in self.found if (one.subject, one.description) not in known)
 
     def _is_update_in_progress(self) -> bool:
@@ -75,14 +80,23 @@ class DriftMonitor:
     @property
     def conflicting_subjects(self) -> tuple[str, ...]:
         """The subjects that differ but are not repaired, because another program keeps changing them."""
-        return tuple(sorted(self._ignored_subjects & {one.subject for one in self.found}))
+        return tuple(sorted(self._ignored_subjects & {one.subject for one in self.found if not one.fault}))
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a service waits until the cause of its failure is gone, which no event reports."""
+        return any(one.blocked for one in self.found)
 
     def begin_repair(self) -> tuple[str, ...]:
-        """Counts a repair of the current drift; returns the arguments of the repair job."""
-        subjects, version = self.repairable_subjects, self.node.versions.current
-        self.conflicts = self.conflicts.for_configuration(version).with_repairs(subjects, self.node.now())
-        # A subject that becomes a conflict with this repair is repaired a last time.
-        return tuple(f"{IGNORE_OPTION}{each}" for each in sorted(self._ignored_subjects - subjects))
+        """Begins a repair of the current drift; returns the arguments of the repair job."""
+        self._in_repair = frozenset(self.repairable_subjects)
+        return tuple(f"{IGNORE_OPTION}{each}" for each in sorted(self._ignored_subjects))
+
+    def end_repair(self) -> None:
+        """Counts the repair. A killed one is not counted: what it did not repair was not changed by others."""
+        version, now = self.node.versions.current, self.node.now()
+        self.conflicts = self.conflicts.for_configuration(version).with_repairs(self._in_repair, now)
+        self._in_repair = frozenset()
 
     def _is_retained_vpn(self, one: Drift) -> bool:
         """Returns whether the drift is a disabled VPN, which a repair keeps because the cluster may need it."""
@@ -90,11 +104,21 @@ class DriftMonitor:
 
     @property
     def _ignored_subjects(self) -> frozenset[str]:
-        return self.conflicts.for_configuration(self.node.versions.current).ignored_subjects(self.node.now())
+        faults = frozenset(one.subject for one in self.found if one.fault)
+        conflicts = self.conflicts.for_configuration(self.node.versions.current)
+        return conflicts.ignored_subjects(self.node.now(), faults)
 
 
 MAX_REPAIRS = 3
 CONFLICT_SECONDS = 3600.0
+FAULT_SECONDS = 60.0  # after three repairs in an hour; the cause may be gone at any time
+INCOMPLETE_CONFIG = Drift(
+    agent.COMPONENT.name,
+    CURRENT_CONFIG,
+    f"{CURRENT_CONFIG} is damaged and has no copy, so that the machine cannot be compared with it; join the machine "
+    "again with a new URL",
+    foreign=True,
+)
 
 
 @dataclass(frozen=True)
@@ -118,8 +142,15 @@ class Conflicts:
                 repaired[name] = ()
         return replace(self, repaired={name: times for name, times in repaired.items() if times}, given_up=given_up)
 
-    def ignored_subjects(self, now: float) -> frozenset[str]:
-        return frozenset(name for name, since in self.given_up.items() if _is_recent(since, now))
+    def ignored_subjects(self, now: float, faults: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Returns the subjects that are not repaired now. Nothing else changes `faults`, so they are soon repaired
+        again.
+        """
+        return frozenset(
+            name
+            for name, since in self.given_up.items()
+            if _is_recent(since, now) and not (name in faults and now - since > FAULT_SECONDS)
+        )
 
     def as_document(self) -> dict[str, Any]:
         repaired = {name: list(times) for name, times in self.repaired.items()}

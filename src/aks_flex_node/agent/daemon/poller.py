@@ -108,6 +108,7 @@ class PollBackoff:
     interval: float = 30.0
     rng: random.Random = field(default_factory=random.Random)
     _failures: int = 0
+    _was_new: bool = False  # the last response was a change that was not waited for
 
     def next_delay(self, result: PollResult, took: float, wait: float) -> float:
         """Returns the seconds until the next poll, after one that took `took` seconds of at most `wait`."""
@@ -115,7 +116,9 @@ class PollBackoff:
             self._failures = 0
             # A long poll is repeated immediately, because changes are delivered through it.
             held = wait > 0 and took >= max(MIN_HELD_SECONDS, wait / HELD_FRACTION)
-            repeats = held or (result.changed and wait > 0)
+            # But a source that always sends something new is not asked all the time.
+            repeats = held or (result.changed and wait > 0 and not self._was_new)
+            self._was_new = result.changed and not held
             return self.rng.uniform(0.0, 0.5) if repeats else self._jittered()
         if result.state in {ProviderState.DELETED, ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE}:
             self._failures = 0

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
-from aks_flex_node.agent.config.config_store import JOURNAL_FILE
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
 from aks_flex_node.agent.jobs.update import admission
-from aks_flex_node.agent.paths import UPDATE_JOURNAL, state_file
+from aks_flex_node.agent.paths import CONFIG_JOURNAL, UPDATE_JOURNAL, state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
@@ -23,6 +22,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.managed_node import ManagedNode
 
 RETRY_SECONDS = (60.0, 120.0, 300.0, 900.0, 1800.0)  # delays after consecutive failures
+KILLED_RETRY_SECONDS = (2.0, 10.0, *RETRY_SECONDS)  # nothing is known to be wrong with what it did
+RECOVERY_PAUSES = (0.0, 0.0, 60.0, 60.0, 300.0)  # after each recovery within RECOVERY_PERIOD: the loss may persist
+RECOVERY_PERIOD = 1800.0
 REFUSED_RETRY_SECONDS = 3600.0  # the cluster may have been upgraded
 
 
@@ -33,6 +35,7 @@ class JobHistory:
     results: dict[JobKind, JobResult]
     failures: dict[JobKind, int]
     due: dict[JobKind, float]
+    recoveries: list[float] = field(default_factory=list)  # times of recent recoveries
 
     @classmethod
     def empty(cls) -> JobHistory:
@@ -44,18 +47,26 @@ class JobHistory:
         if result is JobStatus.DONE:
             self.failures.pop(kind, None)
             self.due.pop(kind, None)
+            if kind is JobKind.RECOVER:
+                self._pause_after_recovery(now)
         elif result is JobStatus.REFUSED:
             self.due[kind] = now + REFUSED_RETRY_SECONDS
         elif result is JobStatus.DEFERRED:
             self.due[kind] = now + RETRY_SECONDS[0]
         elif result is JobStatus.FAILED:
-            self.postpone(kind, now)
+            self.postpone(kind, now, KILLED_RETRY_SECONDS if outcome.reason == JOB_KILLED else RETRY_SECONDS)
 
-    def postpone(self, kind: JobKind, now: float) -> None:
+    def _pause_after_recovery(self, now: float) -> None:
+        """Delays the next recovery if several did not last: each of them restarts the kubelet."""
+        self.recoveries = [*(each for each in self.recoveries if now - each < RECOVERY_PERIOD), now]
+        if pause := RECOVERY_PAUSES[min(len(self.recoveries), len(RECOVERY_PAUSES)) - 1]:
+            self.due[JobKind.RECOVER] = now + pause
+
+    def postpone(self, kind: JobKind, now: float, delays: tuple[float, ...] = RETRY_SECONDS) -> None:
         """Postpones the next run with backoff."""
         count = self.failures.get(kind, 0)
         self.failures[kind] = count + 1
-        self.due[kind] = now + RETRY_SECONDS[min(count, len(RETRY_SECONDS) - 1)]
+        self.due[kind] = now + delays[min(count, len(delays) - 1)]
 
     def is_due(self, kind: JobKind, now: float) -> bool:
         return now >= self.due.get(kind, 0.0)
@@ -111,7 +122,7 @@ def scheduler_input(
 
 def has_unfinished_update(node: ManagedNode) -> bool:
     """Returns whether an update was interrupted, or a self-update is pending."""
-    if any(node.host.stat(path) is not None for path in (UPDATE_JOURNAL, JOURNAL_FILE)):
+    if any(node.host.stat(path) is not None for path in (UPDATE_JOURNAL, CONFIG_JOURNAL)):
         return True
     # A daemon in the foreground has no service and is not updated.
     has_service = managed_components(node.engine.ledger, node.config) is not SEQUENCE

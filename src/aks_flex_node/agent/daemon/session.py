@@ -5,12 +5,14 @@ The whole session is replaced when the configuration may have changed.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aks_flex_node.agent import self_update
 from aks_flex_node.agent.cluster.node_health import NodeHealth
+from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.daemon import conditions
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.daemon_state import DaemonState, StateStore
@@ -21,6 +23,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.errors import MachineError
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -100,6 +103,7 @@ class Session:
     health_due: float = 0.0
     drift_due: float = 0.0
     drift_earliest: float = 0.0  # rate limit of drift checks
+    health_earliest: float = 0.0  # rate limit of health checks after changes of files
     credential_loss_count: int = 0  # consecutive health checks with lost credentials
     deleted: bool = False  # confirmed by two polls, one interval apart
     replaced: bool = False  # the node lives on another machine, confirmed over a longer time if it was not moved
@@ -113,7 +117,7 @@ class Session:
     def start(self) -> None:
         if self.connection:
             self.connection.start()
-        if self.connection and self.node.source.signals_by_node:
+        if self.connection:
             self._watch = self.node.watch_node(lambda seen: self.on_event(NodeChanged(not seen.uid)))
         self.drift.watch(lambda paths: self.on_event(FilesChanged(paths)))
 
@@ -141,6 +145,11 @@ class Session:
         A standalone node has only the token of its configuration, so a certificate that still works is kept.
         """
         return self.health.recovery_reason if self.connection else self.health.lost_reason
+
+    def is_credential(self, path: str) -> bool:
+        """Returns whether a watched path has credentials of the kubelet, which are no drift when they are lost."""
+        folder = self.node.config.paths.kubernetes.kubelet_dir
+        return path == f"{folder}/kubeconfig" or path.startswith(f"{folder}/pki/")
 
     @property
     def is_node_deleted(self) -> bool:
@@ -267,6 +276,8 @@ def open_session(
     make_monitor: Callable[[ManagedNode, Conflicts], DriftMonitor] = DriftMonitor,
 ) -> Session:
     """Opens a session for the configuration in effect, with the stored state of the previous session."""
+    with contextlib.suppress(MachineError):  # a full disk does not stop the daemon
+        config_store.keep_copy(node.host)
     store = StateStore(node.host, lambda error: node.log_event(error.name, error.message, "warning"))
     state = store.load()
     schedule = node.source.schedule

@@ -20,6 +20,7 @@ from aks_flex_node.host.actions import (
     Remove,
     RemoveTree,
     RestartUnit,
+    SetAside,
     SetSysctl,
     StartUnit,
     StopUnit,
@@ -56,11 +57,20 @@ def _describe_path(action: Action, facts: Facts) -> str:
             return _describe_entry(facts.entries.get(path), mode) or "is not a directory"
         case MakeLink(path, target):
             return f"does not point to {target}" if facts.entries.get(path) else "is missing"
-        case PlaceTree(_, path):
-            return f"is damaged: {facts.damage.get(path, '')}"
+        case PlaceTree(_, path) | SetAside(path):
+            return _describe_damage(facts, path)
         case Remove() | RemoveTree():
             return "should not exist"
     return ""
+
+
+def _describe_damage(facts: Facts, path: str) -> str:
+    entry = facts.entries.get(path)
+    if facts.damage.get(path):
+        return f"is damaged: {facts.damage[path]}"
+    if entry and entry.kind is EntryKind.DIRECTORY:
+        return "is a directory instead of a file"
+    return "is damaged: a required line is missing" if path in facts.contents else "is not a directory"
 
 
 def _describe_kernel(action: Action, facts: Facts) -> str:
@@ -81,7 +91,8 @@ def _describe_unit(action: Action, facts: Facts) -> str:
         case EnableUnit():
             return "is disabled"
         case RestartUnit(name):
-            return "runs a replaced program" if name in facts.replaced else "runs with outdated settings"
+            other = "runs a replaced program" if name in facts.replaced else "runs with outdated settings"
+            return facts.unhealthy.get(name, other)
         case StopUnit() | DisableUnit():
             return "should not exist"
         case ReloadUnits():
@@ -174,8 +185,10 @@ class Drift:
     subject: str  # a path, a unit or a kernel setting
     description: str  # a sentence about the subject
     diff: str = ""  # of text files: desired against observed content
-    foreign: bool = False  # not created by the agent, so not removed by a repair
+    foreign: bool = False  # a repair does not change it: the agent did not create it, or a repair would not help
+    fault: bool = False  # a service or a file that does not work, although no other program has changed it
     damage: bool = False  # of a program: damaged files, or a link to another version
+    blocked: bool = False  # a repair is impossible until its cause is gone, for example until there is space
 
 
 def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple[Drift, ...]:
@@ -190,11 +203,25 @@ def detect_drift(engine: Engine, components: Sequence[Component] = ALL) -> tuple
             "systemd" if isinstance(action, ReloadUnits) else plan.component,
             *_describe_action(plan, action, snapshot),
             damage=isinstance(action, (PlaceTree, MakeLink)),
+            fault=isinstance(action, SetAside) or action.subject in plan.facts.unhealthy,
         )
         for plan, action in distinct_actions(plans)
         if _is_own_drift(plan, action, engine.ignored_paths)
     ]
-    return tuple(dict.fromkeys((*own, *_foreign_dropins(engine, plans, snapshot))))
+    return tuple(dict.fromkeys((*own, *_blocked(plans), *_foreign_dropins(engine, plans, snapshot))))
+
+
+def blocked_services(plan: ComponentPlan) -> Iterator[tuple[str, str]]:
+    """Yields services that do not work and that a restart would not repair, and why: for example a full disk."""
+    for name, why in plan.facts.blocked.items():
+        yield name, f"{name} {plan.facts.unhealthy[name]}, because {why}"
+
+
+def _blocked(plans: Sequence[ComponentPlan]) -> Iterator[Drift]:
+    for plan in plans:
+        yield from (
+            Drift(plan.component, name, why, foreign=True, blocked=True) for name, why in blocked_services(plan)
+        )
 
 
 def _describe_action(plan: ComponentPlan, action: Action, host: Host) -> tuple[str, str, str]:
@@ -215,7 +242,7 @@ def _is_own_drift(plan: ComponentPlan, action: Action, ignored: frozenset[str]) 
 
 def _is_parent_dir(plan: ComponentPlan, made: MakeDirectory) -> bool:
     """Returns whether a directory is created only for something in it."""
-    return made.path not in plan.spec.paths
+    return made.path not in plan.spec.paths and plan.facts.entries.get(made.path) is None
 
 
 def _diff(action: Action, host: Host) -> str:

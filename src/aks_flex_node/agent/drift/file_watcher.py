@@ -23,6 +23,7 @@ from aks_flex_node.agent.reconcile.resources import (
     Directory,
     File,
     FileLine,
+    PemFile,
     ProgramTree,
     Service,
     Symlink,
@@ -227,6 +228,8 @@ def _paths(resource: Resource, host: Host) -> Iterator[str]:
     match resource:
         case Directory(path) | File(path) | FileLine(path) | Symlink(path):
             yield path
+        case PemFile(path):  # it may be a link to another file in the same directory
+            yield path.rpartition("/")[0] + "/"
         case ProgramTree():
             yield from _program_paths(resource, host)
         case Service(name):

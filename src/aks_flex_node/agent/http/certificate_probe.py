@@ -7,13 +7,14 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from urllib3.connection import HTTPSConnection
-from urllib3.connectionpool import HTTPSConnectionPool
-
 from aks_flex_node.agent.http.connections import make_pool, unverified_tls_context
+from aks_flex_node.bounded_http.connections import BoundedHTTPSConnection, BoundedHTTPSPool
+from aks_flex_node.bounded_http.limits import time_limit
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.http.download_options import DownloadOptions
+
+PROBE_SECONDS = 60.0  # in total, also through a proxy
 
 
 class CertificatesReceived(Exception):  # noqa: N818 - it is what is asked for
@@ -22,7 +23,7 @@ class CertificatesReceived(Exception):  # noqa: N818 - it is what is asked for
         self.chain = chain
 
 
-class CertificateProbeConnection(HTTPSConnection):
+class CertificateProbeConnection(BoundedHTTPSConnection):
     """Closes the connection after the handshake, before anything is sent."""
 
     def connect(self) -> NoReturn:
@@ -33,7 +34,7 @@ class CertificateProbeConnection(HTTPSConnection):
             self.close()
 
 
-class CertificateProbePool(HTTPSConnectionPool):
+class CertificateProbePool(BoundedHTTPSPool):
     ConnectionCls = CertificateProbeConnection
 
 
@@ -42,7 +43,8 @@ def presented_certificates(origin: str, sources: DownloadOptions, proxy: str | N
     pool = make_pool(sources, proxy, unverified_tls_context())
     pool.pool_classes_by_scheme = {**pool.pool_classes_by_scheme, "https": CertificateProbePool}
     try:
-        pool.request("GET", f"{origin}/", redirect=False, retries=False)
+        with time_limit(PROBE_SECONDS):
+            pool.request("GET", f"{origin}/", redirect=False, retries=False)
     except CertificatesReceived as shown:
         return shown.chain
     finally:

@@ -4,15 +4,14 @@ first use.
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from aks_flex_node.agent.http.connections import explain_failure, make_pool, url_credentials
 from aks_flex_node.agent.http.download_options import DownloadOptions, DownloadUrl, redact_url
+from aks_flex_node.bounded_http.limits import interrupt, response_socket, time_limit, watch
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import AttemptFailed
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 
 MAX_REDIRECTS = 5
+STALLS = 2  # the headers, and each read of the body, may take this many times the stall limit
 REDIRECT_STATUSES = {301, 302, 303, 307, 308}
 RETRYABLE_STATUSES = {408, 425, 429}  # client errors that can be temporary
 
@@ -32,6 +32,7 @@ class HttpResponse:
 
     def __init__(self, raw: BaseHTTPResponse, url: str, proxy: str | None, stall: float) -> None:
         self._raw, self._url, self._proxy, self._stall = raw, url, proxy, stall
+        self._link = response_socket(raw)
         self.status = raw.status
         self.headers: Mapping[str, str] = raw.headers
 
@@ -40,7 +41,9 @@ class HttpResponse:
         from urllib3.exceptions import HTTPError
 
         try:
-            return self._raw.read(size, decode_content=False)
+            with time_limit(STALLS * self._stall):
+                watch(self._link)
+                return self._raw.read(size, decode_content=False)
         except (HTTPError, OSError) as error:
             raise explain_failure(error, self._url, self._proxy, self._stall) from error
 
@@ -53,11 +56,7 @@ class HttpResponse:
 
     def abort(self) -> None:
         """Interrupts a read in another thread."""
-        connection = getattr(self._raw, "connection", None)
-        link = getattr(connection, "sock", None)
-        with suppress(OSError):
-            if isinstance(link, socket.socket):
-                socket.socket.shutdown(link, socket.SHUT_RDWR)  # SSLSocket.shutdown would disturb the reading thread
+        interrupt(self._link)
 
 
 class HttpClient:
@@ -114,9 +113,10 @@ class HttpClient:
 
         proxy, stall = self._sources.proxy_for(url), self._sources.stall_seconds
         try:
-            raw = self._pool(proxy).request(
-                "GET", url, headers=headers, preload_content=False, redirect=False, retries=False
-            )
+            with time_limit(STALLS * stall):
+                raw = self._pool(proxy).request(
+                    "GET", url, headers=headers, preload_content=False, redirect=False, retries=False
+                )
         except (HTTPError, OSError) as error:
             raise explain_failure(error, url, proxy, stall) from error
         response = HttpResponse(raw, url, proxy, stall)

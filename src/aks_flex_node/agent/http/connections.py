@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from aks_flex_node.agent.http.download_options import DownloadOptions, redact_url
+from aks_flex_node.bounded_http.limits import RequestTimeout
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import AttemptFailed
 
@@ -88,8 +89,12 @@ class TlsFiles:
 def make_pool(
     options: DownloadOptions, proxy: str | None, trust: ssl.SSLContext | TlsFiles | None = None
 ) -> PoolManager:
-    """Returns a connection pool that trusts `trust`, or the configured CAs by default."""
+    """Returns a connection pool that trusts `trust`, or the configured CAs by default. `time_limit` limits the total
+    time of its requests.
+    """
     from urllib3 import PoolManager, ProxyManager, Timeout, make_headers
+
+    from aks_flex_node.bounded_http.connections import bound
 
     if trust is None:
         trust = configured_tls_context(options.ca_file)
@@ -99,11 +104,11 @@ def make_pool(
         **_trust_settings(trust),
     }
     if proxy is None:
-        return PoolManager(**settings)
+        return bound(PoolManager(**settings))
     # The login is sent as a header, so that exceptions never contain a URL with credentials.
     login = url_credentials(proxy)
     headers = make_headers(proxy_basic_auth=login) if login else None
-    return ProxyManager(redact_url(proxy), proxy_headers=headers, **settings)
+    return bound(ProxyManager(redact_url(proxy), proxy_headers=headers, **settings))
 
 
 def _trust_settings(trust: ssl.SSLContext | TlsFiles) -> dict[str, Any]:
@@ -144,33 +149,39 @@ def translate_error(error: BaseException, who: str, stall: float) -> AttemptFail
         return AttemptFailed(
             f"{who} rejected the tunnel connection ({error})", retryable="failed: 4" not in str(error)
         )
+    name = who.rpartition(":")[0] or who
+    text = "".join(each if each.isprintable() else "?" for each in str(error)[:MAX_TEXT])  # may be of the server
     for kinds, sentence, retryable in error_meanings():
         if isinstance(error, kinds):
-            return AttemptFailed(
-                sentence.format(who=who, name=who.rpartition(":")[0] or who, error=error, stall=stall),
-                retryable=retryable,
-            )
+            message = sentence.format(who=who, name=name, error=error, text=text, stall=stall)
+            return AttemptFailed(message, retryable=retryable)
     if isinstance(error, OSError) and error.strerror:
         return AttemptFailed(f"{who} cannot be reached ({error.strerror})")
     return None
 
 
+MAX_TEXT = 120
 ExceptionTypes: TypeAlias = tuple[type[BaseException], ...]
 
 
 def error_meanings() -> Iterator[tuple[ExceptionTypes, str, bool]]:
     """Yields exception types, the message for each, and whether a retry can succeed."""
+    from http.client import HTTPException
+
     from urllib3 import exceptions as urllib3
 
     untrusted = "the TLS certificate of {who} is not trusted ({error.verify_message})"
     yield (ssl.SSLCertVerificationError,), untrusted, False
     yield (urllib3.NameResolutionError, socket.gaierror), "the DNS name {name} cannot be resolved", True
+    late = "{who} did not complete its response within {error.seconds:g} s (timed out)"
+    yield (RequestTimeout,), late, True
     yield (urllib3.ConnectTimeoutError,), "timed out while connecting to {who}", True
     yield (urllib3.ReadTimeoutError, TimeoutError), "{who} sent no data for {stall:g} s (timed out)", True
     yield (ConnectionRefusedError,), "{who} refused the connection", True
     cut = (urllib3.IncompleteRead, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
     yield cut, "the connection to {who} was interrupted", True
     yield (ssl.SSLError,), "TLS with {who} failed ({error.reason})", True
+    yield (HTTPException,), "{who} did not send a valid HTTP response ({text})", True
 
 
 def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -180,7 +191,8 @@ def exception_chain(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         inner = next((each for each in error.args if isinstance(each, BaseException)), None)
-        error = getattr(error, "original_error", None) or error.__cause__ or inner or error.__context__
+        context = None if error.__suppress_context__ else error.__context__
+        error = getattr(error, "original_error", None) or error.__cause__ or inner or context
 
 
 def find_certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from hashlib import sha256
-from urllib.parse import SplitResult, urlsplit, urlunsplit
-
-from aks_flex_node.errors import ArtifactError
+from urllib.parse import urlsplit, urlunsplit
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,9 @@ class DownloadOptions:
 
     def resolve(self, url: str) -> DownloadUrl:
         """Returns the URL to request for a publisher's URL: on the mirror if one is configured."""
-        parts = parse_http_url(url)
+        parts = urlsplit(url)
         if self.base_url is None:
             return DownloadUrl(url, url)
-        parse_http_url(self.base_url)
         host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
         query = f"?{parts.query}" if parts.query else ""
         return DownloadUrl(f"{self.base_url.rstrip('/')}/{host}{parts.path}{query}", url)
@@ -66,22 +63,6 @@ def redact_url(url: str) -> str:
     except ValueError:
         return "(invalid URL)"
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def parse_http_url(url: str) -> SplitResult:
-    """Parses an http or https URL. Raises ArtifactError for any other."""
-    try:
-        parts = urlsplit(url)
-        valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ArtifactError(
-            "artifact-url-invalid",
-            f"{redact_url(url)!r} is not a valid http or https URL.",
-            "Use the form `https://host/path` in the URL templates and in `artifacts.baseURL`.",
-        )
-    return parts
 
 
 def url_identity(url: str) -> str:

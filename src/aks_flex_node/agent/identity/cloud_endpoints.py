@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.azure_models import AZURE_CLOUDS
@@ -21,6 +22,7 @@ CLOUD_ENDPOINTS = {  # Azure Resource Manager, token authority
 }
 METADATA_PATH = "/metadata/endpoints?api-version=2022-09-01"
 METADATA_SECONDS = 10.0
+MAX_METADATA_BYTES = 1 << 20
 
 
 def resource_manager(config: NodeConfig) -> str:
@@ -74,19 +76,29 @@ def _discover_authority(manager: str, authorities: str | None, sources: Download
     from urllib3.exceptions import HTTPError
 
     from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls_context
+    from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 
     proxy = sources.proxy_for(manager)
     private_ca = read_certificate(authorities) if authorities else None
     try:
         with make_pool(sources, proxy, tls_context(system=private_ca is None, pem=private_ca)) as pool:
-            response = pool.request(
-                "GET", manager + METADATA_PATH, timeout=METADATA_SECONDS, retries=False, redirect=False
-            )
-            login = str(response.json()["authentication"]["loginEndpoint"]) if response.status == 200 else ""
+            with time_limit(METADATA_SECONDS):
+                response = pool.request(
+                    "GET",
+                    manager + METADATA_PATH,
+                    timeout=METADATA_SECONDS,
+                    retries=False,
+                    redirect=False,
+                    preload_content=False,
+                )
+                content = read_body(response, MAX_METADATA_BYTES)
             cause = f"its response has status {response.status}"
+            login = str(json.loads(content)["authentication"]["loginEndpoint"]) if response.status == 200 else ""
     except (HTTPError, OSError) as error:
         login, cause = "", explain_failure(error, manager, proxy, METADATA_SECONDS).cause
-    except (ValueError, KeyError, TypeError):
+    except BodyLimitError as limit:
+        login, cause = "", f"its response cannot be used: {limit}"
+    except (ValueError, KeyError, TypeError, RecursionError):
         login, cause = "", "its response is not a cloud description"
     if login.startswith("https://"):
         return login.rstrip("/")

@@ -18,6 +18,8 @@ EARLIER_VALUES = {"leave": "unbootstrap", "connect": "renew-vpn", "earlier": "ad
 EARLIER_KEYS = {"again": "retryable"}
 WAITING_FOR_NODE_DELETION = "WaitingForNodeDeletion"  # the reason of an update that AKS has not allowed yet
 
+JOB_KILLED = "JobKilled"  # the reason of a job whose process was killed
+
 
 class JobKind(Enum):
     """The kinds of jobs. The values are arguments of the command `job` and are stored in the result file."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.errors import MachineError
-from aks_flex_node.host.actions import Remove, WriteFile
+from aks_flex_node.host.actions import Remove, SetAside, WriteFile
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -90,6 +90,12 @@ def read_journal(host: Host) -> UpdateJournal | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def set_aside_damaged(host: Host) -> None:
+    """Renames a journal that cannot be read, which would count as an unfinished update for ever."""
+    if host.stat(UPDATE_JOURNAL) is not None and read_journal(host) is None:
+        host.apply(SetAside(UPDATE_JOURNAL))
 
 
 def write_journal(host: Host, journal: UpdateJournal) -> None:

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
@@ -39,6 +40,7 @@ def run_recovery(progress: ProgressReporter) -> JobResult:
     """Recovers this machine's credentials if they are lost."""
     with exclusive():
         config_store.finish_interrupted(RealHost())
+        context.config_in_effect()  # raises ConfigError: the configuration applied last has no credentials
         node = open_managed_node()
         readiness = LiveNodeReadiness(node.host, node.config, node.name, progress.note)
         return CredentialRecovery(node.engine, node.source, readiness, node.check_health).run()
@@ -71,6 +73,7 @@ class CredentialRecovery:
             if not health.uses_tokens and (health.expired or health.credentials_rejected or not health.lost_reason):
                 # The kubelet writes a new file and switches this link; any other file here blocks it.
                 host.apply(Remove(self._certificate))
+            self.engine.set_damaged_aside(kubelet.COMPONENT)
         try:
             host.apply(RestartUnit(KUBELET_UNIT))
             self.readiness.wait_registered()

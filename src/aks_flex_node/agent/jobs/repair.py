@@ -80,15 +80,23 @@ def repair_drift(engine: Engine, compared: Callable[[Engine], Sequence[Component
         JobStatus.FAILED,
         "RepairIncomplete",
         f"Drift remains after the repair: {summarize(left)}.",
+        "Check with `aks-flex-node verify` what differs, and stop the program that changes it. The daemon retries.",
         retryable=True,
     )
 
 
 def _apply(engine: Engine, components: Sequence[Component]) -> None:
+    """Applies all components, also after one that failed; raises the first failure."""
     engine.prepare(components)
+    failures: list[FlexError] = []
     for component in components:
-        engine.apply(component)
+        try:
+            engine.apply(component)
+        except FlexError as failure:
+            failures.append(failure)
     engine.sync_to_disk()
+    if failures:
+        raise failures[0]
 
 
 def _ours(found: Sequence[Drift]) -> list[Drift]:

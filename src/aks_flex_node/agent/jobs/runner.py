@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.paths import JOB_RESULT
+from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
+from aks_flex_node.agent.paths import COMPLETION_UNIT, JOB_RESULT
+from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,12 +55,17 @@ class JobRunner:
 
     def _wait_for_adopted(self) -> None:
         try:
+            unit, now, begun = self.host.unit(JOB_UNIT), self.now(), time.monotonic()
+            since = now - max(0.0, begun - unit.started) if unit.started else now
             while self.host.unit(JOB_UNIT).running:
                 self.sleep(CHECK_SECONDS)
             result = job_result.read_result(self.host, JOB_RESULT)
+            if result and result.at < format_utc(since):
+                result = None  # of an earlier job
+            outcome = result or self._ended_without_result(JobKind.ADOPTED, since, "")
         except OSError as error:
-            result = _no_result(JobKind.ADOPTED, str(error))
-        self.on_result(result or _no_result(JobKind.ADOPTED))
+            outcome = _no_result(JobKind.ADOPTED, str(error))
+        self.on_result(outcome)
 
     def _run(self, kind: JobKind, arguments: tuple[str, ...]) -> None:
         """Runs a job and always reports a result, because no other job starts before that."""
@@ -74,12 +81,27 @@ class JobRunner:
         outcome = job_result.read_result(self.host, JOB_RESULT) if self.host.read(JOB_RESULT) != before else None
         if outcome:
             return outcome
-        lines = diagnosis.read_journal(self.host, self.host.unit(JOB_UNIT), since=begun, lines=40)
-        return _no_result(kind, diagnosis.most_relevant_line(lines) if lines else answer.err)
+        return self._ended_without_result(kind, begun, answer.err)
+
+    def _ended_without_result(self, kind: JobKind, since: float, output: str) -> JobResult:
+        """Returns the result of a job that wrote none: the signal that killed it, or its last line of output."""
+        lines = diagnosis.read_journal(self.host, self.host.unit(JOB_UNIT), since=since, lines=40)
+        if killed := find_signal([*lines, *output.splitlines()]):
+            message = f"The {kind} job was killed by {killed}."
+            hint = (
+                f"Check `journalctl -u {JOB_UNIT} -n 50`, and `journalctl -k` for lack of memory. The daemon retries."
+            )
+            return JobResult(kind, JobStatus.FAILED, JOB_KILLED, message, hint, retryable=True)
+        return _no_result(kind, diagnosis.most_relevant_line(lines) if lines else _without_notices(output))
 
 
-# Near its end, an unbootstrap has removed the daemon, which would otherwise start a killed job again.
-RESTARTED = ("--property=Restart=on-abnormal", "--property=RestartSec=1")
+# Near its end, an unbootstrap has removed the daemon, which would otherwise start a killed job again, and possibly
+# the version of the agent that runs it.
+RESTARTED = (
+    "--property=Restart=on-abnormal",
+    "--property=RestartSec=1",
+    f"--property=OnFailure={COMPLETION_UNIT.rpartition('/')[2]}",
+)
 
 
 def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[str, ...]:
@@ -89,14 +111,36 @@ def job_command(program: str, kind: JobKind, arguments: Sequence[str]) -> tuple[
         f"--unit={JOB_UNIT}",
         about,
         "--collect",
-        "--wait",
-        "--quiet",
+        "--wait",  # without --quiet, it prints the signal that killed the job
         *(RESTARTED if kind is JobKind.UNBOOTSTRAP else ()),
         program,
         "job",
         kind.value,
         *arguments,
     )
+
+
+# Lines of systemd about the job, and of systemd-run; other lines can quote what systemd says of another unit.
+KILLED = re.compile(
+    rf"(?:{re.escape(JOB_UNIT)}: Main process exited, |Main processes terminated with: )"
+    r"code=(?:killed|dumped)[,/] ?status=(\w+)(?:/(\w+))?"
+)
+NOTICE = re.compile(
+    r"(?:Running as unit|Finished with result|Main processes terminated with|[A-Z][\w ]+ (?:runtime|consumed|bytes)):"
+)
+
+
+def find_signal(lines: Sequence[str]) -> str:
+    """Returns the signal that killed a unit's process according to systemd; empty if none did."""
+    for line in lines:
+        if found := KILLED.match(line):
+            return f"signal {found[1]}" + (f" ({found[2]})" if found[2] else "")
+    return ""
+
+
+def _without_notices(output: str) -> str:
+    """Returns the errors of systemd-run without what it prints about every unit."""
+    return "\n".join(line for line in output.splitlines() if not NOTICE.match(line))
 
 
 def _no_result(kind: JobKind, output: str = "") -> JobResult:

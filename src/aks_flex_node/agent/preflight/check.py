@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
-from aks_flex_node.agent.config.resolved import kubelet_credential_file
+from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, has_kubelet_credential
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 
@@ -106,7 +105,7 @@ class PreflightContext:
         """Returns whether the node has a cluster credential, so that it can be repaired while the cluster is
         unavailable.
         """
-        return self.joined and self.exists(kubelet_credential_file(self.config))
+        return self.joined and has_kubelet_credential(self.host, self.config)
 
     def owns(self, path: str) -> bool:
         return path in self.owned_paths or any(

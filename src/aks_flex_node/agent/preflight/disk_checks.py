@@ -145,7 +145,7 @@ def _images_fit(context: PreflightContext) -> Iterator[CheckFinding]:
     if kind in UNSUPPORTED_FILE_SYSTEMS:
         yield error(
             f"containerd cannot store images in {path}: overlayfs does not work on {kind}.",
-            "Mount a file system such as ext4 or XFS found, or set `paths.containerdDir` to another directory.",
+            "Mount a file system such as ext4 or XFS there, or set `paths.containerdDir` to another directory.",
         )
     elif kind == "tmpfs":
         yield warning(f"{path} is in memory (tmpfs): images are lost at every reboot.", "Mount a disk found.")

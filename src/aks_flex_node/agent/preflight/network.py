@@ -40,6 +40,7 @@ from aks_flex_node.agent.preflight.interfaces import (
     ProbeRequest,
     ProbeResponse,
 )
+from aks_flex_node.bounded_http.limits import RequestTimeout, time_limit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,14 +80,24 @@ class SystemNetworkProbe:
         url = request.url
         headers = {**_headers(request), **({} if request.token else basic_auth_header(url))}
         for _ in range(MAX_REDIRECTS + 1):
-            with closing(self._send(request, url, headers)) as raw:
-                target = redirect_target(url, raw.status, raw.headers)
-                # Requests with credentials do not follow redirects.
-                if target is None or target == url or request.authority:
-                    return _read_response(raw, request)
+            found = self._ask_once(request, url, headers)
+            if isinstance(found, ProbeResponse):
+                return found
+            target = found
             headers = redirected_headers(headers, url, target)
             url = _followed(url, target)
         raise ProbeFailed(ProbeFailure.SILENCE, f"it redirects more than {MAX_REDIRECTS} times")
+
+    def _ask_once(self, request: ProbeRequest, url: str, headers: Mapping[str, str]) -> ProbeResponse | str:
+        """Returns the response, or the URL to which it redirects."""
+        try:
+            with time_limit(LOOKUP_SECONDS + 2 * READ_SECONDS), closing(self._send(request, url, headers)) as raw:
+                target = redirect_target(url, raw.status, raw.headers)
+                # Requests with credentials do not follow redirects.
+                is_final = target is None or target == url or request.authority
+                return _read_response(raw, request) if is_final or target is None else target
+        except RequestTimeout as failed:
+            raise explain_probe_failure(failed, url, self._sources.proxy_for(url)) from failed
 
     def _send(self, request: ProbeRequest, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
         proxy = self._sources.proxy_for(url)
@@ -173,7 +184,7 @@ def _followed(url: str, target: str) -> str:
 
 def _read_response(raw: BaseHTTPResponse, request: ProbeRequest) -> ProbeResponse:
     try:
-        body = b"" if request.first_byte else raw.read(MAX_BODY_BYTES)
+        body = b"" if request.first_byte else raw.read(MAX_BODY_BYTES, decode_content=False)
     except (HTTPError, OSError) as failed:
         raise explain_probe_failure(failed, request.url, None) from failed
     return ProbeResponse(raw.status, parse_http_date(raw.headers.get("Date", "")), read_document(body))

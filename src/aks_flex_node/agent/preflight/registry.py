@@ -67,7 +67,9 @@ def run_checks(
     seconds: float = CHECK_SECONDS,
     watch: Callable[[Check], None] = lambda _: None,
 ) -> list[CheckFinding]:
-    """Runs the checks and returns their findings in order. Calls `watch` after each check."""
+    """Runs the checks and returns their findings in order. Calls `watch` after each check. `all` skips all checks."""
+    if "all" in skip:
+        return []
     checks = checks or all_checks()
     refuse_unknown(skip, [check.name for check in checks])
     selected = [check for check in checks if check.name not in skip]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from aks_flex_node.api.arm_errors import parse_arm_error, parse_object
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.value_rules import read_certificate
+from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 MAX_RESPONSE_BYTES = 1 << 20
-READ_BYTES = 1 << 16
 GRACE_SECONDS = 20.0  # extra time for a late response
 CONNECT_SECONDS = 10.0  # for each address of the provider
 
@@ -121,24 +120,22 @@ class ProviderClient:
         limit = Timeout(connect=min(CONNECT_SECONDS, seconds), read=seconds)
         url = self.endpoint.url(action)
         try:
-            response = self._pool_manager().request(
-                method,
-                url,
-                body=data,
-                headers=request_headers,
-                timeout=limit,
-                preload_content=False,
-                redirect=False,
-                retries=False,
-            )
-            try:
-                return (
-                    response.status,
-                    response.headers,
-                    _read_body(response, seconds, self.max_bytes),
-                )  # headers are case-insensitive
-            finally:
-                response.release_conn()
+            with time_limit(seconds + min(CONNECT_SECONDS, seconds)):
+                response = self._pool_manager().request(
+                    method,
+                    url,
+                    body=data,
+                    headers=request_headers,
+                    timeout=limit,
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                )
+                try:
+                    content = _read_body(response, self.max_bytes, self.peer)
+                    return response.status, response.headers, content  # headers are case-insensitive
+                finally:
+                    response.release_conn()
         except (HTTPError, OSError) as error:
             raise ProviderRequestError(self._unreachable(error, seconds)) from None
 
@@ -166,19 +163,12 @@ class ProviderClient:
         )
 
 
-def _read_body(response: BaseHTTPResponse, seconds: float, limit: int) -> bytes:
-    """Reads the body. Limits both its size and the total time."""
-    end, content = time.monotonic() + seconds, b""
-    while piece := response.read1(READ_BYTES, decode_content=False):
-        content += piece
-        if len(content) > limit or time.monotonic() > end:
-            response.close()
-            raise ProviderRequestError(
-                PollResult(
-                    ProviderState.UNEXPECTED_RESPONSE, "The response of the provider is too large or too slow."
-                )
-            )
-    return content
+def _read_body(response: BaseHTTPResponse, limit: int, peer: str) -> bytes:
+    try:
+        return read_body(response, limit)
+    except BodyLimitError as reason:
+        message = f"Unexpected response from {peer}: {reason}."
+        raise ProviderRequestError(PollResult(ProviderState.UNEXPECTED_RESPONSE, message)) from None
 
 
 @dataclass(frozen=True)

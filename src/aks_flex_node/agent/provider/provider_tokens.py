@@ -1,14 +1,15 @@
 """Access tokens for the provider. A child process signs in about once an hour, so that the daemon does not load the
-Azure libraries.
+Azure libraries: a sign-in takes most of a second of CPU time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import FlexError
@@ -33,6 +34,7 @@ class SignInError(Exception):
 class ProviderToken:
     value: str = field(repr=False)
     expires: float  # monotonic clock, so that clock changes have no effect
+    identity: str = ""  # digest of the identity that signed in
 
 
 @dataclass
@@ -47,11 +49,12 @@ class ProviderTokens:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def value(self) -> str:
-        """Returns a valid token. Signs in if the current one is about to expire."""
+        """Returns a valid token. Signs in if the current one is about to expire, or is of another identity."""
         with self._lock:
-            if self._token is None or self.clock() >= self._token.expires:
-                self._token = self._sign_in()
-            return self._token.value
+            known, identity = self._token, self._identity()
+            if known is None or self.clock() >= known.expires or identity not in {known.identity, ""}:
+                self._token = known = replace(self._sign_in(), identity=identity)
+            return known.value
 
     def invalidate(self) -> None:
         """Discards the token: the provider rejected it, or the identity changed."""
@@ -60,6 +63,12 @@ class ProviderTokens:
     def check_credentials(self, bundle: str) -> None:
         """Signs in with other credentials. Raises SignInError if they do not work."""
         self._fetch(bundle)
+
+    def _identity(self) -> str:
+        """Returns the digest of the current identity; empty if the configuration cannot be read at the moment."""
+        with contextlib.suppress(OSError, ValueError):
+            return identity_digest(self.bundle())
+        return ""
 
     def _sign_in(self) -> ProviderToken:
         """Signs in. Falls back to the pending configuration, because the current secret can expire before it is
@@ -88,10 +97,22 @@ class ProviderTokens:
             raise _sign_in_failed(lines[-1][:300] if lines else "the sign-in process printed no error") from None
 
 
+def identity_digest(bundle: str) -> str:
+    """Returns a digest of what a sign-in depends on, which a new bootstrap token does not change. Raises ValueError
+    for a bundle that cannot be read.
+    """
+    config = json.loads(bundle)
+    config = config.get("config", config) if isinstance(config, dict) else {}
+    azure = dict(config.get("azure") or {})
+    azure.pop("bootstrapToken", None)
+    text = json.dumps([azure, config.get("provider")], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _read(source: Callable[[], str]) -> str:
     try:
         return source()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise _sign_in_failed(str(error)) from None
 
 

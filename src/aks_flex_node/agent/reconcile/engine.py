@@ -12,7 +12,7 @@ from aks_flex_node.agent.reconcile.program_stager import Deadline
 from aks_flex_node.agent.reconcile.resources import File, Spec, Symlink
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import FlexError, MachineError
-from aks_flex_node.host.actions import MakeDirectory, PlaceTree
+from aks_flex_node.host.actions import MakeDirectory, PlaceTree, SetAside, StartUnit
 from aks_flex_node.host.host import EntryKind, FileEntry
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.event_log import EventLog
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.agent.reconcile.component import Component
-    from aks_flex_node.agent.reconcile.ledger import Ledger
+    from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
     from aks_flex_node.agent.reconcile.observer import Facts
     from aks_flex_node.agent.reconcile.program_stager import ProgramStager
     from aks_flex_node.agent.reconcile.resources import ProgramTree
@@ -76,6 +76,7 @@ class Engine:
     applied_actions: list[Action] = field(default_factory=list)
     config_complete: bool = True  # the complete configuration, with its secrets
     ignored_paths: frozenset[str] = frozenset()  # paths that another program keeps changing
+    kept_stopped: frozenset[str] = frozenset()  # units that stay stopped if a person has stopped them
 
     @property
     def originals(self) -> str:
@@ -89,6 +90,8 @@ class Engine:
         return ComponentPlan(component.name, spec, facts, actions)
 
     def _is_ignored(self, action: Action) -> bool:
+        if isinstance(action, StartUnit) and action.name in self.kept_stopped:
+            return self.host.unit(action.name).is_stopped
         return bool(self.ignored_paths) and action.subject in self.ignored_paths
 
     def prepare(self, components: Sequence[Component]) -> None:
@@ -100,8 +103,9 @@ class Engine:
             spec, owned = component.desired(self.config, self.machine), self.ledger.owned(component.name)
             self.ledger.record_before(component.name, spec, (), self.originals)
             missing += [program for program in spec.programs if find_damage(self.host, program, owned)]
-        for program in missing:
-            self._make_parent(program)
+            for program in spec.programs:
+                if program in missing:
+                    self._make_parent(program, owned)
         self.stager.prepare(missing)
 
     def stage(self, components: Sequence[Component]) -> None:
@@ -113,11 +117,21 @@ class Engine:
                 if self.stager:
                     self.stager.finish(program, clock.left)
 
-    def _make_parent(self, program: ProgramTree) -> None:
+    def set_damaged_aside(self, component: Component) -> None:
+        """Moves damaged files of a component: who owns them creates them again only if they are missing."""
+        for action in self.plan(component).actions:
+            if isinstance(action, SetAside):
+                self.host.apply(action)
+
+    def _make_parent(self, program: ProgramTree, owned: OwnedResources) -> None:
         """Creates the parent directory of a program, which also contains its staging directory."""
         folder = program.path.rpartition("/")[0]
-        if self.host.stat(folder) is None:
-            self.host.apply(MakeDirectory(folder))
+        entry, target = self.host.stat(folder), self.host.stat(f"{folder}/.")
+        if target is not None and target.kind is EntryKind.DIRECTORY:
+            return
+        if entry and entry.kind is EntryKind.FILE and folder in owned.paths:
+            self.host.apply(SetAside(folder))
+        self.host.apply(MakeDirectory(folder))
 
     def apply(self, component: Component) -> tuple[Action, ...]:
         """Applies the component's plan and records it in the ledger; returns the applied actions. Idempotent."""
@@ -178,6 +192,9 @@ class Engine:
                 continue
             done.append(action)
         if not failed:
-            self.ledger.forget(name)
+            try:
+                self.ledger.forget(name)
+            except FlexError as error:
+                report(error.message)
         self.applied_actions += done
         return tuple(done)

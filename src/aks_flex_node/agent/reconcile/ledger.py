@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
+from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import (
     EditFile,
     EnableUnit,
@@ -24,6 +25,7 @@ from aks_flex_node.host.actions import (
     Remove,
     RemoveTree,
     RestartUnit,
+    SetAside,
     SetSysctl,
     StartUnit,
     StopUnit,
@@ -112,19 +114,21 @@ class OwnedResources:
 
 class Ledger:
     def __init__(self, host: Host, paths: tuple[str, ...]) -> None:
-        """Reads the first valid copy of the ledger."""
+        """Reads the newest valid copy of the ledger."""
         self._host = host
         self.paths = paths
         self.damaged: tuple[str, ...] = ()
         self.components: dict[str, OwnedResources] = {}
         self.found: dict[str, list[str]] = {}  # pod network names that existed before the join
+        self.revision = -1
         contents = {path: host.read(path) for path in paths}
         self._uneven = len(set(contents.values())) > 1  # the copies differ after a crash
         for path, content in contents.items():
             try:
                 if content is not None:
-                    self.components, self.found = _parse_ledger(content)
-                    return
+                    components, found, revision = _parse_ledger(content)
+                    if revision > self.revision:
+                        self.components, self.found, self.revision = components, found, revision
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.damaged += (path,)
 
@@ -242,17 +246,33 @@ class Ledger:
             self.save()
 
     def save(self) -> None:
+        """Writes all copies. One is sufficient: the other may be on a disk that is full, read-only or broken. Raises
+        MachineError if none can be written.
+        """
+        self.revision += 1
+        failures: list[MachineError] = []
         for path in self.paths:
-            folder, _, name = path.rpartition("/")
-            if self._host.stat(folder) is not None:
-                self._host.apply(WriteFile(path, self._text(), 0o600))
-                continue
-            # Create the directory and the ledger in one step: a directory without a ledger existed before the agent.
-            self._make_parent(folder)
-            self._host.apply(MakeDirectory(staging_dir(folder)))
-            self._host.apply(WriteFile(f"{staging_dir(folder)}/{name}", self._text(), 0o600))
-            self._host.apply(PlaceTree(staging_dir(folder), folder))
-        self._uneven = False
+            try:
+                self._save_copy(path, self._text(self.revision))
+            except MachineError as error:
+                failures.append(error)
+        if len(failures) == len(self.paths):
+            raise failures[0]
+        self._uneven = bool(failures)
+
+    def _save_copy(self, path: str, text: bytes) -> None:
+        folder, _, name = path.rpartition("/")
+        if self._host.stat(folder) is not None:
+            entry = self._host.stat(path)
+            if entry and entry.kind is EntryKind.DIRECTORY:
+                self._host.apply(SetAside(path))
+            self._host.apply(WriteFile(path, text, 0o600))
+            return
+        # Create the directory and the ledger in one step: a directory without a ledger existed before the agent.
+        self._make_parent(folder)
+        self._host.apply(MakeDirectory(staging_dir(folder)))
+        self._host.apply(WriteFile(f"{staging_dir(folder)}/{name}", text, 0o600))
+        self._host.apply(PlaceTree(staging_dir(folder), folder))
 
     def _make_parent(self, path: str) -> None:
         parts = path.split("/")
@@ -261,7 +281,7 @@ class Ledger:
             if self._host.stat(folder) is None:
                 self._host.apply(MakeDirectory(folder, 0o755))
 
-    def _text(self) -> bytes:
+    def _text(self, revision: int = 0) -> bytes:
         """Renders one line per component, because indented JSON is slower and the ledger is written often."""
         document = {
             name: {kind: getattr(owned, kind) for kind in RESOURCE_KINDS if getattr(owned, kind)}
@@ -270,13 +290,15 @@ class Ledger:
         }
         body = ",\n".join(f"{json.dumps(name)}: {json.dumps(kinds)}" for name, kinds in document.items())
         found = json.dumps(self.found)
-        return f'{{"format": {FORMAT}, "found": {found}, "components": {{\n{body}\n}}}}\n'.encode()
+        head = f'"format": {FORMAT}, "revision": {revision}, "found": {found}'
+        return f'{{{head}, "components": {{\n{body}\n}}}}\n'.encode()
 
     def copy(self, host: Host) -> Ledger:
         """Returns a copy for another host, for dry runs."""
         other = Ledger.__new__(Ledger)
         other._host, other.paths, other.damaged, other._uneven = host, self.paths, self.damaged, self._uneven
         other.components, other.found = copy.deepcopy(self.components), copy.deepcopy(self.found)
+        other.revision = self.revision
         return other
 
 
@@ -294,10 +316,13 @@ def _priority(host: Host, device: str) -> int:
     return next((int(line.split()[-1]) for line in lines[1:] if line.split()[:1] == [device]), -2)
 
 
-def _parse_ledger(content: bytes) -> tuple[dict[str, OwnedResources], dict[str, list[str]]]:
+def _parse_ledger(content: bytes) -> tuple[dict[str, OwnedResources], dict[str, list[str]], int]:
+    """Parses a copy: resources, names found before the join, and its revision; earlier versions wrote none."""
     document = json.loads(content)
     if document["format"] != FORMAT:
         raise ValueError(f"format {document['format']}")
     check_shape(document)
     components = {name: OwnedResources(**kinds) for name, kinds in document["components"].items()}
-    return components, dict(document.get("found", {}))
+    revision = document.get("revision", 0)
+    _require(isinstance(revision, int) and revision >= 0, "revision")
+    return components, dict(document.get("found", {})), revision

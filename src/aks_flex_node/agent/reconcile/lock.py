@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.errors import BusyError
+from aks_flex_node.errors import BusyError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ ATTEMPTS, ATTEMPT_SECONDS = 5, 0.01
 def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
     """Acquires the lock; the kernel releases it when the process ends. Raises BusyError if it is held."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        handle = _open(path)
         try:
             _acquire(handle)
         except BlockingIOError as error:
@@ -46,6 +46,32 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
     finally:
         Path(path).unlink(missing_ok=True)
         os.close(handle)
+
+
+def _open(path: str) -> int:
+    """Opens the file of the lock. Removes a link or an empty directory in its place; never a file, which another
+    process may have locked.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags, 0o600)
+    except OSError as error:
+        problem = error
+    place = Path(path)
+    try:
+        if place.is_symlink():
+            place.unlink()
+        elif place.is_dir():
+            place.rmdir()
+        else:
+            raise problem
+        return os.open(path, flags, 0o600)
+    except OSError as error:
+        raise MachineError(
+            "file-access-failed",
+            f"Could not open the lock {path}: {error.strerror or error}.",
+            f"Check `ls -ld {path}`. Remove it if it is not a file, then run the same command again.",
+        ) from error
 
 
 def _acquire(handle: int) -> None:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent import certificates
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.resources import (
     Directory,
     File,
     FileLine,
+    PemFile,
     ProgramTree,
     Service,
     Spec,
+    StateFile,
     Symlink,
     Sysctl,
     parent_dirs,
 )
+from aks_flex_node.host.actions import aside_path
 from aks_flex_node.host.disk import backup_path, temporary_path
+from aks_flex_node.host.host import EntryKind
+from aks_flex_node.host.processes import TIMED_OUT
 from aks_flex_node.host.system import sysctl_path
 
 if TYPE_CHECKING:
@@ -38,40 +45,68 @@ class Facts:
     live: bool = True
     entries: Mapping[str, FileEntry | None] = field(default_factory=dict)
     contents: Mapping[str, bytes | None] = field(default_factory=dict)
-    damage: Mapping[str, str] = field(default_factory=dict)  # path of a program -> problem, or empty
+    damage: Mapping[str, str] = field(default_factory=dict)  # path of a program or PEM file -> problem, or empty
     sysctls: Mapping[str, str | None] = field(default_factory=dict)
     modules: frozenset[str] = frozenset()
     swaps: tuple[str, ...] = ()
     units: Mapping[str, UnitState] = field(default_factory=dict)
     replaced: frozenset[str] = frozenset()  # units whose running program was replaced on disk
+    unhealthy: Mapping[str, str] = field(default_factory=dict)  # running unit -> why it does not work
+    blocked: Mapping[str, str] = field(default_factory=dict)  # unhealthy unit -> what a restart would not change
     owned: OwnedResources = field(default_factory=OwnedResources)
     originals: Mapping[str, bytes] = field(default_factory=dict)  # contents of files that existed before the agent
     children: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of owned directories
     unfinished: frozenset[str] = frozenset()  # paths with temporary files left by a crash
+    broken_links: frozenset[str] = frozenset()  # links in place of directories, whose targets are no directories
+    asides: frozenset[str] = frozenset()  # owned paths of which something damaged was set aside
 
 
 def observe(host: Host, spec: Spec, owned: OwnedResources) -> Facts:
-    paths = {one.path for one in spec.resources if isinstance(one, Directory | File | FileLine | Symlink)}
+    named = Directory | File | FileLine | PemFile | StateFile | Symlink
+    paths = {one.path for one in spec.resources if isinstance(one, named)}
     paths |= {one.needs for one in spec.resources if isinstance(one, Service) and one.needs}
-    paths |= spec.parent_dirs | set(owned.paths)
+    paths |= spec.parent_dirs | spec.runtime_dirs | set(owned.paths)
     services = {one.name for one in spec.resources if isinstance(one, Service)} | set(owned.services)
     keys = {one.key for one in spec.resources if isinstance(one, Sysctl)} | set(owned.sysctls)
     units = {name: host.unit(name) for name in sorted(services)}
+    runtimes = [one for one in spec.resources if isinstance(one, Service) and one.cri_check]
+    unhealthy = {one.name: why for one in runtimes if (why := find_cri_problem(host, units[one.name], one.cri_check))}
+    blocked = {
+        one.name: full for one in runtimes if one.name in unhealthy and (full := find_full_disk(host, one.data_dir))
+    }
+    entries = {path: host.stat(path) for path in sorted(paths)}
     return Facts(
         live=host.live,
-        entries={path: host.stat(path) for path in sorted(paths)},
+        entries=entries,
         contents={one.path: host.read(one.path) for one in spec.resources if isinstance(one, File | FileLine)},
-        damage={one.path: find_damage(host, one, owned) for one in spec.resources if isinstance(one, ProgramTree)},
+        damage={
+            **{one.path: find_damage(host, one, owned) for one in spec.programs},
+            **_pem_damage(host, [one for one in spec.resources if isinstance(one, PemFile)]),
+        },
         sysctls={key: _sysctl(host, key) for key in sorted(keys)},
         modules=loaded_modules(host),
         swaps=swaps(host),
         units=units,
         replaced=frozenset(name for name, unit in units.items() if _replaced(host, unit)),
+        unhealthy=unhealthy,
+        blocked=blocked,
         owned=owned,
         originals=_originals(host, owned),
         children={path: host.list_dir(path) for path, record in owned.paths.items() if record.get("ours")},
         unfinished=frozenset(_unfinished(host, spec, owned)),
+        broken_links=frozenset(_broken_links(host, spec, entries)),
+        asides=frozenset(path for path in owned.paths if host.stat(aside_path(path))),
     )
+
+
+def _broken_links(host: Host, spec: Spec, entries: Mapping[str, FileEntry | None]) -> Iterator[str]:
+    folders = {one.path for one in spec.resources if isinstance(one, Directory)}
+    folders |= spec.parent_dirs | spec.runtime_dirs
+    for path in sorted(folders):
+        if (entry := entries[path]) and entry.kind is EntryKind.LINK:
+            target = host.stat(f"{path}/.")
+            if target is None or target.kind is not EntryKind.DIRECTORY:
+                yield path
 
 
 def _unfinished(host: Host, spec: Spec, owned: OwnedResources) -> Iterator[str]:
@@ -100,9 +135,68 @@ def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
             for name, expected in files.items()
             if (wrong := _file_damage(host, f"{program.path}/{name}", expected, seen.get(name)))
         )
-        return next(chain(_missing_files(program, files), wrong_files, _unsafe_dirs(host, program.path, files)), "")
+        wrong_manifest = _unsafe_manifest(host, program.path)
+        unsafe = chain(wrong_manifest, _unsafe_dirs(host, program.path, files))
+        return next(chain(_missing_files(program, files), wrong_files, unsafe), "")
     except (ValueError, KeyError, TypeError, AttributeError):
         return "damaged manifest"
+
+
+def find_cri_problem(host: Host, unit: UnitState, command: tuple[str, ...]) -> str:
+    """Returns why a running container runtime does not serve the CRI; empty if it does, or if that is unknown.
+
+    containerd also runs if its CRI plugin could not start, for example because its disk was full at that moment.
+    """
+    if not host.live or unit.active != "active":
+        return ""
+    answer = host.query(*command)
+    if answer.code == TIMED_OUT and time.monotonic() - unit.started > SLOW_RUNTIME_SECONDS:
+        return "does not respond"
+    rows = [line.split() for line in answer.out.splitlines() if line.strip()] if answer.ok else []
+    plugins = {f"{row[0]} {row[1]}": row[-1] for row in rows if len(row) >= 3 and row[0].startswith("io.containerd.")}
+    failed = [
+        name
+        for name, status in plugins.items()
+        if (name.startswith("io.containerd.cri.") or name == "io.containerd.grpc.v1 cri") and status != "ok"
+    ]
+    return f"does not serve the CRI: the plugin {failed[0]} is not loaded" if failed else ""
+
+
+MIN_FREE_BYTES = 16 << 20
+SLOW_RUNTIME_SECONDS = 120.0  # after its start, a runtime can be slow
+
+
+def find_full_disk(host: Host, directory: str) -> str:
+    """Returns which disk is full; empty if it has space and inodes, or if that is unknown."""
+    answer = host.query("df", "--output=avail,itotal,iavail", "--block-size=1", directory)
+    numbers = answer.out.split()[-3:] if answer.ok else []
+    if len(numbers) != 3 or not numbers[0].isdigit():
+        return ""
+    free, inodes, free_inodes = (int(each) if each.isdigit() else 0 for each in numbers)
+    if free < MIN_FREE_BYTES:
+        return f"the disk of {directory} is full"
+    return f"the disk of {directory} has no free inodes" if inodes and not free_inodes else ""
+
+
+def _pem_damage(host: Host, files: Iterable[PemFile]) -> dict[str, str]:
+    """Returns the problem of each existing file: of itself, or of the other file of its pair."""
+    own = {one.path: certificates.find_damage(host, one.path, one.kinds) for one in files}
+    return {
+        one.path: own[one.path] or _other_damage(host, one, own.get(one.pair, ""))
+        for one in files
+        if host.stat(one.path) is not None
+    }
+
+
+def _other_damage(host: Host, file: PemFile, damage: str) -> str:
+    """Returns the problem of the other file of a pair, or of both together."""
+    if not file.pair:
+        return ""
+    if damage:
+        return f"{file.pair} {damage}"
+    if certificates.find_pair_damage((host.read(file.path) or b"") + b"\n" + (host.read(file.pair) or b"")):
+        return f"does not match {file.pair}"
+    return ""
 
 
 def _other_artifact(program: ProgramTree, manifest: dict[str, Any]) -> str:
@@ -116,6 +210,13 @@ def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:
     """Yields files that an earlier version of the agent did not install."""
     expected = (file.path for one in program.artifacts for file in one.files if not file.is_prefix)
     yield from (f"{path} is missing" for path in expected if path not in files)
+
+
+def _unsafe_manifest(host: Host, directory: str) -> Iterator[str]:
+    """Yields the manifest if others than root can write to it, because it decides what counts as damage."""
+    entry = host.stat(f"{directory}/{MANIFEST}")
+    if entry and entry.kind is EntryKind.FILE and (wrong := _permission_problem(entry)):
+        yield f"{MANIFEST} {wrong}"
 
 
 def _unsafe_dirs(host: Host, directory: str, files: Iterable[str]) -> Iterator[str]:
@@ -197,4 +298,9 @@ def _replaced(host: Host, unit: UnitState) -> bool:
 
 def _originals(host: Host, owned: OwnedResources) -> dict[str, bytes]:
     copies = {path: (record.get("original") or {}).get("copy") for path, record in owned.paths.items()}
-    return {path: host.read(copy) or b"" for path, copy in copies.items() if copy and host.stat(copy)}
+    return {path: host.read(copy) or b"" for path, copy in copies.items() if copy and is_intact_copy(host, copy)}
+
+
+def is_intact_copy(host: Host, copy: str) -> bool:
+    """Returns whether the copy of an original has its content, of which its name is the digest."""
+    return host.digest(copy) == copy.rpartition("/")[2]

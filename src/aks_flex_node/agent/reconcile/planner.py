@@ -11,9 +11,12 @@ from aks_flex_node.agent.reconcile.resources import (
     FileLine,
     KernelModule,
     NoSwap,
+    PemFile,
     ProgramTree,
+    RuntimePath,
     Service,
     Spec,
+    StateFile,
     Symlink,
     Sysctl,
     parent_dirs,
@@ -30,6 +33,7 @@ from aks_flex_node.host.actions import (
     Remove,
     RemoveTree,
     RestartUnit,
+    SetAside,
     SetSysctl,
     StartUnit,
     StopUnit,
@@ -37,6 +41,7 @@ from aks_flex_node.host.actions import (
     SwapOn,
     UnloadModule,
     WriteFile,
+    aside_path,
 )
 from aks_flex_node.host.disk import backup_path, temporary_path
 from aks_flex_node.host.host import EntryKind
@@ -61,26 +66,65 @@ def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
         for action in _plan_one(resource, facts, touched):
             if isinstance(action, MakeDirectory | WriteFile | MakeLink | PlaceTree):
                 yield from _make_parents(action.path, facts, folders)
-            if isinstance(action, WriteFile | MakeLink):
+            if isinstance(action, WriteFile | MakeLink | SetAside):
                 touched.add(action.path)
             yield action
+    yield from _secure_parents(spec, facts, folders)
     yield from _leftovers(spec, facts)
 
 
 def _make_parents(path: str, facts: Facts, made: set[str]) -> Iterator[Action]:
-    """Yields missing parent directories that are not resources of the spec."""
+    """Yields parent directories that are not resources of the spec, and are missing or no directories."""
     for folder in parent_dirs(path):
-        if folder not in made and folder in facts.entries and facts.entries[folder] is None:
+        if folder in made or folder not in facts.entries:
+            continue
+        entry = facts.entries[folder]
+        if entry is None or folder in facts.broken_links or _is_misplaced(folder, facts, EntryKind.FILE):
             made.add(folder)
+            yield from _set_aside_misplaced(folder, facts, EntryKind.FILE)
             yield MakeDirectory(folder)
+
+
+def _secure_parents(spec: Spec, facts: Facts, made: set[str]) -> Iterator[Action]:
+    """Yields parent directories that the agent created and others than root can write to: they could replace what is
+    in them.
+    """
+    for folder in sorted(spec.parent_dirs - made):
+        entry, record = facts.entries.get(folder), facts.owned.paths.get(folder, {})
+        if record.get("kind") != "directory" or record.get("original") is not None or entry is None:
+            continue
+        if entry.kind is EntryKind.DIRECTORY and (not entry.roots or entry.mode & 0o022):
+            yield MakeDirectory(folder)
+
+
+def _is_misplaced(path: str, facts: Facts, kind: EntryKind) -> bool:
+    """Returns whether an owned path has become an entry of a kind that it did not have before the agent."""
+    entry, record = facts.entries.get(path), facts.owned.paths.get(path)
+    if entry is None or entry.kind is not kind or record is None or "kind" not in record:
+        return False
+    return (record.get("original") or {}).get("kind") != kind.value
+
+
+def _set_aside_misplaced(path: str, facts: Facts, kind: EntryKind) -> Iterator[Action]:
+    """Yields the rename of a file or a directory that stands where the agent has created another kind of entry."""
+    if _is_misplaced(path, facts, kind):
+        yield SetAside(path)
 
 
 def _plan_one(resource: Resource, facts: Facts, touched: set[str]) -> Iterator[Action]:
     match resource:
         case Directory() | File() | Symlink() | ProgramTree():
             yield from _plan_path(resource, facts)
+        case RuntimePath(is_directory=True):
+            yield from _plan_runtime_directory(resource, facts)
         case FileLine():
             yield from _plan_line(resource, facts)
+        case PemFile(path):
+            if facts.damage.get(path):
+                yield SetAside(path)
+        case StateFile(path):
+            if (entry := facts.entries[path]) and entry.kind is EntryKind.DIRECTORY:
+                yield SetAside(path)
         case Service():
             yield from _plan_service(resource, facts, touched)
         case Sysctl() | KernelModule() | NoSwap() if facts.live:
@@ -91,18 +135,22 @@ def _plan_path(resource: Directory | File | Symlink | ProgramTree, facts: Facts)
     match resource:
         case Directory(path, mode):
             entry = facts.entries[path]
-            # A link to a directory is the administrator's choice. Any other entry makes the action fail.
+            # A link to a directory is the administrator's choice. With any other link, the action fails.
             same = entry and entry.roots and (entry.kind, entry.mode) == (EntryKind.DIRECTORY, mode)
-            if entry is None or (entry.kind is not EntryKind.LINK and not same):
+            is_link = entry is not None and entry.kind is EntryKind.LINK and path not in facts.broken_links
+            if not same and not is_link:
+                yield from _set_aside_misplaced(path, facts, EntryKind.FILE)
                 yield MakeDirectory(path, mode)
         case File(path, content, mode, secret):
             entry = facts.entries[path]
             same = entry and entry.kind is EntryKind.FILE and entry.mode == mode and entry.roots
             if not same or facts.contents[path] != content:
+                yield from _set_aside_misplaced(path, facts, EntryKind.DIRECTORY)
                 yield WriteFile(path, content, mode, secret)
         case Symlink(path, target):
             entry = facts.entries[path]
             if entry is None or entry.target != target:
+                yield from _set_aside_misplaced(path, facts, EntryKind.DIRECTORY)
                 yield MakeLink(path, target)
         case ProgramTree(path):
             if facts.damage[path]:
@@ -111,9 +159,23 @@ def _plan_path(resource: Directory | File | Symlink | ProgramTree, facts: Facts)
                 yield RemoveTree(str(backup_path(Path(path))))
 
 
+def _plan_runtime_directory(resource: RuntimePath, facts: Facts) -> Iterator[Action]:
+    """Yields the directory where a file or a broken link stands. With a link, the action fails and names it."""
+    path, entry = resource.path, facts.entries[resource.path]
+    if path in facts.broken_links or (entry and entry.kind is EntryKind.FILE):
+        yield from _set_aside_misplaced(path, facts, EntryKind.FILE)
+        yield MakeDirectory(path)
+
+
 def _plan_line(line: FileLine, facts: Facts) -> Iterator[Action]:
     content, entry = facts.contents[line.path], facts.entries[line.path]
-    if content is None or entry is None:
+    if entry is None:
+        return
+    if content is None:  # a directory, or a link to nothing
+        yield SetAside(line.path)
+        return
+    if not line.is_in(content):  # damaged; the other program creates it again if it is missing
+        yield SetAside(line.path)
         return
     # The file contains credentials, so only root may read it.
     loose = entry.kind is EntryKind.FILE and not (entry.roots and entry.mode == PRIVATE)
@@ -149,7 +211,12 @@ def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator
     started_with = facts.owned.services.get(service.name, {}).get("started_with")
     if not unit.running:
         yield StartUnit(service.name, service.wait)
-    elif fresh or started_with != service.fingerprint or service.name in facts.replaced:
+    elif (
+        fresh
+        or started_with != service.fingerprint
+        or service.name in facts.replaced
+        or (service.name in facts.unhealthy and service.name not in facts.blocked)
+    ):
         yield RestartUnit(service.name, service.wait)
 
 
@@ -191,6 +258,7 @@ def stop_service(name: str, facts: Facts) -> Iterator[Action]:
 
 def restore_path(path: str, record: LedgerRecord, facts: Facts) -> Iterator[Action]:
     """Yields the action that removes an owned path or restores its original."""
+    yield from _clear_damage(path, record, facts)
     entry, original = facts.entries.get(path), record.get("original")
     if record.get("edited"):
         if path in facts.unfinished:
@@ -206,6 +274,17 @@ def restore_path(path: str, record: LedgerRecord, facts: Facts) -> Iterator[Acti
         yield WriteFile(path, facts.originals[path], original["mode"])
     elif original["kind"] == "directory" and entry is not None and entry.mode != original["mode"]:
         yield MakeDirectory(path, original["mode"])
+
+
+def _clear_damage(path: str, record: LedgerRecord, facts: Facts) -> Iterator[Action]:
+    """Yields the removal of what was set aside, and of a directory in place of a file, unless it is not empty: the
+    agent did not create what is in it.
+    """
+    if path in facts.asides:
+        yield Remove(aside_path(path))
+    if record.get("kind") in {"file", "link"} and _is_misplaced(path, facts, EntryKind.DIRECTORY):
+        yield Remove(path)
+        yield SetAside(path)
 
 
 def _remove_owned_dir(path: str, original: LedgerRecord | None, facts: Facts) -> Iterator[Action]:

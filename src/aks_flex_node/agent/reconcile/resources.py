@@ -22,9 +22,13 @@ class Directory:
 
 @dataclass(frozen=True)
 class RuntimePath:
-    """A path that other programs create while the node runs; unbootstrap removes it with all its content."""
+    """A path that other programs create while the node runs; unbootstrap removes it with all its content.
+
+    With `is_directory`, these programs do not work with a file or a broken link in its place.
+    """
 
     path: str
+    is_directory: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,28 @@ class FileLine:
         """Returns the content with the desired line."""
         pattern = rb"(?m)^(\s*" + re.escape(self.start.encode()) + rb").*$"
         return re.sub(pattern, lambda found: found[1] + self.rest.encode(), content)
+
+    def is_in(self, content: bytes) -> bool:
+        """Returns whether the content has the line, with any rest."""
+        return re.search(rb"(?m)^\s*" + re.escape(self.start.encode()), content) is not None
+
+
+@dataclass(frozen=True)
+class PemFile:
+    """A certificate, a key or both, which another program creates if it is missing. It is set aside if it cannot be
+    read, if the other file of its pair is missing or cannot be read, or if certificate and key do not match.
+    """
+
+    path: str
+    kinds: tuple[str, ...] = ("CERTIFICATE", "PRIVATE KEY")  # of the blocks that it must contain
+    pair: str = ""  # the path of the key of this certificate, or the reverse
+
+
+@dataclass(frozen=True)
+class StateFile:
+    """A file of the agent's own state, which it writes again by itself. A directory in its place is set aside."""
+
+    path: str
 
 
 @dataclass(frozen=True)
@@ -96,10 +122,13 @@ class Service:
     fingerprint: str  # of the desired inputs
     needs: str = ""  # a path that must exist before the start
     wait: bool = True
+    cri_check: tuple[str, ...] = ()  # of a container runtime: a command that lists its plugins
+    data_dir: str = ""  # a directory that it cannot run without space in
 
 
 Resource: TypeAlias = (
-    "Directory | RuntimePath | File | FileLine | Symlink | ProgramTree | Sysctl | KernelModule | NoSwap | Service"
+    "Directory | RuntimePath | File | FileLine | PemFile | StateFile | Symlink | ProgramTree | Sysctl | KernelModule"
+    " | NoSwap | Service"
 )
 
 
@@ -133,6 +162,11 @@ class Spec:
         )
 
     @property
+    def runtime_dirs(self) -> frozenset[str]:
+        """Directories that other programs create."""
+        return frozenset(one.path for one in self.resources if isinstance(one, RuntimePath) and one.is_directory)
+
+    @property
     def programs(self) -> tuple[ProgramTree, ...]:
         return tuple(one for one in self.resources if isinstance(one, ProgramTree))
 
@@ -158,11 +192,19 @@ def _input_content(one: File | FileLine | Symlink) -> bytes:
 
 
 def make_service(
-    name: str, inputs: tuple[File | FileLine | Symlink, ...], *values: str, needs: str = "", wait: bool = True
+    name: str,
+    inputs: tuple[File | FileLine | Symlink | PemFile, ...],
+    *values: str,
+    needs: str = "",
+    wait: bool = True,
 ) -> Service:
-    """Creates a service with the fingerprint of its inputs and of `values`, which stand for other dependencies."""
+    """Creates a service with the fingerprint of its inputs and of `values`, which stand for other dependencies. What
+    another program creates is not part of the fingerprint.
+    """
     total = hashlib.sha256()
     for one in inputs:
+        if isinstance(one, PemFile):
+            continue
         content = _input_content(one)
         total.update(f"{one.path}\0{len(content)}\0".encode() + content)
     total.update("\0".join(values).encode())

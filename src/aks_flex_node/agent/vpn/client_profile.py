@@ -15,6 +15,7 @@ from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.azure.operations import ArmSender
+from aks_flex_node.bounded_http.limits import time_limit
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
@@ -227,11 +228,12 @@ def download_profile(config: NodeConfig, url: str) -> bytes:
     address = url.partition("?")[0]
     private_cloud = read_certificate(config.azure.ca_cert_data) if config.azure.ca_cert_data else None
     try:
-        with make_pool(sources, proxy, tls_context(system=True, pem=private_cloud)) as pool:
+        trust = tls_context(system=True, pem=private_cloud)
+        with make_pool(sources, proxy, trust) as pool, time_limit(DOWNLOAD_SECONDS):
             response = pool.request(
                 "GET", url, timeout=DOWNLOAD_SECONDS, retries=False, redirect=False, preload_content=False
             )
-            content = response.read(MAX_ARCHIVE_BYTES + 1)
+            content = response.read(MAX_ARCHIVE_BYTES + 1, decode_content=False)
     except (HTTPError, OSError) as error:
         raise _unreachable(explain_failure(error, address, proxy, DOWNLOAD_SECONDS).cause) from None
     if response.status != 200:

@@ -89,11 +89,17 @@ def _subnet_unfit_error(what: str) -> ConfigError:
 
 
 def differences(found: Document, config: NodeConfig) -> list[str]:
-    """Returns how an existing gateway differs from the configuration. An empty list means that it is suitable."""
+    """Returns how an existing gateway differs from the configuration. An empty list means that it is suitable.
+
+    Raises ConfigError if Azure cannot change the gateway into a suitable one.
+    """
     properties, settings = found.get("properties") or {}, config.azure.vpn
     if properties.get("gatewayType") != "Vpn" or properties.get("vpnType") != "RouteBased":
-        kind = f"{properties.get('gatewayType')}, {properties.get('vpnType')}"
-        return [f"it is {kind} instead of Vpn, RouteBased (which cannot be changed: use another gateway)"]
+        raise ConfigError(
+            "vpn-gateway-unsupported",
+            f"The VPN gateway {found.get('id')} is not a route-based VPN gateway, which Azure cannot change.",
+            "Set `azure.vpn.gatewayName` to another gateway, or `azure.vpn.virtualNetworkId` to another network.",
+        )
     clients = properties.get("vpnClientConfiguration") or {}
     pools = (clients.get("vpnClientAddressPool") or {}).get("addressPrefixes") or []
     pairs = [
@@ -120,12 +126,6 @@ def adopt(found: Document, config: NodeConfig) -> bool:
     if not differences(found, config):
         return False
     properties = found["properties"]
-    if properties.get("gatewayType") != "Vpn" or properties.get("vpnType") != "RouteBased":
-        raise ConfigError(
-            "vpn-gateway-unsupported",
-            f"The VPN gateway {found.get('id')} is not a route-based VPN gateway, which Azure cannot change.",
-            "Set `azure.vpn.gatewayName` to another gateway, or `azure.vpn.virtualNetworkId` to another network.",
-        )
     clients = properties.setdefault("vpnClientConfiguration", None) or {}
     types = clients.get("vpnAuthenticationTypes") or []
     protocols = clients.get("vpnClientProtocols") or []

@@ -201,12 +201,16 @@ class Tunnel(socketserver.StreamRequestHandler):
             lines.append(line)
         self.asked.append(b"".join(lines))
         host, port = lines[0].split()[1].decode().rsplit(":", 1)
-        with socket.create_connection((host, int(port)), timeout=10) as beyond:
+        with socket.create_connection(self.target(host, int(port)), timeout=10) as beyond:
             self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
             back = threading.Thread(target=self._pump, args=(beyond, self.connection))
             back.start()
             self._pump(self.connection, beyond)
             back.join()
+
+    def target(self, host: str, port: int) -> tuple[str, int]:
+        """Returns the address to connect to."""
+        return host, port
 
     @staticmethod
     def _pump(source: socket.socket, target: socket.socket) -> None:

@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Any, ProviderState]] = {
     "an answer that is cut": (cuts, ProviderState.UNREACHABLE),
     "silence": (hangs, ProviderState.UNREACHABLE),
     "a body that never ends": (never_ends, ProviderState.UNEXPECTED_RESPONSE),
-    "a body that drips": (drips, ProviderState.UNEXPECTED_RESPONSE),
+    "a body that drips": (drips, ProviderState.UNREACHABLE),
     "a refusal": (says(refusal("403 Forbidden", "AuthorizationFailed")), ProviderState.FORBIDDEN),
     "an unknown caller": (says(refusal("401 Unauthorized", "AuthenticationFailed")), ProviderState.FORBIDDEN),
     "an error": (says(refusal("500 Oops", "InternalServerError")), ProviderState.FAILING),

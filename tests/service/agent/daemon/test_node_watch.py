@@ -53,8 +53,10 @@ class Cluster:
                 cluster.asked.append(self.path)
                 self.send_response(cluster.status)
                 self.end_headers()
-                if cluster.html or cluster.status != 200:
+                if cluster.html:
                     self.wfile.write(b"<html>Sign in</html>")
+                elif cluster.status != 200:
+                    self.wfile.write(json.dumps({"kind": "Status", "code": cluster.status}).encode())
                 elif "watch=1" in self.path:
                     for line in cluster.watches.pop(0) if cluster.watches else []:
                         self.wfile.write(line)
@@ -135,6 +137,8 @@ def test_watch_backs_off_and_never_loops_without_a_delay(watching: Watching) -> 
     assert all(delay >= 1.0 for delay in delays)
     assert MAX_DELAY_SECONDS * 0.75 <= delays[-1] <= MAX_DELAY_SECONDS * 1.25
     watching.cluster.status = 403
+    assert watching.watch.watch_once() < REFUSED_SECONDS * 0.75  # a page is no refusal of the API server
+    watching.cluster.html = False
     assert watching.watch.watch_once() >= REFUSED_SECONDS * 0.75
 
 

@@ -16,11 +16,17 @@ from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeDirectory
+from aks_flex_rp import instance_lock
+from aks_flex_rp.crypto import encryption
+from tests.remedies.catalogue import command
 from tests.service.agent.daemon.conftest import NEW, OLD
 from tests.service.agent.daemon.harness import agent_on, eventually, joined
+from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.service_harness import running
 from tests.service.rp.api.traffic_recorder import Recording
+from tests.service.rp.cli.cli_harness import Person
 from tests.unit.agent.builders import MACHINE, SYSTEM_FOLDERS
 
 if TYPE_CHECKING:
@@ -232,6 +238,31 @@ def test_node_without_certificate_requests_bootstrap_token(agent: Agent, name: s
     written = [path for path in (agent.host.disk.root / "var/lib/kubelet").rglob("*") if path.is_file()]
     assert any(token.encode() in path.read_bytes() for path in written), f"{name} has no kubeconfig with its token"
     assert all(path.stat().st_mode & 0o077 == 0 for path in written if token.encode() in path.read_bytes())
+
+
+def types(service: Running, words: list[str]) -> None:
+    """Runs a command of a remedy where the resource provider runs."""
+    assert words[0] == "aks-flex-rp"
+    made = service.service.settings
+    with instance_lock.exclusive(made.state_dir) as place:
+        keys = tuple(each.id for each in encryption.list_keys(made.keys, {}))
+        place.publish(instance_lock.RunningInstance(made.origin, made.host, made.port, 1, keys))
+        Person(service.room).does(*words[1:], "--cluster", str(PLANT))
+
+
+@pytest.mark.remedy("credential-not-delivered")
+def test_bootstrap_token_is_delivered_after_the_resource_is_changed(
+    agent: Agent, service: Running, body: Callable[..., dict[str, Any]], name: str
+) -> None:
+    changed = body()
+    changed["properties"]["kubernetesAuth"] = {"useAzureAuth": True}
+    assert service.admin.put(name, changed).status == 200
+    with pytest.raises(FlexError) as caught:
+        agent.source.issue_bootstrap_token()
+    assert (caught.value.name, caught.value.retryable) == ("credential-not-delivered", True)
+
+    types(service, command("credential-not-delivered", "aks-flex-rp node update", NAME=name))
+    assert agent.source.issue_bootstrap_token()
 
 
 def test_pending_config_is_readable_by_root_only(

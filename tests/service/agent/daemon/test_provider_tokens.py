@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.provider.provider_tokens import EXPIRY_MARGIN, ProviderTokens, SignInError
+from tests.remedies.catalogue import advice
 from tests.service.agent.daemon.harness import script
 
 if TYPE_CHECKING:
@@ -64,6 +65,19 @@ def test_invalidated_token_is_fetched_again(tmp_path: Path) -> None:
     assert tokens.value() == "token-2"
 
 
+def test_token_is_kept_for_the_same_identity_only(tmp_path: Path) -> None:
+    azure: dict[str, object] = {"tenantId": "a", "bootstrapToken": {"token": "one"}}
+    tokens = tokens_of(tmp_path, NUMBERED)
+    tokens.bundle = lambda: json.dumps({"config": {"azure": azure}})
+    assert tokens.value() == "token-1"
+    azure["bootstrapToken"] = {"token": "another"}
+    assert tokens.value() == "token-1"
+    azure["tenantId"] = "b"
+    assert {tokens.value(), tokens.value()} == {"token-2"}
+    tokens.bundle = lambda: "damaged"
+    assert tokens.value() == "token-2"
+
+
 def test_concurrent_requests_start_one_token_process(tmp_path: Path) -> None:
     tokens, got = tokens_of(tmp_path, NUMBERED), []
     threads = [threading.Thread(target=lambda: got.append(tokens.value())) for _ in range(8)]
@@ -112,9 +126,16 @@ def test_invalid_token_process_output_is_retryable_sign_in_failure(tmp_path: Pat
     assert "canary" not in f"{error!r} {error}"
 
 
-def test_missing_token_program_is_sign_in_failure() -> None:
-    error = failure(ProviderTokens("/nonexistent/aks-flex-node", lambda: BUNDLE))
-    assert error.error.name == "sign-in-failed"
+@pytest.mark.remedy("sign-in-failed")
+def test_missing_token_program_is_sign_in_failure(tmp_path: Path) -> None:
+    tokens = ProviderTokens(str(tmp_path / "program"), lambda: BUNDLE)
+    error = failure(tokens).error
+    assert error.name == "sign-in-failed"
+    assert f"{tmp_path}/program" in error.message
+
+    advice("sign-in-failed", "Correct the cause in the message. The daemon retries automatically.")
+    script(tmp_path, NUMBERED)
+    assert tokens.value() == "token-1"
 
 
 def test_unreadable_config_is_sign_in_failure(tmp_path: Path) -> None:

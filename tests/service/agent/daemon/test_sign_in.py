@@ -19,6 +19,7 @@ import pytest
 from aks_flex_lab.entra.directory import TENANT_ID
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens, SignInError
 from aks_flex_node.host import processes
+from tests.remedies.catalogue import advice
 from tests.service.agent.daemon.conftest import NEW, OLD
 from tests.service.agent.daemon.fake_providers import answer, forwards, hangs, says, serving
 from tests.service.agent.daemon.harness import PROGRAM, SOON
@@ -86,6 +87,22 @@ def test_unreachable_entra_is_reported_as_retryable(cloud: Cloud, identity: Entr
     error = refusal(bundle(cloud, identity, authority=f"https://localhost:{free_port()}"))
     assert (error.name, error.retryable) == ("sign-in-unreachable", True)
     assert "refused" in error.message
+
+
+@pytest.mark.remedy("sign-in-unreachable")
+def test_sign_in_succeeds_after_the_proxy_is_corrected(cloud: Cloud, identity: EntraPrincipal) -> None:
+    document: dict[str, Any] = json.loads(bundle(cloud, identity))
+    document["config"]["proxy"] = {"https": f"http://127.0.0.1:{free_port()}"}
+    tokens = ProviderTokens(PROGRAM, lambda: json.dumps(document))
+    with pytest.raises(SignInError) as caught:
+        tokens.value()
+    assert caught.value.error.name == "sign-in-unreachable"
+
+    advice(
+        "sign-in-unreachable", "Correct the network, `proxy.https` or the clock. The daemon retries automatically."
+    )
+    document["config"]["proxy"] = {}
+    assert tokens.value()
 
 
 def test_untrusted_entra_certificate_is_refused(cloud: Cloud, identity: EntraPrincipal) -> None:

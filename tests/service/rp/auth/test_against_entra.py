@@ -18,6 +18,7 @@ from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
 from aks_flex_rp.auth.roles import AzureAssignments, Operation, Roles
 from aks_flex_rp.auth.token_verifier import TokenVerifier
+from tests.remedies.catalogue import advice
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER, running_cloud
 from tests.service.ports import accepts, wait_until
 
@@ -122,14 +123,20 @@ def test_cached_tenant_keys_are_used_while_tenant_is_unreachable(
         asyncio.run(go_away())
 
 
+@pytest.mark.remedy("entra-unreachable")
 def test_tenant_with_untrusted_certificate_is_unreachable(cloud: Cloud, tmp_path: Path) -> None:
     from aks_flex_lab.pki import CertificateAuthority as Another  # noqa: PLC0415
 
     stranger = Another(tmp_path)
     stranger.ensure()
     principal = cloud.directory.service_principal("p", "right")
-    with pytest.raises(TenantUnreachable, match="certificate"):
-        asyncio.run(tokens_of(cloud, str(stranger.certificate)).caller(signed_in(cloud, principal)))
+    header = signed_in(cloud, principal)
+    with pytest.raises(TenantUnreachable, match="certificate") as caught:
+        asyncio.run(tokens_of(cloud, str(stranger.certificate)).caller(header))
+    assert caught.value.name == "entra-unreachable"
+
+    advice("entra-unreachable", "Correct these settings")  # `caFile` of the tenant
+    assert asyncio.run(tokens_of(cloud, cloud.ca).caller(header)).id == principal.object_id
 
 
 def test_azure_role_assignments_authorize_callers(cloud: Cloud) -> None:

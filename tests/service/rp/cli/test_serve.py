@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp import instance_lock
+from tests.remedies.catalogue import advice, command
 from tests.service.ports import free_port
 from tests.service.rp.cli.cli_harness import Person
 
@@ -59,6 +60,7 @@ def test_serve_exits_cleanly_and_closes_store_on_signal(tmp_path: Path, sig: sig
     assert not (state / "flex.db-wal").exists()
 
 
+@pytest.mark.remedy("service-running", "listen-failed")
 def test_serve_reports_conflicting_service_or_port(tmp_path: Path) -> None:
     state, port = tmp_path / "state", free_port()
     with started(state, port, subprocess.DEVNULL):
@@ -69,6 +71,17 @@ def test_serve_reports_conflicting_service_or_port(tmp_path: Path) -> None:
     assert f"A service is running from {state}, at https://127.0.0.1:{port}" in same.stderr
     assert other.returncode == 3
     assert f"Cannot listen on 127.0.0.1:{port}: Address already in use." in other.stderr
+    assert "\n  service-running: " in same.stderr
+    assert "\n  listen-failed: " in other.stderr
+
+    advice("service-running", "Stop the service, or name another directory with `--state`.")
+    [option] = command("listen-failed", "--listen")
+    assert option in words(state, port)  # another address for the second service
+    with (
+        started(state, port, subprocess.DEVNULL),
+        started(tmp_path / "b", free_port(), subprocess.DEVNULL),
+    ):
+        pass
 
 
 def test_serve_on_terminal_prints_hints_and_logs_plain_text(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import secrets
 import time
@@ -15,8 +16,9 @@ import urllib3
 from aks_flex_node.agent.artifacts import DownloadOptions
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls
-from aks_flex_node.errors import ConfigError
+from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.delivery.azure_blob import AzureBlobDelivery, by_connection_string, by_identity
+from tests.remedies.catalogue import advice
 from tests.service.rp.delivery.azurite import Azurite, Somebody, azurite_server
 
 if TYPE_CHECKING:
@@ -156,3 +158,23 @@ def test_identity_delivery_signs_urls_with_user_delegation_key(
     assert all("skoid=00000000-0000-0000-0000-000000000002&" in url and "sp=r&" in url for url in urls)
     assert ran(delivery.revoke(CLUSTER, NODE)) is True
     assert list(looking.list_blob_names()) == []
+
+
+@pytest.mark.remedy("blob-storage-unavailable")
+def test_bundle_is_uploaded_when_the_account_key_is_corrected(
+    azurite: Azurite, container: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "connection"
+    file.touch(0o600)
+
+    def put_with(key: str) -> str:
+        file.write_text(azurite.connection_string.replace(azurite.key, key))
+        service = by_connection_string(file, connection_verify=str(azurite.authority))
+        return put(started(service, container))
+
+    with pytest.raises(FlexError) as caught:
+        put_with(base64.b64encode(bytes(64)).decode())
+    assert (caught.value.name, caught.value.retryable) == ("blob-storage-unavailable", True)
+
+    advice("blob-storage-unavailable", "Correct the account key")
+    assert put_with(azurite.key)

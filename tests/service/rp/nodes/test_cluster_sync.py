@@ -14,8 +14,9 @@ from aks_flex_rp.cluster_registry import cluster_info
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.delivery.config_url import BuiltInDelivery
 from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING, ClusterSync
-from aks_flex_rp.nodes.commands import NodeCommands, Preconditions
+from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext, RequestContext
+from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.store.model import Cluster
 from aks_flex_rp.store.sqlite import SqliteStore

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.delivery.config_url import BuiltInDelivery
-from aks_flex_rp.nodes.commands import NodeCommands, Preconditions
+from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, facts
 

@@ -15,6 +15,7 @@ from aks_flex_rp.store.changes import Disconnected, NodeWritten, Resync
 from aks_flex_rp.store.migrations import MIGRATIONS, Migration
 from aks_flex_rp.store.model import SchemaTooNew, StoreError, StoreUnavailable
 from aks_flex_rp.store.postgres import PostgresStore, migrate
+from tests.remedies.catalogue import advice
 from tests.service.rp.store.builders import event, next_of, node
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ async def test_disconnected_listener_resyncs_and_receives_changes_again(
     await asyncio.gather(one.stop(), other.stop())
 
 
+@pytest.mark.remedy("database-unavailable")
 async def test_unreachable_postgres_is_a_transient_error(postgres: PostgresPlace, server: PostgresServer) -> None:
-    store = PostgresStore(postgres.address, timeout=0.3)
+    store = PostgresStore(postgres.address, timeout=3)
     await store.start()
     assert await store.healthy()
     await asyncio.to_thread(server.stop)
@@ -125,12 +127,13 @@ async def test_unreachable_postgres_is_a_transient_error(postgres: PostgresPlace
         for request in (store.node("/c", "edge-1"), store.put_node(node(), None), store.record(event())):
             with pytest.raises(StoreUnavailable) as caught:
                 await request
-            assert caught.value.retryable
+            assert (caught.value.name, caught.value.retryable) == ("database-unavailable", True)
             assert not caught.value.executed
         with pytest.raises(StoreUnavailable):
-            await PostgresStore(postgres.address, timeout=0.3).start()
+            await PostgresStore(postgres.address, timeout=3).start()
     finally:
         await asyncio.to_thread(server.start)
+    advice("database-unavailable", "Restore access to the database or free disk space. The service recovers")
     await store.put_node(node(), None)
     assert await store.healthy()
     await store.stop()

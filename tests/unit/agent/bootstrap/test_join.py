@@ -22,6 +22,7 @@ from aks_flex_node.host.actions import (
     MakeDirectory,
     MakeLink,
     Remove,
+    RemoveTree,
     RestartUnit,
     StartUnit,
     WriteFile,
@@ -72,7 +73,7 @@ class Proven:
         pass
 
     def wait_registered(self) -> ClusterNode:
-        self.host.apply(WriteFile(self.kubeconfig, b"certificate", 0o600))
+        self.host.apply(WriteFile(self.kubeconfig, b"server: https://cluster.example:443\n", 0o600))
         return replace(NODE, pod_cidr="", ready=False)
 
     def wait_ready(self, seen: Callable[[ClusterNode], None]) -> ClusterNode:
@@ -173,6 +174,32 @@ def test_unbootstrap_restores_files_that_existed_before_the_join() -> None:
     host.apply(WriteFile("/var/lib/containerd/ours", b""))
     assert leave(host) == []
     assert snapshot(host) == before
+
+
+class FrozenStateHost(RecordedHost):
+    """A machine whose data directory became read-only after the join."""
+
+    frozen = False
+
+    def apply(self, action: Action) -> None:
+        if self.frozen and action.subject.startswith(f"{DATA}/"):
+            raise MachineError("filesystem-read-only", f"The file system is read-only: could not {action}.")
+        super().apply(action)
+
+
+def test_unbootstrap_removes_what_it_can_when_its_state_is_read_only() -> None:
+    host = empty_host()
+    frozen = FrozenStateHost.__new__(FrozenStateHost)
+    frozen.__dict__.update(host.__dict__)
+    config = config_of()
+    engine = engine_on(frozen, config)
+    engine.stager = Ready(frozen)
+    NodeJoin(engine, Proven(frozen, config)).run()
+    frozen.frozen = True
+    left = Unbootstrap(engine_on(frozen, config), None, ProgressReporter()).run()
+    assert frozen.stat("/etc/systemd/system/kubelet.service") is None
+    assert frozen.stat("/var/lib/kubelet") is None
+    assert any("read-only" in line for line in left)
 
 
 def test_failed_command_that_changed_nothing_does_not_fail_the_node() -> None:
@@ -345,6 +372,26 @@ def test_agent_service_runs_until_unbootstrap_is_complete() -> None:
     host.held = False
     assert leave(host, config) == []
     assert not host.unit("aks-flex-node.service").running
+
+
+def test_unbootstrap_keeps_the_ledger_until_its_own_state_is_removed() -> None:
+    host = empty_host()
+    before = snapshot(host)
+    join(host)
+    engine = engine_on(host)
+    apply, artifacts = host.apply, RemoveTree(f"{DATA}/artifacts")
+
+    def refusing(action: Action) -> None:
+        if action == artifacts:
+            raise MachineError("mount-below-path", "A file system is still mounted.")
+        apply(action)
+
+    host.apply = refusing  # type: ignore[method-assign]
+    assert Unbootstrap(engine, None, ProgressReporter()).run() == ["A file system is still mounted."]
+    assert host.stat(f"{DATA}/ledger.json") is not None
+    host.apply = apply  # type: ignore[method-assign]
+    assert leave(host) == []
+    assert snapshot(host) == before
 
 
 def test_unbootstrap_keeps_artifacts_on_request() -> None:

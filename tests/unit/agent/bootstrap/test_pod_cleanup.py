@@ -90,6 +90,9 @@ MOUNTS = "\n".join(
             "/var/lib/containerd/tmpmounts/1",
             "/run/netns/cni-fc1caa4f-9a78-8e86-3de3-91b8302a9f2f",
             "/var/lib/kubelet-other/x",
+            "/var/lib/kubelet/pods",  # a disk of the host
+            "/var/lib/kubelet/backup",  # below a bind mount of a directory of the host
+            "/var/lib/containerd/backup",
         )
     )
 )
@@ -136,8 +139,8 @@ def test_pod_removal_covers_units_cgroups_mounts_netns_links_and_iptables() -> N
     assert actions[:3] == [StopUnit(name) for name in pod_cleanup.SERVICES]
     assert actions[3:6] == [KillGroup(path) for path in pod_cleanup.GROUPS]
     assert actions[6:10] == [
-        Unmount("/var/lib/kubelet/pods/1/volumes/with blank"),
         Unmount("/var/lib/kubelet/pods/1/volumes/secret"),
+        Unmount("/var/lib/kubelet/pods/1/volumes/with blank"),
         Unmount("/run/containerd/io.containerd.runtime.v2.task/k8s.io/1/rootfs"),
         Unmount("/var/lib/containerd/tmpmounts/1"),
     ]

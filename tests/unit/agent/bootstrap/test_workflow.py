@@ -29,6 +29,7 @@ from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ConfigError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from tests.client_certificates import client_pem
 from tests.unit.agent.builders import DATA, Answers, config_of, empty_host, engine_on
 from tests.unit.agent.config.builders import CLUSTER_ID
 
@@ -55,7 +56,7 @@ def fetched(room: Path, wanted: NodeConfig, applied: NodeConfig | None = None, *
     node_state.write(host, place, node_state.read(host, place).with_phase(Phase.NODE_JOINED, node="edge-1"))
     (room / "pki").mkdir()
     if joined:
-        (room / "pki/kubelet-client-current.pem").touch()
+        (room / "pki/kubelet-client-current.pem").write_text(client_pem())
     refuse_other_node(engine_on(host, wanted), applied)
 
 

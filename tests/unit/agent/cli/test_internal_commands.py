@@ -157,7 +157,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("AKS_FLEX_NODE_CONFIG", str(tmp_path / "file"))
     for name, pods in (("current", 11), ("file", 22)):
         (tmp_path / name).touch(mode=0o600)
-        (tmp_path / name).write_text(json.dumps({"node": {"maxPods": pods}, "continuousMonitoring": True}))
+        settings = {"node": {"maxPods": pods}, "continuousMonitoring": True}
+        (tmp_path / name).write_text(json.dumps({"config": settings}))
     return tmp_path
 
 
@@ -259,3 +260,11 @@ def test_management_is_supported_only_when_the_config_enables_it() -> None:
     assert workflow.supports_management(followed())
     assert not workflow.supports_management(load_settings(JOIN).config)
     assert not workflow.supports_management(None)
+
+
+def test_damaged_stored_config_is_named_with_what_to_do(machine: Path) -> None:
+    (machine / "unit").touch()
+    (machine / "current").write_text("{")
+    with pytest.raises(ConfigError, match="join-command") as caught:
+        context.load_config(ConfigSelection())
+    assert caught.value.name == "stored-config-damaged"

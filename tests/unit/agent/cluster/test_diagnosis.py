@@ -190,3 +190,18 @@ def test_diagnosis_explains_refused_azure_identity(lines: tuple[str, ...], name:
 def test_diagnosis_suggests_no_role_binding_for_anonymous_user() -> None:
     line = FORBIDDEN.replace(OID, "system:anonymous")
     assert diagnosis.find_fatal_cause(KUBELET, RUNNING, [line], shows="certificate") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'E0101 run.go:74] "command failed" err="failed to run Kubelet: rpc error: code = Unimplemented desc = '
+        'unknown service runtime.v1.RuntimeService"',
+        "failed to run Kubelet: validate service connection: CRI v1 runtime API is not implemented for endpoint",
+    ],
+)
+def test_kubelet_without_a_cri_names_the_runtime_as_the_cause(line: str) -> None:
+    state = UnitState("kubelet.service", exists=True, active="activating", restarts=3)
+    found = diagnosis.find_fatal_cause("kubelet.service", state, [line], shows=None)
+    assert found
+    assert found.name == "container-runtime-without-cri"

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent.cluster.client import ApiStatusError
-from aks_flex_node.agent.cluster.node_health import NodeHealth, check_node_health
+from aks_flex_node.agent.cluster.node_health import NodeHealth, check_node_health, has_server
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import Remove, StartUnit
+from aks_flex_node.host.actions import Remove, StartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.client_certificates import client_pem
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import Answers, config_of
-from tests.unit.agent.test_certificates import UTC, certificate_until
+from tests.unit.agent.test_certificates import UTC
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.cluster.client import ApiClient
@@ -38,7 +39,7 @@ JOURNAL: tuple[str, ...] = (
 
 def machine() -> RecordedHost:
     answers = {JOURNAL: CommandResult(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
-    host = RecordedHost({CERTIFICATE: certificate_until(END), KUBECONFIG: "x"}, answers)
+    host = RecordedHost({CERTIFICATE: client_pem(END), KUBECONFIG: "server: x"}, answers)
     for name in ("containerd.service", "kubelet.service"):
         host.apply(StartUnit(name))
     return host
@@ -80,12 +81,18 @@ def test_node_health_contains_the_api_error() -> None:
 
 @pytest.mark.parametrize(
     ("path", "lost"),
-    [(CERTIFICATE, "its certificate is missing"), (KUBECONFIG, "the kubelet's kubeconfig is missing")],
+    [
+        (CERTIFICATE, "its certificate is missing or damaged"),
+        (KUBECONFIG, "the kubelet's kubeconfig is missing or damaged"),
+    ],
 )
 def test_missing_credential_file_is_a_lost_reason(path: str, lost: str) -> None:
     host = machine()
     host.apply(Remove(path))
     assert seen(host).lost_reason == lost
+    for damaged in (b"", b"\0" * 900, client_pem().encode()[:700]):  # a lost power supply leaves such files
+        host.apply(WriteFile(path, damaged, 0o600))
+        assert seen(host).lost_reason == lost
 
 
 def test_expired_certificate_is_a_lost_reason_without_a_cluster_request() -> None:
@@ -104,7 +111,7 @@ def seen_with(kubelet: UnitState) -> NodeHealth:
     answers = {JOURNAL: CommandResult(0, "I0101 fine\nE0101 00:00:00.0 1 run.go:1] it broke\n")}
     running = UnitState("containerd.service", exists=True, active="active")
     units = {"kubelet.service": kubelet, "containerd.service": running}
-    return seen(RecordedHost({CERTIFICATE: certificate_until(END), KUBECONFIG: "x"}, answers, units))
+    return seen(RecordedHost({CERTIFICATE: client_pem(END), KUBECONFIG: "server: x"}, answers, units))
 
 
 @pytest.mark.parametrize(
@@ -144,3 +151,16 @@ def test_node_with_token_auth_needs_no_certificate(answer: Any, lost: str) -> No
     api = Answers({("GET", "/api/v1/nodes/edge-1"): [answer]})
     sight = check_node_health(host, config_of(AZURE), "edge-1", cast("ApiClient", api))
     assert (sight.uses_tokens, sight.expired, sight.expiring, sight.lost_reason) == (True, False, False, lost)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", False),
+        (b"clusters:\n- cluster:\n    certificate-authority: x\n", False),
+        (b"clusters:\n- cluster:\n    server: https://api.example\n", True),
+        (b'{"clusters": [{"cluster": {"server": "https://api.example"}}]}', True),
+    ],
+)
+def test_kubeconfig_in_yaml_or_json_names_a_server(content: bytes, expected: bool) -> None:
+    assert has_server(content) is expected

@@ -10,6 +10,7 @@ from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness, ReadinessEnvironment
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.host import CommandResult, UnitState
+from tests.client_certificates import client_pem
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import Answers, config_of
 from tests.unit.agent.cluster.test_diagnosis import SWAP, UNAUTHORIZED
@@ -39,7 +40,7 @@ class Scene:
         values: dict[str, object] | None = None,
     ) -> None:
         argv = [("journalctl", "--unit", name, "--lines", "400", "--output", "cat", "--no-pager") for name in ACTIVE]
-        files = {CERTIFICATE: "PEM"} if certified else {}
+        files = {CERTIFICATE: client_pem()} if certified else {}
         self.host = RecordedHost(files, dict.fromkeys(argv, CommandResult(0, words)), {**ACTIVE, **(units or {})})
         self.api = Answers({("GET", NODE): list(answers) or [document()], ("GET", "/version"): [{}]})
         self.said: list[str] = []

@@ -8,9 +8,16 @@ import pytest
 
 from aks_flex_node.agent.config import config_store
 from aks_flex_node.agent.config.remote import ConfigBundle
-from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_VERSION_FILE, CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.paths import (
+    APPLIED_CONFIG,
+    CONFIG_COPY,
+    CONFIG_JOURNAL,
+    CONFIG_VERSION_FILE,
+    CURRENT_CONFIG,
+    NEXT_CONFIG,
+)
 from aks_flex_node.api import config_urls
-from aks_flex_node.host.actions import Action, WriteFile
+from aks_flex_node.host.actions import Action, MakeDirectory, Remove, SetAside, WriteFile
 from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import config_of
 from tests.unit.agent.config.builders import TOKEN
@@ -48,7 +55,7 @@ def test_interrupted_config_switch_ends_with_all_old_or_all_new_files(at: int) -
     config_store.finish_interrupted(host)
     assert kept(host) == ((OLD, b"1\n", True) if at == 0 else (NEW, b"2\n", False))
     assert (host.read(APPLIED_CONFIG) == b"{}") is (at == 0)
-    assert host.stat(config_store.JOURNAL_FILE) is None
+    assert host.stat(CONFIG_JOURNAL) is None
 
 
 def test_newer_pending_config_survives_a_config_switch() -> None:
@@ -71,7 +78,13 @@ def test_config_files_are_mode_0600_and_marked_secret() -> None:
     settle(host)
     written = [one for one in host.done if isinstance(one, WriteFile)]
     assert {one.mode for one in written} == {0o600}
-    assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, config_store.JOURNAL_FILE})
+    assert all(one.secret for one in written if one.path in {CURRENT_CONFIG, CONFIG_COPY, CONFIG_JOURNAL})
+
+
+def test_copy_is_written_together_with_the_configuration() -> None:
+    host = CrashingHost(-1)
+    settle(host)
+    assert host.read(CONFIG_COPY) == host.read(CURRENT_CONFIG) == NEW
 
 
 def test_finish_interrupted_is_idempotent() -> None:
@@ -88,3 +101,58 @@ def test_applied_config_is_stored_without_secrets() -> None:
     assert TOKEN not in text
     assert "secret" not in text
     assert json.loads(text)["config"]["node"]["maxPods"] == 5
+
+
+WRONG_TYPE = b'{"files": {"/etc/x": {}}, "taken": ""}'
+DAMAGED = (b"", b"\0" * 40, OLD[:-5], b"[]", b'{"config": 1}')
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_damaged_configuration_is_restored_from_its_copy(content: bytes) -> None:
+    host = RecordedHost({CURRENT_CONFIG: OLD})
+    config_store.keep_copy(host)
+    host.apply(WriteFile(CURRENT_CONFIG, content, 0o600))
+    config_store.keep_copy(host)  # a damaged one is not copied
+    assert config_store.restore_damaged(host)
+    assert host.read(CURRENT_CONFIG) == OLD
+    assert not config_store.restore_damaged(host)
+
+
+def test_configuration_of_a_machine_that_has_left_is_not_restored() -> None:
+    host = RecordedHost({CURRENT_CONFIG: OLD})
+    config_store.keep_copy(host)
+    host.apply(Remove(CURRENT_CONFIG))
+    assert not config_store.restore_damaged(host)
+    assert host.stat(CURRENT_CONFIG) is None
+
+
+def test_configuration_that_was_set_aside_is_restored_after_a_crash() -> None:
+    host = RecordedHost({CURRENT_CONFIG: b"damaged", CONFIG_COPY: OLD})
+    host.apply(SetAside(CURRENT_CONFIG))
+    assert config_store.exists(host)
+    assert config_store.restore_damaged(host)
+    assert host.read(CURRENT_CONFIG) == OLD
+
+
+def test_directory_in_place_of_the_copy_does_not_stop_an_update() -> None:
+    host = CrashingHost(-1)
+    host.apply(MakeDirectory(CONFIG_COPY))
+    settle(host)
+    assert host.read(CONFIG_COPY) == NEW
+
+
+@pytest.mark.parametrize("copy", [b"", b"garbage"])
+def test_damaged_copy_does_not_replace_a_damaged_configuration(copy: bytes) -> None:
+    host = RecordedHost({CURRENT_CONFIG: b"damaged", CONFIG_COPY: copy})
+    assert not config_store.restore_damaged(host)
+    assert host.read(CURRENT_CONFIG) == b"damaged"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\0\xff", b"[]", b'{"files": 3, "taken": ""}', b'{"files": {}}', WRONG_TYPE]
+)
+def test_damaged_journal_is_set_aside(content: bytes) -> None:
+    host = RecordedHost({CURRENT_CONFIG: OLD, CONFIG_JOURNAL: content})
+    config_store.finish_interrupted(host)
+    assert (host.read(CURRENT_CONFIG), host.stat(CONFIG_JOURNAL)) == (OLD, None)
+    assert host.read(f"{CONFIG_JOURNAL}.damaged") == content

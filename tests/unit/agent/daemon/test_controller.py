@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, SystemdNotifier, run_controller
+from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, SystemdNotifier, run_controller, wait_until_readable
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
 from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, LEAVING_STATES, StopRequest
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
@@ -19,7 +20,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
-from aks_flex_node.errors import MachineError
+from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import Remove, StartUnit, StopUnit, WriteFile
 from tests.unit.agent.builders import DATA
 from tests.unit.agent.daemon.fakes import OLD, FakeHost, bundle, eventually, put, settings
@@ -249,3 +250,35 @@ def test_signal_during_the_opening_of_the_first_session_stops_the_daemon(life: L
     looks = life.looks
     run_controller(interrupted, SystemdNotifier(""))
     assert life.looks == looks
+
+
+class Notices(SystemdNotifier):
+    def __init__(self) -> None:
+        super().__init__("")
+        self.said: list[str] = []
+
+    def alive(self, status: str) -> None:
+        self.said.append(status)
+
+
+def test_daemon_waits_for_a_readable_configuration_instead_of_failing() -> None:
+    notifier = Notices()
+    events: SimpleQueue[ControllerEvent] = SimpleQueue()
+    faults = [ConfigError("config-file-invalid", "It is not JSON.") for _ in range(2)]
+
+    def check() -> None:
+        if faults:
+            raise faults.pop()
+
+    assert wait_until_readable(check, notifier, events, 0.01)
+    assert notifier.said == ["degraded: It is not JSON."] * 2
+
+
+def test_daemon_that_waits_for_its_configuration_can_be_stopped() -> None:
+    events: SimpleQueue[ControllerEvent] = SimpleQueue()
+    events.put(StopRequest())
+
+    def check() -> None:
+        raise ConfigError("config-file-invalid", "It is not JSON.")
+
+    assert not wait_until_readable(check, Notices(), events, 60.0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from aks_flex_node.agent.daemon.controller import DRIFT_MIN_SECONDS, HEALTH_SECONDS
-from aks_flex_node.agent.daemon.scheduler import RETRY_SECONDS
-from aks_flex_node.agent.daemon.session import PollEvent
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
+from dataclasses import replace
+
+from aks_flex_node.agent.daemon.controller import BLOCKED_SECONDS, DRIFT_MIN_SECONDS, HEALTH_SECONDS, SETTLE_SECONDS
+from aks_flex_node.agent.daemon.drift_monitor import MAX_REPAIRS
+from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
+from aks_flex_node.agent.daemon.session import FilesChanged, NodeChanged, PollEvent
+from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.host.actions import StartUnit, StopUnit
@@ -109,11 +112,11 @@ def test_restarted_daemon_waits_for_the_running_job() -> None:
     put(life.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))
     put(life.host, NEXT_CONFIG, b"")
     write_result(
-        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", at="2026-01-02T03:04:05Z")
+        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="2", at="2999-01-02T03:04:05Z")
     )
     life.host.apply(StopUnit(JOB_UNIT))
     life.ends_work()
-    assert (life.working, life.state.last_applied) == (None, "2026-01-02T03:04:05Z")
+    assert (life.working, life.state.last_applied) == (None, "2999-01-02T03:04:05Z")
     assert life.session.node.versions.current == "2"
     life.controller.shut_down()
 
@@ -131,10 +134,10 @@ def test_daemon_restart_during_a_job_reports_the_node_ready() -> None:
 def test_restarted_daemon_reads_the_result_of_a_finished_job() -> None:
     life = Life()
     write_result(
-        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2026-01-02T03:04:05Z")
+        life.host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2999-01-02T03:04:05Z")
     )
     begun(life)
-    assert life.state.last_applied == "2026-01-02T03:04:05Z"
+    assert life.state.last_applied == "2999-01-02T03:04:05Z"
     life.controller.shut_down()
 
 
@@ -191,6 +194,21 @@ def test_drift_is_logged_with_diff_counted_and_repaired(life: Life) -> None:
     assert (life.state.drift_count, life.state.drift) == (1, (CHANGED.description,))
 
 
+def test_killed_repairs_are_no_conflict(life: Life) -> None:
+    for _ in range(MAX_REPAIRS):
+        life.session.drift.found = (CHANGED,)
+        life.session.drift.begin_repair()
+        life.controller.events.put(JobResult(JobKind.REPAIR, JobStatus.FAILED, JOB_KILLED, retryable=True))
+        life.steps()
+    assert life.session.drift.conflicts.given_up == {}
+
+
+def test_controller_wakes_up_for_the_retry_of_a_killed_job(life: Life) -> None:
+    life.controller.events.put(JobResult(JobKind.REPAIR, JobStatus.FAILED, JOB_KILLED, retryable=True))
+    life.steps()
+    assert 0 < life.controller.seconds_until_due <= KILLED_RETRY_SECONDS[0]
+
+
 def test_persistent_drift_is_logged_once() -> None:
     life = begun(Life(FakeHost(settings(secret=OLD, driftPolicy="log"))))
     life.drift = (CHANGED,)
@@ -208,12 +226,73 @@ def test_drift_check_is_rate_limited_for_a_busy_file(life: Life) -> None:
     assert 1 <= life.drift_looks - before <= 10 / DRIFT_MIN_SECONDS + 1
 
 
+def test_controller_wakes_up_for_the_retry_of_a_job(life: Life) -> None:
+    life.controller.reconcile()
+    assert life.controller.seconds_until_due > 2.0
+    killed = JobResult(JobKind.REPAIR, JobStatus.FAILED, JOB_KILLED, "It was killed.")
+    life.controller.history.record(killed, life.now)
+    assert life.controller.seconds_until_due == 2.0
+    life.now += 2.0
+    assert life.controller.seconds_until_due > 0.0, "a retry that is not required any more causes no busy loop"
+
+
+def test_blocked_service_is_checked_often_until_its_cause_is_gone(life: Life) -> None:
+    life.drift = (replace(CHANGED, foreign=True, blocked=True),)
+    life.waits(life.session.node.config.agent.drift_seconds)
+    before = life.drift_looks
+    life.controller.reconcile()
+    for _ in range(3):
+        life.now += BLOCKED_SECONDS
+        life.controller.reconcile()
+    assert (life.drift_looks, life.host.works) == (before + 3, [])
+    life.drift = (CHANGED,)
+    life.now += BLOCKED_SECONDS
+    life.controller.reconcile()
+    eventually(lambda: life.host.works == ["repair"])
+
+
 def test_node_is_recovered_after_two_lost_health_checks(life: Life) -> None:
     life.sight = LOST
     life.waits(HEALTH_SECONDS)
     assert not life.working
     life.waits(HEALTH_SECONDS / 12)
     eventually(lambda: life.host.works == ["recover"])
+
+
+def test_removed_certificates_are_noticed_before_the_next_health_check(life: Life) -> None:
+    life.waits(DRIFT_MIN_SECONDS)
+    life.sight, before = LOST, life.looks
+    life.controller.events.put(FilesChanged(frozenset({"/var/lib/kubelet/pki/"})))
+    life.steps()
+    life.waits(SETTLE_SECONDS)
+    assert life.looks == before + 1
+    life.waits(HEALTH_SECONDS / 12)
+    eventually(lambda: life.host.works == ["recover"])
+
+
+def test_changing_certificates_do_not_cause_frequent_health_checks(life: Life) -> None:
+    before = life.looks
+    for _ in range(100):
+        life.controller.events.put(FilesChanged(frozenset({"/var/lib/kubelet/pki/kubelet.crt"})))
+        life.steps()
+        life.waits(0.1)
+    assert 1 <= life.looks - before <= 10 / DRIFT_MIN_SECONDS + 1
+
+
+def test_node_whose_deletion_the_watch_reports_is_recovered_at_once(life: Life) -> None:
+    life.hears(GOOD)
+    life.sight = replace(WELL, node=None, node_missing=True)
+    life.controller.events.put(NodeChanged(is_deleted=True))
+    life.steps()
+    eventually(lambda: life.host.works == ["recover"])
+
+
+def test_deletion_that_the_health_check_does_not_confirm_is_ignored(life: Life) -> None:
+    life.hears(GOOD)
+    life.controller.events.put(NodeChanged(is_deleted=True))
+    life.steps()
+    life.waits(HEALTH_SECONDS * 2)
+    assert life.host.works == []
 
 
 def test_node_is_not_recovered_when_the_second_health_check_passes(life: Life) -> None:

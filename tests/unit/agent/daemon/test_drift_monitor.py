@@ -10,13 +10,14 @@ import pytest
 
 from aks_flex_node.agent.components import vpn
 from aks_flex_node.agent.components.vpn import record_file
-from aks_flex_node.agent.daemon.drift_monitor import MAX_REPAIRS, Conflicts, DriftMonitor
+from aks_flex_node.agent.daemon.drift_monitor import FAULT_SECONDS, MAX_REPAIRS, Conflicts, DriftMonitor
 from aks_flex_node.agent.daemon.scheduler import scheduler_input
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.update_journal import UpdateJournal, UpdateStage
 from aks_flex_node.agent.jobs.registry import IGNORE_OPTION
 from aks_flex_node.agent.jobs.repair import components_to_repair, store_address
 from aks_flex_node.agent.managed_node import ManagedNode
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.vpn.local_state import settings_fingerprint
 from aks_flex_node.host.actions import WriteFile
@@ -63,6 +64,13 @@ def test_update_in_preparing_stage_does_not_hide_drift() -> None:
     scene = Scene()
     update_journal.write_journal(scene.host, UpdateJournal("2 x", "2", UpdateStage.PREPARING))
     assert TOML in [one.subject for one in changed(scene).check()]
+
+
+def test_incomplete_configuration_is_reported_and_nothing_is_compared() -> None:
+    drift = changed(Scene())
+    drift.node.engine.config_complete = False
+    assert [one.subject for one in drift.check()] == [CURRENT_CONFIG]
+    assert not known_of(drift).drifted
 
 
 BEHIND_VPN: dict[str, object] = {"azure.vpn.enabled": True, "azure.targetCluster.resourceId": CLUSTER_ID}
@@ -136,6 +144,30 @@ def test_a_repair_ignores_what_was_given_up_and_counts_the_rest() -> None:
     drift.found = tuple(one for one in drift.found if one.subject == TOML)
     for _ in range(MAX_REPAIRS):
         assert drift.begin_repair() == (), "the repair that gives it up still repairs it"
+        drift.end_repair()
     assert drift.conflicting_subjects == (TOML,)
     assert TOML not in drift.repairable_subjects
     assert drift.begin_repair() == (f"{IGNORE_OPTION}{TOML}",)
+
+
+def test_fault_that_repairs_do_not_remove_is_soon_repaired_again() -> None:
+    drift = changed(Scene())
+    drift.check()
+    drift.found = tuple(replace(one, fault=True) for one in drift.found if one.subject == TOML)
+    for _ in range(MAX_REPAIRS):
+        drift.begin_repair()
+        drift.end_repair()
+    assert drift.repairable_subjects == set()
+    assert drift.conflicting_subjects == (), "no other program changes it"
+    now = drift.node.now()
+    assert drift.conflicts.ignored_subjects(now + FAULT_SECONDS + 1, frozenset((TOML,))) == frozenset()
+    assert drift.conflicts.ignored_subjects(now + FAULT_SECONDS + 1) == {TOML}
+
+
+def test_a_repair_that_was_killed_is_no_conflict() -> None:
+    drift = changed(Scene())
+    drift.check()
+    for _ in range(MAX_REPAIRS + 1):
+        drift.begin_repair()
+    assert drift.conflicting_subjects == ()
+    assert TOML in drift.repairable_subjects

@@ -6,7 +6,7 @@ import pytest
 
 from aks_flex_node.agent.daemon import scheduler
 from aks_flex_node.agent.daemon.scheduler import REFUSED_RETRY_SECONDS, RETRY_SECONDS, JobHistory
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, SchedulerInput, find_job
 
 
@@ -154,3 +154,30 @@ def test_vpn_renewal_is_scheduled_when_paused_but_after_repair() -> None:
     assert (
         next_job(SchedulerInput(vpn_due=True, deleted=True, may_unbootstrap=False), JobHistory.empty(), 0.0) is None
     )
+
+
+def test_killed_job_is_retried_soon_at_first() -> None:
+    history = JobHistory.empty()
+    killed = JobResult(JobKind.UPDATE, JobStatus.FAILED, JOB_KILLED, retryable=True)
+    delays = []
+    for _ in range(4):
+        history.record(killed, 0.0)
+        delays.append(history.due[JobKind.UPDATE])
+    assert delays == [2.0, 10.0, 60.0, 120.0]
+
+
+def test_recoveries_that_do_not_last_are_repeated_slowly() -> None:
+    history, lost, now, started = JobHistory.empty(), SchedulerInput(credentials_lost=True), 0.0, 0
+    while now < 3600.0:
+        if next_job(lost, history, now):
+            started += 1
+            history.record(JobResult(JobKind.RECOVER, JobStatus.DONE, "Recovered"), now)
+        now += 5.0
+    assert next_job(lost, JobHistory.empty(), 0.0) is not None
+    assert 5 <= started <= 20
+
+
+def test_second_loss_is_recovered_at_once() -> None:
+    history, lost = JobHistory.empty(), SchedulerInput(credentials_lost=True)
+    history.record(JobResult(JobKind.RECOVER, JobStatus.DONE, "Recovered"), 0.0)
+    assert next_job(lost, history, 5.0) is not None

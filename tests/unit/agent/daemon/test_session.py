@@ -126,6 +126,7 @@ def test_a_new_session_continues_with_the_stored_state_and_conflicts(machine: Ma
     session.record_drift((CHANGED,))
     for _ in range(3):
         session.drift.begin_repair()
+        session.drift.end_repair()
     session.save()
 
     after = machine.session()
@@ -139,6 +140,7 @@ def test_another_configuration_is_reason_to_repair_everything_again(machine: Mac
     session.drift.found = (CHANGED,)
     for _ in range(3):
         session.drift.begin_repair()
+        session.drift.end_repair()
     session.save()
 
     put(machine.host, CURRENT_CONFIG, bundle("2", settings(secret=OLD)))

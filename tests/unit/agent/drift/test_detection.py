@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.components import agent
+from aks_flex_node.agent.components import agent, containerd
 from aks_flex_node.agent.components.catalog import ALL
 from aks_flex_node.agent.drift.detection import MAX_DIFF_LINES, MAX_DIFF_WIDTH, detect_drift, parse_units
 from aks_flex_node.agent.drift.file_watcher import watch_paths
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.repair import repair_drift
 from aks_flex_node.agent.self_update import compared_components
-from aks_flex_node.errors import ArtifactError
+from aks_flex_node.agent.status import drift_lines
+from aks_flex_node.errors import ArtifactError, MachineError
 from aks_flex_node.host.actions import (
     DisableUnit,
     MakeDirectory,
@@ -25,6 +28,9 @@ from aks_flex_node.host.actions import (
     StopUnit,
     WriteFile,
 )
+from aks_flex_node.host.host import CommandResult
+from aks_flex_node.host.processes import TIMED_OUT
+from tests.client_certificates import client_pem
 from tests.unit.agent.builders import Ready, config_of, empty_host, engine_on
 
 if TYPE_CHECKING:
@@ -105,6 +111,67 @@ def test_foreign_change_is_described_as_drift_and_repaired(action: Action, compo
     assert detect_drift(engine) == ()
 
 
+def test_repair_continues_after_a_component_that_fails() -> None:
+    engine = reconciled_host()
+    for path in (TOML, UNIT):
+        engine.host.apply(WriteFile(path, b"mine"))
+    apply = engine.host.apply
+
+    def refuses(action: Action) -> None:
+        if action.subject == TOML:
+            raise MachineError("file-access-failed", "Could not write it.", "Permit it.")
+        apply(action)
+
+    engine.host.apply = refuses  # type: ignore[method-assign]
+    outcome = repair_drift(engine, compared_components)
+    assert (outcome.result, outcome.message, outcome.hint) == (JobStatus.FAILED, "Could not write it.", "Permit it.")
+    assert [one.subject for one in detect_drift(engine)] == [TOML]
+
+
+PKI = "/var/lib/kubelet/pki"
+SERVING = {f"{PKI}/kubelet.crt", f"{PKI}/kubelet.key"}
+TRUNCATED = client_pem().encode()[:-200]
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "aside", "said"),
+    [
+        (f"{PKI}/kubelet-client-current.pem", b"", {f"{PKI}/kubelet-client-current.pem"}, "is damaged: is empty"),
+        (
+            f"{PKI}/kubelet-client-current.pem",
+            TRUNCATED,
+            {f"{PKI}/kubelet-client-current.pem"},
+            "is damaged: contains no readable private key",
+        ),
+        (f"{PKI}/kubelet-server-current.pem", b"\0" * 99, {f"{PKI}/kubelet-server-current.pem"}, "no readable"),
+        (f"{PKI}/kubelet.crt", b"", SERVING, "is damaged: is empty"),
+        (f"{PKI}/kubelet.key", b"", SERVING, f"{PKI}/kubelet.crt is damaged: {PKI}/kubelet.key is empty"),
+        ("/var/lib/kubelet/kubeconfig", b"", {"/var/lib/kubelet/kubeconfig"}, "a required line is missing"),
+    ],
+    ids=["client", "client without key", "server", "serving certificate", "serving key", "kubeconfig"],
+)
+def test_unreadable_credential_is_set_aside_and_the_kubelet_restarted(
+    path: str, content: bytes, aside: set[str], said: str
+) -> None:
+    engine = reconciled_host()
+    for name in ("kubelet-client-current.pem", "kubelet-server-current.pem", "kubelet.crt", "kubelet.key"):
+        engine.host.apply(WriteFile(f"{PKI}/{name}", client_pem().encode(), 0o600))
+    engine.host.apply(WriteFile("/var/lib/kubelet/kubeconfig", b"server: https://cluster.example:443\n", 0o600))
+    repair_drift(engine, compared_components)  # starts what needs the kubeconfig
+    assert detect_drift(engine) == ()
+    engine.applied_actions.clear()
+
+    engine.host.apply(WriteFile(path, content, 0o600))
+    found = detect_drift(engine)
+    assert {one.subject for one in found} == aside
+    assert any(said in one.description for one in found), found
+
+    assert repair_drift(engine, compared_components).result is JobStatus.DONE
+    assert [one for one in engine.applied_actions if one.started_unit] == [RestartUnit("kubelet.service")]
+    assert all(engine.host.stat(each) is None for each in aside)
+    assert engine.host.read(f"{path}.damaged") == content
+
+
 def test_repair_restarts_only_the_service_whose_file_was_repaired() -> None:
     engine = reconciled_host()
     engine.host.apply(WriteFile(TOML, b"mine\n"))
@@ -112,6 +179,98 @@ def test_repair_restarts_only_the_service_whose_file_was_repaired() -> None:
     assert [one for one in engine.applied_actions if isinstance(one, RestartUnit)] == [
         RestartUnit("containerd.service", wait=False)
     ]
+
+
+PLUGINS = ("/usr/local/bin/ctr", "plugins", "list")
+SPACE = ("df", "--output=avail,itotal,iavail", "--block-size=1", "/var/lib/containerd")
+HEADER = "Avail Inodes IFree\n"
+WORKING = """\
+TYPE                            ID         PLATFORMS      STATUS
+io.containerd.snapshotter.v1    btrfs      linux/amd64    skip
+io.containerd.cri.v1            runtime    linux/amd64    ok
+io.containerd.grpc.v1           cri        -              ok
+"""
+WITHOUT_CRI = WORKING.replace("-              ok", "-              error")
+OLDER_WITHOUT_CRI = "io.containerd.grpc.v1           cri        linux/amd64    error\n"
+
+
+@pytest.mark.parametrize("plugins", [WITHOUT_CRI, OLDER_WITHOUT_CRI])
+@pytest.mark.parametrize(("space", "cause"), [("4096 9 9", "is full"), ("99999999999 9 0", "has no free inodes")])
+def test_runtime_without_its_cri_is_restarted_once_there_is_space(plugins: str, space: str, cause: str) -> None:
+    engine = reconciled_host()
+    answers: dict[tuple[str, ...], CommandResult] = {PLUGINS: CommandResult(0, WORKING)}
+    known = engine.host.query
+    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
+        answers[argv] if argv in answers else known(*argv, seconds=seconds)
+    )
+    assert detect_drift(engine) == ()
+
+    answers |= {PLUGINS: CommandResult(0, plugins), SPACE: CommandResult(0, HEADER + space)}
+    (found,) = detect_drift(engine)
+    assert (found.component, found.subject, found.foreign) == ("containerd", "containerd.service", True)
+    assert "does not serve the CRI" in found.description
+    assert f"the disk of /var/lib/containerd {cause}" in found.description
+    assert drift_lines([engine.plan(containerd.COMPONENT)]) == [f"containerd: {found.description}"]
+    repair_drift(engine, compared_components)
+    assert engine.applied_actions == [], "a restart does not help as long as the disk is full"
+
+    answers[SPACE] = CommandResult(0, f"{HEADER}99999999999 0 0")  # some file systems do not count inodes
+    assert not detect_drift(engine)[0].foreign
+    assert detect_drift(engine)[0].fault
+    apply = engine.host.apply
+
+    def works_again(action: Action) -> None:
+        apply(action)
+        if action == RestartUnit("containerd.service", wait=False):
+            answers[PLUGINS] = CommandResult(0, WORKING)
+
+    engine.host.apply = works_again  # type: ignore[method-assign]
+    assert repair_drift(engine, compared_components).result is JobStatus.DONE
+    assert detect_drift(engine) == ()
+
+
+@pytest.mark.parametrize(("seconds_ago", "count"), [(300.0, 1), (3.0, 0)])
+def test_runtime_that_does_not_respond_is_drift_unless_it_just_started(seconds_ago: float, count: int) -> None:
+    engine = reconciled_host()
+    known, unit = engine.host.query, engine.host.unit
+    engine.host.query = lambda *argv, seconds=10.0: (  # type: ignore[method-assign]
+        CommandResult(TIMED_OUT) if argv == PLUGINS else known(*argv, seconds=seconds)
+    )
+    engine.host.unit = lambda name: replace(unit(name), started=time.monotonic() - seconds_ago)  # type: ignore[method-assign]
+    found = [one.description for one in detect_drift(engine) if one.subject == "containerd.service"]
+    assert found == ["containerd.service does not respond"] * count
+
+
+def test_certificate_and_key_that_do_not_match_are_both_set_aside() -> None:
+    """A power cut between the writes of a new pair does this."""
+    engine = reconciled_host()
+    first, second = client_pem(), client_pem(datetime.datetime(2048, 1, 1, tzinfo=datetime.timezone.utc))
+    key = second[second.index("-----BEGIN EC") :]
+    engine.host.apply(WriteFile(f"{PKI}/kubelet.crt", first[: first.index("-----BEGIN EC")].encode()))
+    engine.host.apply(WriteFile(f"{PKI}/kubelet.key", key.encode()))
+    found = {one.subject: one.description for one in detect_drift(engine)}
+    assert f"does not match {PKI}/kubelet.key" in found[f"{PKI}/kubelet.crt"]
+    repair_drift(engine, compared_components)
+    assert [engine.host.stat(f"{PKI}/kubelet.{end}") for end in ("crt", "key")] == [None, None]
+    assert engine.host.read(f"{PKI}/kubelet.key.damaged") == key.encode()
+
+
+def test_all_certificates_of_the_kubelet_are_watched() -> None:
+    """The current one is a link to a file with a date in its name."""
+    assert f"{PKI}/" in watch_paths(reconciled_host())
+
+
+def test_repair_does_not_start_the_agent_that_a_person_stopped() -> None:
+    engine = reconciled_host()
+    name = "aks-flex-node.service"
+    engine.host.apply(StopUnit(name))
+    engine.host.apply(WriteFile(TOML, b"mine\n"))
+    engine.kept_stopped = frozenset((name,))
+    assert repair_drift(engine, lambda _: ALL).result is JobStatus.DONE
+    assert engine.host.unit(name).active == "inactive"
+    engine.kept_stopped = frozenset()
+    repair_drift(engine, lambda _: ALL)
+    assert engine.host.unit(name).active == "active"
 
 
 def test_drift_contains_a_diff_of_the_file() -> None:

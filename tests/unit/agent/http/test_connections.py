@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from http.client import BadStatusLine, HTTPException, LineTooLong
 from typing import TYPE_CHECKING
 
 import pytest
@@ -183,3 +184,18 @@ def test_the_login_of_a_proxy_is_a_header_and_not_in_its_url() -> None:
 )
 def test_a_login_has_a_name_and_a_password(host: str, login: str) -> None:
     assert url_credentials(f"http://{host}:3128") == login
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (HTTPException("got more than 100 headers"), "got more than 100 headers"),
+        (LineTooLong("header line"), "got more than 65536 bytes when reading header line"),
+        (BadStatusLine("\x1b[2Jevil\r\n"), "?[2Jevil"),
+    ],
+)
+def test_invalid_http_response_is_named(error: HTTPException, text: str) -> None:
+    failed = explain_failure(ProtocolError("Connection aborted.", error), "https://mirror.example/x", None, 5.0)
+    assert failed.cause.startswith("mirror.example did not send a valid HTTP response (")
+    assert text in failed.cause
+    assert "\x1b" not in failed.cause

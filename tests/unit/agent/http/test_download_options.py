@@ -91,13 +91,3 @@ def test_redirect_from_https_to_another_scheme_is_refused() -> None:
         with pytest.raises(ArtifactError) as caught:
             check_redirect(URL, target, place)
         assert caught.value.name == "redirect-refused"
-
-
-@pytest.mark.parametrize(
-    "url", ["", "kubelet", "ftp://host/kubelet", "file:///kubelet", "https://", "https://[::1/k"]
-)
-def test_invalid_artifact_url_is_refused(url: str) -> None:
-    for sources, asked in ((DownloadOptions(), url), (DownloadOptions(base_url=url), URL)):
-        with pytest.raises(ArtifactError) as caught:
-            sources.resolve(asked)
-        assert caught.value.name == "artifact-url-invalid"

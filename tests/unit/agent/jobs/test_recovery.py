@@ -15,7 +15,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import ClusterError
-from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, SetAside, WriteFile
 from tests.unit.agent.builders import engine_on
 from tests.unit.agent.daemon.fakes import READY, WELL, FakeHost, FakeProvider
 
@@ -133,6 +133,18 @@ def test_recovery_restores_the_old_certificate_when_none_is_issued() -> None:
     assert entry
     assert entry.target == "/var/lib/kubelet/pki/kubelet-client-1.pem"
     assert scene.host.done[-1] == RESTART
+
+
+def test_damaged_certificate_is_set_aside_before_the_kubelet_starts() -> None:
+    scene = Scene(replace(WELL, node=None, has_certificate=False))
+    current = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+    scene.host.apply(WriteFile(current, b"", 0o600))
+    scene.host.done.clear()
+
+    assert WithToken(**vars(scene.recovery())).run().result is JobStatus.DONE
+
+    assert scene.host.done.index(SetAside(current)) < scene.host.done.index(RESTART)
+    assert scene.host.stat(current) is None
 
 
 def by_azure(auth: str) -> FakeHost:

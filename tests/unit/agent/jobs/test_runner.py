@@ -5,8 +5,10 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus, write_result
-from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, job_command
+from aks_flex_node.agent.jobs.runner import JOB_UNIT, JobRunner, find_signal, job_command
 from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from aks_flex_node.host.host import CommandResult
@@ -32,6 +34,7 @@ def test_job_runs_in_a_transient_unit() -> None:
 
 def test_killed_unbootstrap_is_started_again_by_systemd() -> None:
     assert "--property=Restart=on-abnormal" in job_command(PROGRAM, JobKind.UNBOOTSTRAP, ())
+    assert "--property=OnFailure=aks-flex-node-unbootstrap.service" in job_command(PROGRAM, JobKind.UNBOOTSTRAP, ())
     assert "--property=Restart=on-abnormal" not in job_command(PROGRAM, JobKind.UPDATE, ())
 
 
@@ -124,3 +127,55 @@ def test_no_job_is_adopted_when_none_is_running() -> None:
     works, _ = works_on(FakeHost())
     assert not works.adopt_running()
     assert works.running is None
+
+
+@pytest.mark.parametrize(
+    ("output", "signal"),
+    [
+        ("Main processes terminated with: code=killed, status=9/KILL\n", "signal 9 (KILL)"),
+        ("Main processes terminated with: code=killed/status=KILL\n", "signal KILL"),
+        ("Main processes terminated with: code=dumped, status=11/SEGV\n", "signal 11 (SEGV)"),
+    ],
+)
+def test_killed_job_names_its_signal_and_is_retried(output: str, signal: str) -> None:
+    host = FakeHost()
+    host.query = lambda *argv, seconds=10.0: CommandResult(  # type: ignore[method-assign]  # noqa: ARG005
+        255, "the last progress\n" if argv[0] == "journalctl" else "", f"Running as unit: x\n{output}"
+    )
+    works, heard = works_on(host)
+    works.start(JobKind.UPDATE)
+    outcome = heard.get(timeout=10)
+    assert (outcome.reason, outcome.retryable) == ("JobKilled", True)
+    assert outcome.message == f"The update job was killed by {signal}."
+
+
+def test_notices_of_systemd_run_are_no_cause_of_a_failure() -> None:
+    host = FakeHost()
+    said = "Running as unit: x\nFailed to do it.\nFinished with result: exit-code\nCPU time consumed: 3ms\n"
+    host.query = lambda *argv, seconds=10.0: CommandResult(1, "", said)  # type: ignore[method-assign]  # noqa: ARG005
+    works, heard = works_on(host)
+    works.start(JobKind.UPDATE)
+    assert heard.get(timeout=10).message == "The update job exited without a result: Failed to do it."
+
+
+def test_result_of_an_earlier_job_is_not_taken_for_that_of_an_adopted_one() -> None:
+    host = EndingJobHost()
+    host.apply(StartUnit(JOB_UNIT))
+    host.looks = 4  # ends without a result
+    write_result(host, JOB_RESULT, JobResult(JobKind.UPDATE, JobStatus.DONE, version="1", at="2001-01-01T00:00:00Z"))
+    works, heard = works_on(host)
+    assert works.adopt_running()
+    host.apply(StopUnit(JOB_UNIT))
+    assert heard.get(timeout=10).reason == "JobExited"
+
+
+@pytest.mark.parametrize(
+    ("line", "signal"),
+    [
+        (f"{JOB_UNIT}: Main process exited, code=killed, status=9/KILL", "signal 9 (KILL)"),
+        ("kubelet.service: Main process exited, code=killed, status=9/KILL", ""),
+        (f"failed: {JOB_UNIT}: Main process exited, code=killed, status=9/KILL", ""),
+    ],
+)
+def test_only_systemd_tells_the_signal_of_the_job(line: str, signal: str) -> None:
+    assert find_signal([line]) == signal

@@ -14,6 +14,7 @@ from aks_flex_node.agent.preflight.artifact_checks import missing_artifacts
 from aks_flex_node.agent.preflight.cluster_checks import minor
 from aks_flex_node.agent.preflight.interfaces import ProbeFailed, ProbeFailure, ProbeResponse
 from aks_flex_node.agent.preflight.network import explain_probe_failure, probe_tls_context, read_document
+from tests.client_certificates import client_pem
 from tests.unit.agent.config.builders import CLUSTER_ID, PEM, TOKEN
 from tests.unit.agent.preflight.builders import (
     ANSWERS,
@@ -180,7 +181,7 @@ def test_preflight_refuses_malformed_token_without_showing_or_sending_it() -> No
 
 
 def test_preflight_needs_no_token_for_joined_node_or_azure_identity() -> None:
-    node = host({CERTIFICATE: ""})
+    node = host({CERTIFICATE: client_pem()})
     assert severities(answering({REVIEWS: ProbeResponse(401)}, owned_services=NODE, host=node), "token") == ["ok"]
     identity = config({"azure": {"managedIdentity": {}, "bootstrapToken": None}})
     assert severities(fit(config=identity), "token") == ["ok"]
@@ -197,10 +198,12 @@ def test_preflight_names_a_missing_token_file() -> None:
 def test_preflight_of_a_joined_node_passes_when_the_network_is_down(check: str) -> None:
     changes = {"network": RecordedNetworkProbe(), "owned_services": NODE, "now": lambda: 0.0}
 
-    assert "error" not in severities(fit(host=host({CERTIFICATE: ""}), **changes), check)
+    assert "error" not in severities(fit(host=host({CERTIFICATE: client_pem()}), **changes), check)
     if check != "token":  # the token check cannot run
         assert "error" in severities(fit(**changes), check)
-    assert severities(fit(host=host({CERTIFICATE: ""}), **{**changes, "owned_services": frozenset()}), check)
+    assert severities(
+        fit(host=host({CERTIFICATE: client_pem()}), **{**changes, "owned_services": frozenset()}), check
+    )
 
 
 def test_preflight_reports_refused_token_of_node_without_certificate() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from aks_flex_node.agent.reconcile.ledger import Ledger, OwnedResources
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Service, Spec
+from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import (
     Action,
     EditFile,
@@ -206,3 +207,43 @@ def test_ledger_records_change_times_of_a_program_after_sync() -> None:
 def test_ledger_that_owns_the_root_or_an_unsafe_path_counts_as_damaged(path: str) -> None:
     document = {"format": 1, "found": {}, "components": {"thing": {"paths": {path: {"ours": True}}}}}
     assert Ledger(RecordedHost({PLACES[0]: json.dumps(document)}), PLACES[:1]).damaged == PLACES[:1]
+
+
+class ReadOnlyHost(RecordedHost):
+    """A machine on which nothing can be written below some directories."""
+
+    frozen: tuple[str, ...] = ()
+
+    def apply(self, action: Action) -> None:
+        if action.subject.startswith(self.frozen):
+            raise MachineError("filesystem-read-only", f"The file system is read-only: could not {action}.")
+        super().apply(action)
+
+
+@pytest.mark.parametrize("frozen", PLACES)
+def test_one_writable_copy_of_the_ledger_is_sufficient_and_wins(frozen: str) -> None:
+    host = ReadOnlyHost()
+    for folder in ("/var/lib/x", "/opt/x"):
+        host.apply(MakeDirectory(folder))
+    noted(Ledger(host, PLACES), LoadModule("first"))
+    host.frozen = (frozen,)
+    noted(Ledger(host, PLACES), LoadModule("second"))
+    assert set(Ledger(host, PLACES).owned("c").modules) == {"first", "second"}
+    host.frozen = PLACES
+    with pytest.raises(MachineError):
+        noted(Ledger(host, PLACES), LoadModule("third"))
+
+
+def test_directory_in_place_of_the_ledger_is_set_aside() -> None:
+    host = host_with()
+    host.apply(MakeDirectory(PLACES[0]))
+    noted(Ledger(host, PLACES), LoadModule("overlay"))
+    assert host.read(PLACES[0]) == host.read(PLACES[1])
+    assert host.stat(f"{PLACES[0]}.damaged")
+
+
+def test_ledger_of_an_earlier_version_has_the_lowest_revision() -> None:
+    host = host_with()
+    host.apply(WriteFile(PLACES[0], b'{"format": 1, "components": {"c": {"modules": {"old": {}}}}}'))
+    host.apply(WriteFile(PLACES[1], b'{"format": 1, "revision": 3, "components": {"c": {"modules": {"new": {}}}}}'))
+    assert set(Ledger(host, PLACES).owned("c").modules) == {"new"}

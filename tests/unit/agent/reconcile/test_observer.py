@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -174,11 +175,13 @@ def test_service_running_a_deleted_program_is_observed_as_replaced() -> None:
 
 
 def test_originals_and_children_of_owned_paths_are_observed() -> None:
-    host = RecordedHost({"/o/1": "before", "/d/x": "", "/d/y": ""})
+    copy = f"/o/{hashlib.sha256(b'before').hexdigest()}"
+    host = RecordedHost({copy: "before", "/o/damaged": "", "/d/x": "", "/d/y": ""})
     owned = OwnedResources(
         paths={
-            "/etc/a": {"original": {"kind": "file", "mode": 0o644, "copy": "/o/1"}},
+            "/etc/a": {"original": {"kind": "file", "mode": 0o644, "copy": copy}},
             "/etc/b": {"original": {"kind": "file", "mode": 0o644, "copy": "/o/lost"}},
+            "/etc/c": {"original": {"kind": "file", "mode": 0o644, "copy": "/o/damaged"}},
             "/d": {"original": None, "ours": True},
         }
     )

@@ -89,6 +89,15 @@ PATHS: list[tuple[str, Resource, FileEntry | None, bytes | None, list[Action]]] 
     ("link elsewhere", Symlink("/l", "/here"), LINK, None, [MakeLink("/l", "/here")]),
     ("file instead of a link", Symlink("/l", "/there"), FILE, b"", [MakeLink("/l", "/there")]),
     ("found directory, which others make", RuntimePath("/d"), None, None, []),
+    ("missing directory of another program", RuntimePath("/d", is_directory=True), None, None, []),
+    ("link to a directory of another program", RuntimePath("/d", is_directory=True), LINK, None, []),
+    (
+        "file instead of a directory of another program",
+        RuntimePath("/d", is_directory=True),
+        FILE,
+        b"",
+        [MakeDirectory("/d")],
+    ),
 ]
 
 
@@ -100,6 +109,14 @@ def test_plan_brings_a_path_to_the_desired_state(
     path = getattr(resource, "path")  # noqa: B009 - every kind in the table has one
     facts = Facts(entries={path: entry}, contents={path: content})
     assert list(plan(Spec((resource,)), facts)) == expected
+
+
+def test_broken_link_in_place_of_a_runtime_directory_is_a_difference() -> None:
+    host = RecordedHost()
+    host.apply(MakeLink("/var/log/pods", "/nowhere"))
+    spec = Spec((RuntimePath("/var/log/pods", is_directory=True),))
+
+    assert list(plan(spec, observe(host, spec, OwnedResources()))) == [MakeDirectory("/var/log/pods")]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -10,10 +11,10 @@ import httpx2
 import pytest
 
 from aks_flex_node.errors import ClusterError
+from aks_flex_rp.clusters import client as client_module
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.connections import ArmConnection
 from aks_flex_rp.clusters.facts import FactOverrides, read_facts
-from aks_flex_rp.clusters.managed_cluster import ManagedConnection, open_client
+from aks_flex_rp.clusters.managed_cluster import ManagedConnection
 from tests.unit.rp.clusters.builders import in_loop
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi, refusal
 from tests.unit.rp.clusters.test_connections import CLUSTER, PEM, kubeconfig
@@ -107,11 +108,6 @@ async def test_azure_cluster_without_local_accounts_is_an_error() -> None:
         await ManagedConnection(ID, Closed()).connection()
 
 
-def test_azure_cluster_without_azure_identity_is_an_error() -> None:
-    with pytest.raises(ClusterError, match="no Azure identity"):
-        open_client(ArmConnection(ID))
-
-
 @in_loop
 async def test_cluster_facts_merge_api_server_azure_and_overrides() -> None:
     api = FakeApi()
@@ -195,3 +191,21 @@ async def test_list_reads_all_pages() -> None:
     api.answers["GET /api/v1/nodes"] = page
     async with api.client() as client:
         assert await client.list("/api/v1/nodes") == ([{"page": None}, {"page": "page-2"}], "7")
+
+
+def test_cancellation_is_kept_when_the_request_is_done_at_the_same_time() -> None:
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    async def run() -> bool:
+        task = asyncio.ensure_future(client_module._in_time(work(), 60))
+        for _ in range(20):
+            await asyncio.sleep(0)
+            if all(each.done() for each in asyncio.all_tasks() - {asyncio.current_task(), task}):
+                break
+        task.cancel()  # the work is done, and its caller has not run since
+        await asyncio.wait({task})
+        return task.cancelled()
+
+    assert asyncio.run(run())

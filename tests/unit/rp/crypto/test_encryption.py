@@ -132,10 +132,5 @@ def test_keys_from_environment_need_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "keys").exists()
 
 
-def test_missing_keys_error_names_environment_variable() -> None:
-    with pytest.raises(ConfigError, match=KEYS_VARIABLE):
-        open_sealer_keys(None, {})
-
-
 def test_sealer_repr_hides_keys() -> None:
     assert "nnn" not in repr(Sealer([NEW], "a test"))

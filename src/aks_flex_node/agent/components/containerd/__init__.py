@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
@@ -79,7 +80,11 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
             ProgramTree(directory, "containerd", version, (release(config, machine, version, programs),)),
             *registries,
             *inputs,
-            make_service("containerd.service", inputs, f"runc {plain_version(config.runc.version)}", wait=False),
+            replace(
+                make_service("containerd.service", inputs, f"runc {plain_version(config.runc.version)}", wait=False),
+                cri_check=(f"{config.paths.bin_dir}/ctr", "plugins", "list"),
+                data_dir=config.paths.containerd_dir,
+            ),
         )
     )
 

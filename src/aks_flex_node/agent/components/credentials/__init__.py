@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
     from aks_flex_node.host.host import Host
 
-CLIENT_CERTIFICATE = re.compile(r"kubelet-client(-.+)?\.(pem|crt|key)(\.tmp)?")  # the names that the kubelet uses
+CLIENT_CERTIFICATE = re.compile(
+    r"kubelet-client(-.+)?\.(pem|crt|key)(\.tmp|\.damaged)?"
+)  # names of the kubelet, and set aside
 CLOUD_SETTINGS = {"tenantId", "cloud", "resourceManager", "authorityHost", "caCertData"}
 IDENTITY_SECTIONS = {"servicePrincipal", "managedIdentity", "workloadIdentity"}
 SECRET_FILE_SETTINGS = (("clientSecretFile", "clientSecret"), ("clientCertificateFile", "clientCertificate"))

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.components.artifact_urls import plain_version
 from aks_flex_node.agent.components.templates import exec_user, kubeconfig, proxy_environment, render_template
-from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
+from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import (
     MANAGED_MARK,
     Directory,
     File,
     FileLine,
+    PemFile,
     RuntimePath,
     Spec,
     make_service,
@@ -118,22 +119,39 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
         File(f"{DROPINS}/10-kubeadm.conf", render_template(__name__, "10-kubeadm.conf", **values), 0o600),
         own_kubeconfig(config),
     )
+    other_directory = kubernetes_paths.kubelet_dir != DEFAULT_DIRECTORY
+    default_directory = (RuntimePath(DEFAULT_DIRECTORY, is_directory=True),) if other_directory else ()
     return Spec(
         (
             Directory(kubernetes_paths.manifests_dir),
             Directory(kubernetes_paths.volume_plugin_dir),
             Directory(f"{kubernetes_paths.kubelet_dir}/pods", 0o750),
             # The kubelet always creates the device plugin sockets in this directory.
-            *([RuntimePath(DEFAULT_DIRECTORY)] if kubernetes_paths.kubelet_dir != DEFAULT_DIRECTORY else []),
-            RuntimePath("/var/log/pods"),
-            RuntimePath("/var/log/containers"),
+            *default_directory,
+            RuntimePath("/var/log/pods", is_directory=True),
+            RuntimePath("/var/log/containers", is_directory=True),
             Directory(DROPINS),
             # The kubelet reads these only when it registers its Node. The agent and the provider apply later changes
             # to the Node, so a change does not require a restart.
             File(REGISTRATION, render_template(__name__, "registration", **values), 0o600),
             *inputs,
-            make_service("kubelet.service", inputs, *installed(config)),
+            *certificate_files(config),
+            make_service("kubelet.service", (*inputs, *certificate_files(config)), *installed(config)),
         )
+    )
+
+
+def certificate_files(config: NodeConfig) -> tuple[PemFile, ...]:
+    """Returns the certificates and keys that the kubelet creates when it starts and they are missing. It does not
+    start with damaged ones.
+    """
+    folder = f"{config.paths.kubernetes.kubelet_dir}/pki"
+    certificate, key = f"{folder}/kubelet.crt", f"{folder}/kubelet.key"
+    return (
+        *([PemFile(kubelet_credential_file(config))] if kubelet_auth(config) != "exec" else []),
+        PemFile(f"{folder}/kubelet-server-current.pem"),
+        PemFile(certificate, ("CERTIFICATE",), key),
+        PemFile(key, ("PRIVATE KEY",), certificate),
     )
 
 

@@ -10,7 +10,7 @@ from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.components.templates import render_template
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.machine import UNIT_FILE, Machine
-from aks_flex_node.agent.paths import CURRENT_CONFIG
+from aks_flex_node.agent.paths import COMPLETION_UNIT, CURRENT_CONFIG
 from aks_flex_node.agent.reconcile import planner
 from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import File, Spec, make_service
@@ -37,6 +37,11 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
 
 def render_unit(config: NodeConfig, machine: Machine) -> bytes:
     return render_template(__name__, UNIT_NAME, **unit_values(config, machine))
+
+
+def completion_unit(machine: Machine) -> bytes:
+    """Returns the unit that completes an unbootstrap, with the program that the unbootstrap does not remove."""
+    return render_template(__name__, COMPLETION_UNIT.rpartition("/")[2], program=machine.program.replace("%", "%%"))
 
 
 def packaged_unit(program: str) -> str:

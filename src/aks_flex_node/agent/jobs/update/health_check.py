@@ -66,7 +66,11 @@ def _ctr_command(config: NodeConfig, *arguments: str) -> tuple[str, ...]:
     return (f"{config.paths.bin_dir}/ctr", "--namespace", "k8s.io", *arguments)
 
 
-AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-name-not-resolved"))
+AWAY_ERRORS = frozenset(("api-server-unreachable", "api-server-name-not-resolved", "api-server-unexpected-response"))
+
+
+MAX_RESTORED = 3  # times that a health check restores a deleted Node
+LOST_SECONDS = 10.0  # without a Node after which a running kubelet has lost it
 
 
 class NodeDeletedError(ClusterError):
@@ -98,24 +102,31 @@ class HealthCheck:
     say: Callable[[str], None]
 
     def run(self, expected: ExpectedHealth) -> None:
-        """Raises the cause when the node is not healthy in time; ApiServerUnreachableError when it cannot tell."""
+        """Raises the cause when the node is not healthy in time. Raises NodeDeletedError or ApiServerUnreachableError
+        when it cannot tell.
+        """
         try:
-            self._run_once(expected)
-        except NodeDeletedError:
-            # Someone deleted the Node after the kubelet had registered it. The update is not the cause.
-            self.say("the Node was deleted meanwhile; the kubelet registers it again")
-            self.host.apply(RestartUnit(KUBELET_UNIT))
-            self._run_once(expected)
+            self._run_with_node(expected)
         except ApiServerUnreachableError as error:
             # The update is not the cause, so the check gets the same time again.
             self.say(f"no problem on this machine; waiting for the API server: {error.message}")
-            self._run_once(expected)
+            self._run_with_node(expected)
+
+    def _run_with_node(self, expected: ExpectedHealth) -> None:
+        """Restores a Node that someone deletes after the kubelet has registered it. The update is not the cause."""
+        for _ in range(MAX_RESTORED):
+            try:
+                return self._run_once(expected)
+            except NodeDeletedError:
+                self.say("the Node was deleted meanwhile; the kubelet registers it again")
+                self.host.apply(RestartUnit(KUBELET_UNIT))
+        return self._run_once(expected)
 
     def _run_once(self, expected: ExpectedHealth) -> None:
         seconds = float(self.config.update_policy.health_timeout_seconds)
         readiness = LiveNodeReadiness(self.host, self.config, self.node, self.say, self.environment, seconds)
         try:
-            readiness.wait_registered()
+            readiness.wait_registered(LOST_SECONDS)
             if expected.smoke_test:
                 run_container_smoke_test(self.host, self.config, self.say)
             readiness.wait_healthy(lambda node: self._find_problem(node, expected))

@@ -29,7 +29,7 @@ from aks_flex_node.agent.job_records.update_journal import (
 )
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.jobs.update.admission import AdmissionResult
-from aks_flex_node.agent.jobs.update.health_check import ApiServerUnreachableError, ExpectedHealth
+from aks_flex_node.agent.jobs.update.health_check import ApiServerUnreachableError, ExpectedHealth, NodeDeletedError
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.reconcile.lock import exclusive
@@ -64,12 +64,15 @@ class UpdateJob:
         host = self.operations.host
         try:
             config_store.finish_interrupted(host)
+            config_store.restore_damaged(host)
+            update_journal.set_aside_damaged(host)
             current = stored_config.read_stored(host, CURRENT_CONFIG, self.operations.env)
             if current is None:
                 return _result(
                     JobStatus.FAILED,
                     "CurrentConfigMissing",
                     f"{CURRENT_CONFIG} does not exist, so a rollback is impossible.",
+                    "Join the machine again with a new URL: `aks-flex-rp node join-command --name NAME`.",
                 )
             journal = update_journal.read_journal(host)
             if journal and journal.stage is UpdateStage.ROLLING_BACK:
@@ -195,7 +198,8 @@ class UpdateJob:
             if journal.services:
                 self.operations.check_health(engine, _expected_after_update(stored, difference, journal))
         except FlexError as error:
-            if isinstance(error, ApiServerUnreachableError) and not difference.endpoint_changed:
+            inconclusive = isinstance(error, ApiServerUnreachableError) and not difference.endpoint_changed
+            if inconclusive or isinstance(error, NodeDeletedError):
                 return _unconfirmed(stored, error)
             return self._roll_back(current, journal.at(UpdateStage.ROLLING_BACK, cause=_rollback_cause(error)))
         try:
@@ -331,7 +335,9 @@ def _rejected_before_change(error: FlexError) -> AdmissionResult:
 
 
 def _rollback_cause(error: FlexError) -> RollbackCause:
-    return RollbackCause.of(error, passing=isinstance(error, ArtifactError) or error.name in TRANSIENT_ERRORS)
+    lost_systemd = error.name == "action-failed" and error.retryable  # the machine shuts down
+    passing = isinstance(error, ArtifactError) or error.name in TRANSIENT_ERRORS or lost_systemd
+    return RollbackCause.of(error, passing=passing)
 
 
 def _failed_update(journal: UpdateJournal, cause: RollbackCause) -> FailedUpdate:

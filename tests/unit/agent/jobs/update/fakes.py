@@ -20,7 +20,8 @@ LINKS = {"kubelet": "/usr/local/bin/kubelet", "containerd": "/usr/local/bin/cont
 def version_on(host: Host, program: str) -> str:
     """Returns the version that a link points to: /opt/aks-flex-node/kubernetes/1.34.4/bin/kubelet."""
     entry = host.stat(LINKS[program])
-    return entry.target.split("/")[-3] if entry else ""
+    parts = entry.target.split("/") if entry else []
+    return parts[-3] if len(parts) > 3 else ""
 
 
 class Cluster:

@@ -17,6 +17,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, FAILED_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import WriteFile
+from tests.client_certificates import client_pem
 from tests.unit.agent.bootstrap.test_join import Proven
 from tests.unit.agent.builders import JOIN, Ready, empty_host, engine_on
 from tests.unit.agent.config.builders import settings
@@ -62,7 +63,7 @@ class Scene:
         engine = self.engine(self.config)
         engine.stager = Ready(self.host)
         NodeJoin(engine, Proven(self.host, self.config)).run()
-        self.host.apply(WriteFile("/var/lib/kubelet/pki/kubelet-client-current.pem", b"PEM", 0o600))
+        self.host.apply(WriteFile("/var/lib/kubelet/pki/kubelet-client-current.pem", client_pem().encode(), 0o600))
         config_store.commit_update(self.host, made, self.config, b"")
 
     def engine(self, config: NodeConfig) -> Engine:

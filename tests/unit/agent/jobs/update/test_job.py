@@ -17,7 +17,8 @@ from aks_flex_node.agent.job_records.update_journal import UpdateStage
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import ArtifactError, ClusterError, MachineError
-from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, WriteFile
+from aks_flex_node.host.actions import MakeLink, PlaceTree, Remove, RestartUnit, WriteFile
+from tests.client_certificates import client_pem
 from tests.unit.agent.builders import DATA, Ready
 from tests.unit.agent.jobs.update.fakes import names, pod, version_on
 from tests.unit.agent.jobs.update.harness import Scene, bundle
@@ -322,6 +323,16 @@ def test_interrupted_update_that_only_needs_an_uncordon_is_completed() -> None:
     assert (scene.cluster.cordoned, scene.under_way, scene.restarted) == (False, False, [])
 
 
+def test_unreadable_update_journal_is_set_aside() -> None:
+    scene = Scene().wants(SETTING)
+    scene.host.apply(WriteFile(UPDATE_JOURNAL, b"\xff not a journal", 0o600))
+    assert scene.run().result == JobStatus.DONE
+    assert (scene.current, scene.under_way) == ("2", False)
+    scene.host.apply(WriteFile(UPDATE_JOURNAL, b"\xff not a journal", 0o600))
+    assert scene.run().result == JobStatus.DONE  # also without a pending configuration
+    assert not scene.under_way
+
+
 def identity_of(scene: Scene) -> str:
     found = stored_config.read_stored(scene.host, CURRENT_CONFIG, {})
     assert found
@@ -388,16 +399,17 @@ CURRENT_CERTIFICATE, DATED = f"{PKI}/kubelet-client-current.pem", f"{PKI}/kubele
 
 def joined_with_certificate() -> Scene:
     scene = Scene()
-    scene.host.apply(WriteFile(DATED, b"certificate and key", 0o600))
+    scene.host.apply(WriteFile(DATED, client_pem().encode(), 0o600))
     scene.host.apply(MakeLink(CURRENT_CERTIFICATE, DATED))
-    scene.host.apply(WriteFile(f"{PKI}/kubelet.key", b"of the server", 0o600))
+    for name in ("kubelet.crt", "kubelet.key"):  # of the server
+        scene.host.apply(WriteFile(f"{PKI}/{name}", client_pem().encode(), 0o600))
     return scene
 
 
 def test_update_to_exec_removes_client_certificates_after_the_health_check() -> None:
     scene = joined_with_certificate().wants(EXEC)
     assert scene.run().result is JobStatus.DONE
-    assert scene.host.list_dir(PKI) == ("kubelet.key",)
+    assert scene.host.list_dir(PKI) == ("kubelet.crt", "kubelet.key")
     removals = [number for number, one in enumerate(scene.host.done) if isinstance(one, Remove) and PKI in one.path]
     commit = next(n for n, one in enumerate(scene.host.done) if getattr(one, "path", "") == CURRENT_CONFIG)
     assert min(removals) > commit  # until then, a rollback needs them
@@ -425,6 +437,23 @@ def test_interrupted_update_to_exec_removes_client_certificates_later() -> None:
     scene.host.apply = remove  # type: ignore[method-assign]
     assert scene.run().result is JobStatus.DONE
     assert scene.host.stat(DATED) is None
+
+
+def test_shutdown_during_a_restart_is_no_fault_of_the_version() -> None:
+    scene = Scene().wants(SETTING)
+    apply = scene.host.apply
+
+    def shuts_down(action: Any) -> None:
+        if isinstance(action, RestartUnit):
+            scene.host.apply = apply  # type: ignore[method-assign]
+            raise MachineError("action-failed", "Connection reset by peer.", retryable=True)
+        apply(action)
+
+    scene.host.apply = shuts_down  # type: ignore[method-assign]
+    outcome = scene.run()
+    assert (outcome.result, outcome.retryable, scene.failed) == (JobStatus.FAILED, True, {})
+    assert scene.run().result is JobStatus.DONE
+    assert scene.current == "2"
 
 
 def test_update_without_exec_keeps_the_client_certificates() -> None:

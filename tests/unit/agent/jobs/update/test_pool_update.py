@@ -8,6 +8,7 @@ import pytest
 
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.job_result import JobStatus
+from aks_flex_node.agent.job_records.update_journal import read_failure
 from aks_flex_node.host.actions import RestartUnit
 from tests.unit.agent.builders import Ready
 from tests.unit.agent.config.builders import CLUSTER_ID
@@ -165,3 +166,25 @@ def test_newest_machine_stays_pending_when_it_changes_during_an_update() -> None
     scene.cluster.probed = change_again
     assert scene.run(node_released=True).result == JobStatus.DONE
     assert (scene.current, scene.document("/var/lib/aks-flex-node/next-config.json")["configVersion"]) == ("2", "3")
+
+
+@pytest.mark.parametrize(("deletions", "result"), [(1, JobStatus.DONE), (3, JobStatus.DONE), (99, JobStatus.FAILED)])
+def test_node_deleted_during_the_health_check_is_restored(deletions: int, result: JobStatus) -> None:
+    scene = Scene().wants({"kubernetes.version": "1.34.4"})
+    registers_at_start(scene)
+    left = [deletions]
+
+    def delete() -> None:
+        """Deletes the Node whenever the kubelet has registered it."""
+        if left[0] and not scene.cluster.missing and linked_version(scene.host) == "1.34.4":
+            left[0] -= 1
+            scene.cluster.missing = True
+
+    scene.cluster.probed = delete
+    outcome = scene.run()
+    assert (outcome.result, linked_version(scene.host)) == (result, "1.34.4"), outcome
+    assert not read_failure(scene.host), "the version is not the cause"
+    if result is not JobStatus.DONE:
+        assert "was deleted from the cluster" in outcome.message
+        left[0], scene.cluster.missing = 0, False
+        assert scene.run().result is JobStatus.DONE

@@ -1,0 +1,1 @@
+"""How long a managed node takes to recover from faults."""

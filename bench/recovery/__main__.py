@@ -1,0 +1,120 @@
+"""Damages a managed node and measures the time until it has recovered; the last line is one JSON object.
+
+Each fault is injected in turn on one machine; provider and API server are away for several machines at once. The
+time ends when the Node is Ready, its kubelet has renewed its lease since the fault, and `verify` finds no difference;
+for a killed job, when the job runs again. For an unreachable provider or API server, and for a full disk, it starts
+when the cause is gone; for a power cut in an upgrade, when the machine has booted. `cpu` is the CPU time
+of the daemon in the busiest minute of the fault, in percent of a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from bench.lab import running_lab
+from bench.recovery.absences import ABSENCES, measure
+from bench.recovery.cpu_sampler import CpuSampler
+from bench.recovery.faults import VERSIONS, FaultInjector
+from tests.managed_node import Followed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_lab.lab import Lab
+
+    Fault = Callable[[], float]
+    Figures = dict[str, list[tuple[float, float]]]  # fault -> (seconds, percent of a core)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.recovery", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="times that each fault is injected")
+    parser.add_argument("--away", type=float, default=600.0, help="seconds that provider and API server are away")
+    parser.add_argument("--away-nodes", type=int, default=5, help="nodes for which they are away at the same time")
+    parser.add_argument("--only", nargs="+", metavar="FAULT", help="inject only these faults")
+    parser.add_argument("--lab", default="bench", help="name of the lab; started and removed, unless it is running")
+    return parser.parse_args()
+
+
+def measured(lab: Lab, options: argparse.Namespace) -> Figures:
+    figures: Figures = {}
+    with ExitStack() as nodes:
+        injectors = [FaultInjector(nodes.enter_context(joined_node(lab, 1)))]
+        for number, name, fault in chosen(injectors[0], options):
+            injectors[0].settle()
+            with CpuSampler(injectors[0].node.machine) as sampler:
+                seconds = fault()
+            record(figures, f"round {number}", name, seconds, sampler.percent)
+        absences = [name for name in ABSENCES if name in (options.only or ABSENCES)]
+        if absences:
+            others = range(2, options.away_nodes + 1)
+            injectors += [FaultInjector(nodes.enter_context(joined_node(lab, number))) for number in others]
+        for name in absences:
+            for number, figure in enumerate(measure(lab, name, options.away, injectors), 1):
+                record(figures, f"node {number}", name, *figure)
+    return figures
+
+
+def record(figures: Figures, which: str, name: str, seconds: float, percent: float) -> None:
+    figures.setdefault(name, []).append((seconds, percent))
+    print(f"{which}, {name}: {seconds:.1f} s, cpu {percent:.2f} %", flush=True)
+
+
+@contextmanager
+def joined_node(lab: Lab, number: int) -> Iterator[Followed]:
+    """Adds a machine that has joined; removes it at the end."""
+    with lab.exclusive():
+        machine = lab.inventory.add(f"recovery-{number}", DebianRelease.BOOKWORM, "bench", TerminalProgress())
+    node = Followed.make(lab, machine, versions={"kubernetes": VERSIONS[0]})
+    try:
+        node.join()
+        yield node
+    finally:
+        node.delete()
+        lab.cluster.run("delete", "node", machine.name, "--ignore-not-found", "--wait=false")
+        with lab.exclusive():
+            lab.inventory.remove(machine)
+
+
+def chosen(injector: FaultInjector, options: argparse.Namespace) -> Iterator[tuple[int, str, Fault]]:
+    for number in range(1, options.rounds + 1):
+        faults = injector.faults()
+        yield from ((number, name, fault) for name, fault in faults.items() if name in (options.only or faults))
+
+
+def summary(figures: Figures) -> dict[str, dict[str, float]]:
+    return {name: _summary_of(*zip(*values, strict=True)) for name, values in figures.items()}
+
+
+def _summary_of(seconds: tuple[float, ...], percents: tuple[float, ...]) -> dict[str, float]:
+    return {
+        "median": round(statistics.median(seconds), 1),
+        "least": round(min(seconds), 1),
+        "most": round(max(seconds), 1),
+        "rounds": len(seconds),
+        "cpu": round(max(percents), 2),
+    }
+
+
+def table(found: dict[str, dict[str, Any]]) -> Iterator[str]:
+    yield f"{'fault':25}  {'median':>8}  {'worst':>8}  {'cpu':>7}"
+    for name, one in found.items():
+        yield f"{name:25}  {one['median']:6.1f} s  {one['most']:6.1f} s  {one['cpu']:5.2f} %"
+
+
+def main() -> None:
+    options = arguments()
+    with running_lab(options.lab) as lab:
+        found = summary(measured(lab, options))
+    print("\n".join(table(found)))
+    print(json.dumps({"bench": "recovery", "away": options.away, "faults": found}))
+
+
+if __name__ == "__main__":
+    main()

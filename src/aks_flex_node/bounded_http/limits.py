@@ -1,0 +1,165 @@
+"""Limits the total time of a request and the size of its response.
+
+The timeouts of a socket limit only the time between two bytes: a server that sends one byte of a header each second
+would never end. `time_limit` shuts the sockets of the current thread's requests down when the time is over. It has an
+effect on the connections of `bounded_http.connections` only.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from urllib3 import BaseHTTPResponse
+
+READ_BYTES = 1 << 16
+Response = TypeVar("Response")
+REPEAT_SECONDS = 0.5  # a connection that is just established has no socket that can be shut down
+_thread = threading.local()
+
+
+class RequestTimeout(TimeoutError):  # noqa: N818 - like the exception of the standard library
+    """The server did not complete its response in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the response was not complete within {seconds:g} s (timed out)")
+        self.seconds = seconds
+
+
+class BodyLimitError(Exception):
+    """The body is too large, or its compressed data is damaged. The message says which."""
+
+
+class ActiveLimit:
+    """The connections of one thread's requests, and whether their time is over."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.expired = False
+        self._end = time.monotonic() + seconds
+        self._watched: list[Any] = []  # connections, and sockets that connections have released to their responses
+        self._ended = threading.Event()
+        self._lock = threading.Lock()  # a closed descriptor can belong to another file at once
+
+    def watch(self, item: Any) -> None:
+        if item is not None and not any(each is item for each in self._watched):
+            self._watched.append(item)
+
+    def expire(self) -> None:
+        with self._lock:
+            if self._ended.is_set():
+                return
+            self.expired = True
+        while not self._ended.is_set():
+            with self._lock:
+                for each in () if self._ended.is_set() else tuple(self._watched):
+                    interrupt(_socket_of(each))
+            self._ended.wait(REPEAT_SECONDS)
+
+    def end(self) -> None:
+        """Ends the limit, in the thread of the requests. Closes what was interrupted: no caller gets the response."""
+        with self._lock:
+            self._ended.set()
+        for each in self._watched if self.expired else ():
+            close_socket(_socket_of(each))
+            with suppress(OSError, ValueError):
+                each.close()  # a connection without a socket can be used again
+
+    @property
+    def seconds_left(self) -> float:
+        return self._end - time.monotonic()
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Limits all requests that this thread sends inside the block, from the connection to the last byte of the body.
+
+    Raises RequestTimeout, also if the interrupted response looks complete. A block inside another one has its own
+    limit alone.
+    """
+    limit, outer = ActiveLimit(seconds), getattr(_thread, "limit", None)
+    timer = threading.Timer(seconds, limit.expire)
+    timer.daemon = True
+    _thread.limit = limit
+    timer.start()
+    try:
+        yield
+    except Exception:
+        if limit.expired:
+            raise RequestTimeout(seconds) from None
+        raise
+    finally:
+        _thread.limit = outer
+        timer.cancel()
+        limit.end()
+    if limit.expired:
+        raise RequestTimeout(seconds)
+
+
+def watch(item: Any) -> None:
+    """Adds a connection or a socket to the limit of this thread, if there is one."""
+    if limit := getattr(_thread, "limit", None):
+        limit.watch(item)
+
+
+def seconds_to_connect(seconds: float | None) -> float | None:
+    """Returns how long a connection attempt may take. Raises RequestTimeout if the limit of this thread is over."""
+    limit = getattr(_thread, "limit", None)
+    if limit is None:
+        return seconds
+    if limit.seconds_left <= 0:
+        limit.expired = True
+        raise RequestTimeout(limit.seconds)
+    return float(limit.seconds_left if seconds is None else min(seconds, limit.seconds_left))
+
+
+def with_socket(response: Response, link: Any) -> Response:
+    """Remembers the socket of a response, which urllib3 does not tell once the connection has released it."""
+    response.__dict__["_bounded_socket"] = link
+    return response
+
+
+def response_socket(response: object) -> Any:
+    return getattr(response, "_bounded_socket", None)
+
+
+def interrupt(link: Any) -> None:
+    """Ends a read of a socket in another thread."""
+    link = getattr(link, "socket", link)  # of TLS inside TLS
+    with suppress(OSError, ValueError):
+        if isinstance(link, socket.socket):
+            socket.socket.shutdown(link, socket.SHUT_RDWR)  # SSLSocket.shutdown would disturb the reading thread
+
+
+def _socket_of(item: Any) -> Any:
+    return item if isinstance(item, socket.socket) else getattr(item, "sock", None)
+
+
+def close_socket(link: Any) -> None:
+    """Closes a socket at once, also if a response still refers to it."""
+    link = getattr(link, "socket", link)
+    with suppress(OSError, ValueError):
+        if isinstance(link, socket.socket) and (descriptor := link.detach()) >= 0:
+            os.close(descriptor)
+
+
+def read_body(response: BaseHTTPResponse, max_bytes: int) -> bytes:
+    """Reads the whole body. Raises BodyLimitError, and closes the connection, when it is larger than allowed.
+
+    The body is not decompressed: a small response could become a very large one. Use it inside `time_limit`.
+    """
+    pieces, size = list[bytes](), 0
+    while piece := response.read1(READ_BYTES, decode_content=False):
+        pieces.append(piece)
+        size += len(piece)
+        if size > max_bytes:
+            response.close()
+            raise BodyLimitError(f"it is larger than {max_bytes >> 20} MiB")
+    return b"".join(pieces)

@@ -1,0 +1,35 @@
+"""Conditions of a request on the etag of a node (RFC 9110)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.arm import errors
+
+if TYPE_CHECKING:
+    from aks_flex_rp.store.model import Node
+
+
+@dataclass(frozen=True)
+class Preconditions:
+    """Conditions that a write request requires of the resource."""
+
+    if_match: str = ""
+    if_none_match: str = ""
+    allow_downgrade: bool = False  # older versions than the current ones are allowed
+
+    def check(self, node: Node | None, name: str) -> None:
+        if node is not None and if_none_match_matches(self.if_none_match, node.etag):
+            raise errors.precondition_failed(name)
+        if self.if_match and (node is None or (self.if_match != "*" and node.etag not in _listed(self.if_match))):
+            raise errors.precondition_failed(name)
+
+
+def if_none_match_matches(header: str, etag: str) -> bool:
+    """Returns whether If-None-Match contains the etag. Weak validators are compared like strong ones."""
+    return header.strip() == "*" or etag in [each.removeprefix("W/") for each in _listed(header)]
+
+
+def _listed(header: str) -> list[str]:
+    return [each.strip() for each in header.split(",")]

@@ -1,0 +1,209 @@
+"""Follows the remedies of configuration URLs, with a resource provider."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+import socketserver
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.artifacts import DownloadOptions
+from aks_flex_node.agent.config.remote import fetch_config
+from aks_flex_node.api import config_urls
+from aks_flex_node.api.machine_identity import MachineIdentity
+from tests.client_certificates import client_pem
+from tests.remedies.catalogue import advice, command
+from tests.service.agent.bundle_servers import Answer, bundle_server
+from tests.service.agent.config.test_config_url import Tunnel
+from tests.service.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tests.remedies.agent.sandbox import Outcome, Sandbox
+    from tests.service.rp.cli.cli_harness import Person
+
+NUMBERS = itertools.count(1)
+ONLY = ("--only", "credentials", "--skip", "all", "--set", "artifacts.attempts=1")
+CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+
+
+@pytest.fixture
+def name() -> str:
+    return f"edge-{next(NUMBERS)}"
+
+
+def types(provider: Person, words: Sequence[str]) -> str:
+    """Runs a command of a remedy where the resource provider runs; returns its output."""
+    assert words[0] == "aks-flex-rp", words
+    return provider.does(*words[1:]).out
+
+
+def url_of(printed: str) -> str:
+    """Returns the URL in the join command that the resource provider prints."""
+    *words, url = shlex.split(printed)
+    assert words == ["aks-flex-node", "agent", "--config-url"]
+    return url
+
+
+@pytest.fixture
+def url(provider: Person, name: str) -> str:
+    return url_of(provider.does("node", "create", "--name", name, "--join-command").out)
+
+
+def join(machine: Sandbox, url: str, *words: str) -> Outcome:
+    return machine.flex("bootstrap", *ONLY, "--config-url", url, *words)
+
+
+@pytest.mark.remedy("config-url-invalid")
+def test_truncated_url_is_copied_completely(machine: Sandbox, provider: Person, name: str, url: str) -> None:
+    assert join(machine, url[:-10]).error == "config-url-invalid"
+
+    advice("config-url-invalid", "Copy the complete URL, including the part after `#`, and put it in quotes")
+    printed = types(provider, [*command("config-url-invalid", "aks-flex-rp node join-command"), "--name", name])
+    assert join(machine, url_of(printed)).code == 0
+
+
+@pytest.mark.remedy("config-url-unreadable")
+def test_url_is_read_from_a_file_or_standard_input(machine: Sandbox, url: str) -> None:
+    read = ("bootstrap", "--dry-run", "--only", "credentials", "--config-url-file")
+    assert machine.flex(*read, "/etc/aks-flex-node/url").error == "config-url-unreadable"
+
+    advice(
+        "config-url-unreadable", "Pass a file that contains only the URL, or `-` to read the URL from standard input."
+    )
+    machine.write("/etc/aks-flex-node/url", f"{url}\n")
+    assert machine.flex(*read, "/etc/aks-flex-node/url").code == 0
+    assert machine.flex(*read, "-", stdin=f"{url}\n").code == 0
+
+
+@pytest.mark.remedy("config-source-conflict")
+def test_one_of_two_sources_of_the_configuration_is_kept(machine: Sandbox, url: str) -> None:
+    machine.configure()
+    file, remote = ("--config", "/etc/aks-flex-node/config.json"), ("--config-url", url)
+    assert machine.flex("bootstrap", *ONLY, *file, *remote).error == "config-source-conflict"
+
+    advice("config-source-conflict", "Remove all but one of them.")
+    assert machine.flex("bootstrap", *ONLY, *file).code == 0
+    assert machine.flex("bootstrap", "--dry-run", *ONLY, *remote).code == 0
+
+
+@pytest.mark.remedy("node-on-another-machine")
+def test_second_machine_gets_a_node_of_its_own_or_replaces(
+    machine: Sandbox, provider: Person, name: str, url: str
+) -> None:
+    first = MachineIdentity("1" * 32, "edge-a", "10.0.0.1", "Ubuntu")
+    fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), machine=first)
+    assert join(machine, url).error == "node-on-another-machine"
+
+    create = command("node-on-another-machine", "aks-flex-rp node create", **{"OTHER-NAME": f"{name}-b"})
+    assert join(machine, url_of(types(provider, create)), "--dry-run").code == 0
+    replace = command("node-on-another-machine", "aks-flex-rp node join-command", NAME=name)
+    assert join(machine, url_of(types(provider, replace))).code == 0
+
+
+@pytest.mark.remedy("config-url-expired")
+def test_replaced_url_is_created_again(machine: Sandbox, provider: Person, name: str, url: str) -> None:
+    again = command("config-url-expired", "aks-flex-rp node join-command", NAME=name)
+    types(provider, again)
+    assert join(machine, url).error == "config-url-expired"
+
+    assert join(machine, url_of(types(provider, again))).code == 0
+
+
+@pytest.mark.remedy("config-url-untrusted")
+def test_url_with_another_pin_is_requested_again(machine: Sandbox, provider: Person, name: str, url: str) -> None:
+    other = f"{url.partition('#')[0]}#ca=sha256:{'0' * 64}"
+    assert join(machine, other).error == "config-url-untrusted"
+
+    request = command("config-url-untrusted", "aks-flex-rp node join-command", NAME=name)
+    assert join(machine, url_of(types(provider, request))).code == 0
+
+
+@contextmanager
+def proxy(port: int) -> Iterator[str]:
+    """Yields a proxy through which all connections reach this port."""
+
+    def target(_: Tunnel, host: str, __: int) -> tuple[str, int]:
+        return host, port
+
+    through = type("Through", (Tunnel,), {"asked": [], "target": target})
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), through) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield str(server.server_address[1])
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.remedy("config-url-unreachable")
+def test_server_is_reached_through_a_proxy(machine: Sandbox, url: str) -> None:
+    port = config_urls.parse(url).port
+    blocked = url.replace(f":{port}/", f":{free_port()}/")
+    assert join(machine, blocked).error == "config-url-unreachable"
+
+    with proxy(port) as there:
+        words = command("config-url-unreachable", "--set proxy.https", HOST="127.0.0.1", PORT=there)
+        assert join(machine, blocked, *words).code == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        pytest.param(
+            Answer(302, headers={"Location": "https://portal.example/"}),
+            "config-url-rejected",
+            marks=pytest.mark.remedy("config-url-rejected"),
+            id="config-url-rejected",
+        ),
+        pytest.param(
+            Answer(200, b"<html>Sign in</html>"),
+            "config-bundle-invalid",
+            marks=pytest.mark.remedy("config-bundle-invalid"),
+            id="config-bundle-invalid",
+        ),
+    ],
+)
+def test_url_of_the_provider_replaces_one_of_another_server(
+    machine: Sandbox, tmp_path: Path, url: str, answer: Answer, error: str
+) -> None:
+    with bundle_server(tmp_path) as portal:
+        portal.answers["/configs/one"] = [answer]
+        assert join(machine, portal.url("/configs/one")).error == error
+
+    advice(error, "Use the complete URL from the resource provider")
+    assert join(machine, url).code == 0
+
+
+@pytest.mark.remedy("config-node-mismatch")
+def test_node_uses_its_own_url_or_is_removed_first(machine: Sandbox, provider: Person, name: str, url: str) -> None:
+    other = url_of(provider.does("node", "create", "--name", f"{name}-b", "--join-command").out)
+    assert join(machine, url).code == 0
+    machine.write(CERTIFICATE, client_pem())  # the kubelet has joined
+    assert join(machine, other).error == "config-node-mismatch"
+
+    advice("config-node-mismatch", "Use the URL of this node")
+    assert join(machine, url).code == 0
+    assert machine.types([*command("config-node-mismatch", "aks-flex-node unbootstrap"), "--yes"]).code == 0
+    assert join(machine, other).code == 0
+
+
+@pytest.mark.remedy("stored-config-damaged")
+def test_damaged_stored_configuration_is_replaced_by_a_new_url(
+    machine: Sandbox, provider: Person, name: str, url: str
+) -> None:
+    assert join(machine, url).code == 0
+    for file in ("current-config.json", "current-config.copy.json"):
+        machine.write(f"/var/lib/aks-flex-node/{file}", "")
+    assert machine.flex("plan").error == "stored-config-damaged"
+
+    again = command("stored-config-damaged", "aks-flex-rp node join-command", NAME=name)
+    assert join(machine, url_of(types(provider, again))).code == 0
+    assert machine.flex("plan").error == ""

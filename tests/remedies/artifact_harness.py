@@ -1,0 +1,164 @@
+"""A mirror with small programs, a configuration that uses it, and the two ways to download from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from aks_flex_node.agent.cli import main
+from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.machine import Machine
+from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
+from aks_flex_node.errors import ArtifactError
+from tests.service.agent.http_fakes import archive
+from tests.service.http_servers import Handler, listening
+from tests.unit.agent.builders import JOIN
+from tests.unit.agent.config.builders import load_settings, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_lab.pki import CertificatePair
+    from aks_flex_node.agent.artifacts import Artifact
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.reconcile.resources import ProgramTree
+
+MACHINE = Machine(hostname="edge-1", arch="amd64")
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def content_of(artifact: Artifact) -> bytes:
+    """Returns a small file with everything that the component requires."""
+    if artifact.is_plain:
+        return f"{artifact.name} {artifact.version}".encode()
+    return archive({f"{each.member}x" if each.is_prefix else each.member: b"program" for each in artifact.files})
+
+
+def programs(config: NodeConfig, component: str) -> list[ProgramTree]:
+    return [
+        program
+        for each in SEQUENCE
+        for program in each.desired(config, MACHINE).programs
+        if component in {"", program.component}
+    ]
+
+
+class MirrorHandler(Handler):
+    """Serves files with their checksum files; special answers come first."""
+
+    files: dict[str, bytes]
+    answers: dict[str, Any]
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        path = urlsplit(self.path).path
+        if path in self.answers:
+            self.answers[path](self)
+        elif path in self.files:
+            self.send(200, self.files[path])
+        elif path.endswith(".sha256") and (content := self.files.get(path.removesuffix(".sha256"))) is not None:
+            self.send(200, sha256(content).encode())
+        else:
+            self.send(404)
+
+    def send(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content_Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@dataclass
+class Site:
+    """A mirror, and a machine below `room` whose configuration uses it."""
+
+    url: str
+    room: Path
+    files: dict[str, bytes]
+    answers: dict[str, Any] = field(default_factory=dict)
+
+    def settings(self, **changes: object) -> dict[str, object]:
+        """Returns the settings of the machine; `__` in a name stands for a dot."""
+        own: dict[str, object] = {
+            "artifacts.baseURL": self.url,
+            "artifacts.attempts": 1,
+            "paths.dataDir": str(self.room / "data"),
+            "paths.installDir": str(self.room / "programs"),
+        }
+        given = {**JOIN, **own, **{name.replace("__", "."): value for name, value in changes.items()}}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def config(self, **changes: object) -> NodeConfig:
+        return load_settings(self.settings(**changes)).config
+
+    def config_file(self, **changes: object) -> Path:
+        path = self.room / "config.json"
+        path.touch(mode=0o600)
+        path.write_text(settings(self.settings(**changes)))
+        return path
+
+    def path(self, component: str, /, **changes: object) -> str:
+        """Returns the path of the first file of a component on the mirror."""
+        (artifact, *_) = programs(self.config(**changes), component)[0].artifacts
+        return mirror_path(artifact.url)
+
+    def publish(self, component: str = "", /, **changes: object) -> None:
+        """Puts the files of a configuration on the mirror."""
+        for program in programs(self.config(**changes), component):
+            self.files |= {mirror_path(each.url): content_of(each) for each in program.artifacts}
+
+    def stage(self, component: str = "runc", seconds: float = 60, /, **changes: object) -> None:
+        """Downloads, verifies and unpacks a component, as a join does."""
+        config = self.config(**changes)
+        (program, *_) = programs(config, component)
+        with closing(StoreProgramStager(config)) as stager:
+            stager.prepare([program])
+            stager.finish(program, seconds)
+
+    def refusal(self, component: str = "runc", seconds: float = 60, /, **changes: object) -> ArtifactError:
+        with pytest.raises(ArtifactError) as caught:
+            self.stage(component, seconds, **changes)
+        return caught.value
+
+
+def mirror_path(url: str) -> str:
+    parts = urlsplit(url)
+    return f"/{parts.netloc}{parts.path}"
+
+
+@contextmanager
+def running_site(room: Path, pair: CertificatePair | None = None) -> Iterator[Site]:
+    """Yields a mirror with all programs of the default configuration."""
+    files: dict[str, bytes] = {}
+    answers: dict[str, Any] = {}
+    handler = type("OwnMirror", (MirrorHandler,), {"files": files, "answers": answers})
+    with listening(handler, pair) as url:
+        site = Site(url, room, files, answers)
+        site.publish()
+        yield site
+
+
+def flex(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    """Runs `aks-flex-node` in this process; returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["aks-flex-node", *map(str, words)])
+    try:
+        main()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def manifest(bundle: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((bundle / "manifest.json").read_text())
+    return found

@@ -1,0 +1,216 @@
+"""The remedies of errors of `aks-flex-rp cluster`, with an API server on loopback."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+from aks_flex_rp.arm.ids import ClusterId
+from tests.remedies.catalogue import advice, command
+from tests.remedies.rp.harness import TOKEN, api_server, fails, our_command, private
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.cli.cli_harness import Person
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_lab.pki import CertificateAuthority
+    from tests.remedies.rp.harness import ApiServer, AzureStub
+    from tests.service.rp.api.service_harness import Running
+
+ID = str(PLANT)
+OTHER = str(ClusterId(PLANT.subscription, "Edge", "Other"))
+
+
+def add(server: ApiServer, cluster: str = ID, *words: str) -> tuple[str, ...]:
+    return ("cluster", "add", cluster, "--kubeconfig", str(server.kubeconfig()), *words)
+
+
+@pytest.mark.remedy("server-url-invalid")
+def test_cluster_is_added_with_an_encrypted_url_for_nodes(somebody: Person, kubernetes: ApiServer) -> None:
+    fails(somebody, "server-url-invalid", *add(kubernetes, ID, "--server", "http://api.example"))
+
+    [url] = command("server-url-invalid", "https://")
+    somebody.does(*add(kubernetes, ID, "--server", url))
+    assert url in somebody.does("cluster", "list").out
+
+
+@pytest.mark.remedy("cluster-id-invalid")
+def test_complete_resource_id_is_accepted(somebody: Person, kubernetes: ApiServer) -> None:
+    fails(somebody, "cluster-id-invalid", *add(kubernetes, "plant"))
+
+    advice(
+        "cluster-id-invalid", "Pass the complete resource ID. For a cluster outside Azure, choose an ID of this form."
+    )
+    chosen = (
+        "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/home"
+        "/providers/Microsoft.ContainerService/managedClusters/plant"
+    )
+    somebody.does(*add(kubernetes, chosen))
+
+
+@pytest.mark.remedy("cluster-not-found")
+def test_missing_cluster_is_added(somebody: Person, kubernetes: ApiServer) -> None:
+    somebody.does("init")
+    fails(somebody, "cluster-not-found", "cluster", "check", ID)
+
+    words = our_command("cluster-not-found", "cluster add", ID=ID)
+    somebody.does(*words, "--kubeconfig", str(kubernetes.kubeconfig()))
+    somebody.does("cluster", "check", ID)
+
+
+@pytest.mark.remedy("cluster-already-added")
+def test_cluster_gets_a_new_id_after_the_old_one_is_removed(somebody: Person, kubernetes: ApiServer) -> None:
+    somebody.does(*add(kubernetes))
+    fails(somebody, "cluster-already-added", *add(kubernetes, OTHER))
+
+    advice("cluster-already-added", "Use the ID that the message names.")
+    somebody.does(*add(kubernetes, ID))
+    somebody.does(*our_command("cluster-already-added", "cluster remove", **{"OLD-ID": ID}))
+    somebody.does(*add(kubernetes, OTHER))
+    [force] = command("cluster-already-added", "--force")
+    somebody.does(*add(kubernetes, ID, force))
+
+
+@pytest.mark.remedy("cluster-already-managed")
+def test_cluster_is_removed_from_the_other_provider_or_taken_over(
+    somebody: Person, kubernetes: ApiServer, tmp_path: Path
+) -> None:
+    other = Person(tmp_path / "other")
+    other.does(*add(kubernetes, OTHER))
+    fails(somebody, "cluster-already-managed", *add(kubernetes))
+
+    other.does(*our_command("cluster-already-managed", "cluster remove", **{"CLUSTER-ID": OTHER}))
+    somebody.does(*add(kubernetes))
+    fails(other, "cluster-already-managed", *add(kubernetes, OTHER))
+    [force] = command("cluster-already-managed", "--force")
+    other.does(*add(kubernetes, OTHER, force))
+
+
+@pytest.mark.remedy("cluster-has-nodes")
+def test_cluster_without_nodes_is_removed(service: Running, person: Person) -> None:
+    person.does("node", "create", "--cluster", ID, "--name", "edge-1")
+    fails(person, "cluster-has-nodes", "cluster", "remove", ID)
+
+    person.does(*our_command("cluster-has-nodes", "node delete"), "--cluster", ID, "--name", "edge-1", "--yes")
+    person.does("cluster", "remove", ID)
+
+
+@pytest.mark.remedy("kubeconfig-unreadable")
+def test_path_of_kubeconfig_or_its_files_are_corrected(somebody: Person, kubernetes: ApiServer) -> None:
+    file = kubernetes.kubeconfig()
+    fails(somebody, "kubeconfig-unreadable", "cluster", "add", ID, "--kubeconfig", f"{file}.old")
+    advice("kubeconfig-unreadable", "Correct the path or the permissions.")
+    somebody.does("cluster", "add", ID, "--kubeconfig", str(file))
+
+    document = json.loads(file.read_text())
+    cluster = document["clusters"][0]["cluster"]
+    data = cluster.pop("certificate-authority-data")
+    private(
+        file,
+        json.dumps(document | {"clusters": [{"name": "x", "cluster": cluster | {"certificate-authority": "ca"}}]}),
+    )
+    fails(somebody, "kubeconfig-unreadable", "cluster", "add", ID, "--kubeconfig", str(file))
+    assert command("kubeconfig-unreadable", "kubectl config view")[3:] == ["--minify", "--flatten", "--raw"]
+    flattened = cluster | {"certificate-authority-data": data}  # what this command prints
+    private(file, json.dumps(document | {"clusters": [{"name": "x", "cluster": flattened}]}))
+    somebody.does("cluster", "add", ID, "--kubeconfig", str(file))
+
+
+@pytest.mark.remedy("kubeconfig-invalid")
+@pytest.mark.parametrize(
+    "changes",
+    [{"exec": {"command": "kubelogin"}}, {"insecure_skip_tls_verify": True}, {"server": "http://localhost"}],
+    ids=["login plugin", "insecure", "unencrypted"],
+)
+def test_complete_kubeconfig_of_administrator_is_accepted(
+    somebody: Person, kubernetes: ApiServer, changes: dict[str, object]
+) -> None:
+    wrong = kubernetes.kubeconfig(**changes)
+    fails(somebody, "kubeconfig-invalid", "cluster", "add", ID, "--kubeconfig", str(wrong))
+
+    advice("kubeconfig-invalid", "or use a kubeconfig from `az aks get-credentials --admin`")
+    somebody.does(*add(kubernetes))  # a token or a certificate, as in that kubeconfig
+
+
+@pytest.mark.remedy("cluster-credentials-invalid")
+def test_new_kubeconfig_replaces_damaged_certificates(
+    somebody: Person, kubernetes: ApiServer, authority: CertificateAuthority
+) -> None:
+    one, other = (authority.issue(name, name, names=()) for name in ("one", "other"))
+    pair = {"client_certificate_data": one.certificate, "client_key_data": other.key}
+    mixed = kubernetes.kubeconfig(
+        **{name: base64.b64encode(file.read_bytes()).decode() for name, file in pair.items()}
+    )
+    fails(somebody, "cluster-credentials-invalid", "cluster", "add", ID, "--kubeconfig", str(mixed))
+
+    new = str(kubernetes.kubeconfig())
+    somebody.does(*our_command("cluster-credentials-invalid", "cluster add", ID=ID, FILE=new))
+
+
+@pytest.mark.remedy("cluster-unreachable")
+def test_command_succeeds_when_api_server_is_started(
+    somebody: Person, authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    with api_server(authority, tmp_path) as kubernetes:
+        words = add(kubernetes)
+        somebody.does(*words)
+    fails(somebody, "cluster-unreachable", *words)
+
+    advice("cluster-unreachable", "Start the API server")
+    with api_server(authority, tmp_path, int(kubernetes.url.rpartition(":")[2])):
+        somebody.does(*words)
+
+
+@pytest.mark.remedy("cluster-untrusted")
+def test_cluster_with_a_new_ca_is_added_with_a_new_kubeconfig(
+    somebody: Person, authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    from aks_flex_lab.pki import CertificateAuthority as Authority  # noqa: PLC0415
+
+    (tmp_path / "new").mkdir()
+    new = Authority(tmp_path / "new")
+    new.ensure()
+    with api_server(authority, tmp_path) as kubernetes:
+        somebody.does(*add(kubernetes))
+    with api_server(new, tmp_path, int(kubernetes.url.rpartition(":")[2])) as replaced:
+        fails(somebody, "cluster-untrusted", "cluster", "check", ID)
+
+        advice(
+            "cluster-untrusted", "If the CA of the cluster was replaced, add the cluster again with a new kubeconfig."
+        )
+        somebody.does(*add(replaced))
+        somebody.does("cluster", "check", ID)
+
+
+@pytest.mark.remedy("kubernetes-version-unknown")
+def test_address_of_the_api_server_is_corrected(
+    somebody: Person, kubernetes: ApiServer, authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    with api_server(authority, tmp_path) as other:
+        other.api.answers["GET /version"] = lambda _: httpx2.Response(200, json={"version": "of a web shop"})
+        file = kubernetes.kubeconfig(server=other.url)
+        fails(somebody, "kubernetes-version-unknown", "cluster", "add", ID, "--kubeconfig", str(file))
+
+    advice("kubernetes-version-unknown", "Correct the address of the API server in the kubeconfig")
+    private(file, file.read_text().replace(other.url, kubernetes.url))
+    somebody.does("cluster", "add", ID, "--kubeconfig", str(file))
+
+
+@pytest.mark.remedy("cluster-credential-missing")
+def test_cluster_without_local_accounts_is_added_with_a_kubeconfig(
+    somebody: Person, kubernetes: ApiServer, azure: AzureStub
+) -> None:
+    option = ("--config", str(azure.config))
+    fails(somebody, "cluster-credential-missing", "cluster", "add", ID, *option)
+
+    words = our_command("cluster-credential-missing", "cluster add", ID=ID, FILE=str(kubernetes.kubeconfig()))
+    somebody.does(*words, *option)
+    advice("cluster-credential-missing", "Enable local accounts in the cluster")
+    azure.kubeconfig = kubernetes.kubeconfig().read_bytes()
+    somebody.does("cluster", "add", ID, *option)
+    assert TOKEN in azure.kubeconfig.decode()

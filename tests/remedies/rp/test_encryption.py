@@ -1,0 +1,151 @@
+"""The remedies of lost encryption keys, with the secrets of a real service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.remedies.catalogue import advice
+from tests.remedies.rp.harness import fails, our_command, private, shell
+from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.cli.cli_harness import Person
+from tests.service.rp.cli.conftest import serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.settings import ServiceSettings
+    from tests.remedies.rp.harness import ApiServer
+
+ID = str(PLANT)
+ON_PLANT = ("--cluster", ID)
+SECRET = "canary-8d3f-secret"
+
+
+class Keeper(Person):
+    """A user of a service with secrets: a connection, a client secret and a configuration URL."""
+
+    def add_cluster(self, kubernetes: ApiServer) -> None:
+        self.does("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+
+    @property
+    def keys(self) -> Path:
+        return self.state / "keys"
+
+    def lose_key(self) -> str:
+        """Replaces the key file with a new key and returns the old line."""
+        old = self.keys.read_text().splitlines()[-1]
+        self.keys.unlink()
+        self.does("init")
+        return old
+
+
+@pytest.fixture
+def keeper(made: ServiceSettings, kubernetes: ApiServer) -> Keeper:
+    keeper = Keeper(made.state_dir)
+    keeper.add_cluster(kubernetes)
+    return keeper
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    return private(tmp_path / "secret", SECRET)
+
+
+def create_nodes(keeper: Keeper, secret: Path) -> None:
+    how = ("--auth-method", "servicePrincipal", "--client-id", "11111111-2222-3333-4444-555555555555")
+    keeper.does("node", "create", *ON_PLANT, "--name", "edge-1", *how, "--client-secret-file", str(secret))
+    keeper.does("node", "create", *ON_PLANT, "--name", "edge-2", "--join-command")
+
+
+@pytest.mark.remedy("decryption-failed")
+def test_connection_is_decrypted_with_the_old_key_or_written_again(keeper: Keeper, kubernetes: ApiServer) -> None:
+    old = keeper.lose_key()
+    fails(keeper, "decryption-failed", "cluster", "check", ID)
+    assert "MISSING" in keeper.does("keys", "list").out
+
+    advice("decryption-failed", "Add the old key as another line of the key file")
+    new = keeper.keys.read_text()
+    private(keeper.keys, f"{new}{old}\n")
+    keeper.does("cluster", "check", ID)
+    private(keeper.keys, new)
+    fails(keeper, "decryption-failed", "cluster", "check", ID)
+    words = our_command("decryption-failed", "cluster add")
+    keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    keeper.does("cluster", "check", ID)
+
+
+@pytest.mark.remedy("decryption-failed")
+def test_secret_of_node_is_decrypted_with_the_old_key_or_written_again(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    old = keeper.lose_key()
+    show = ("node", "credentials", *ON_PLANT, "--name", "edge-1")
+    with serving(made, clusters) as service:
+        fails(keeper, "request-rejected", *show)
+        assert "decryption-failed: " in service.log
+        new = keeper.keys.read_text()
+        private(keeper.keys, f"{new}{old}\n")
+    advice("decryption-failed", "as another line of the key file and restart the service")
+    with serving(made, clusters):
+        assert SECRET in keeper.does(*show).out
+
+    private(keeper.keys, new)  # the key is lost
+    with serving(made, clusters):
+        fails(keeper, "request-rejected", *show)
+        words = our_command("decryption-failed", "node update")
+        keeper.does(*words, *ON_PLANT, "--name", "edge-1", "--client-secret-file", str(secret))
+        assert SECRET in keeper.does(*show).out
+
+
+@pytest.mark.remedy("encryption-keys-incomplete")
+def test_rotation_is_completed_with_the_old_key(keeper: Keeper) -> None:
+    old = keeper.lose_key()
+    fails(keeper, "encryption-keys-incomplete", "keys", "rotate")
+
+    advice("encryption-keys-incomplete", "Add the old key as another line of the key file")
+    private(keeper.keys, f"{keeper.keys.read_text()}{old}\n")
+    keeper.does(*our_command("encryption-keys-incomplete", "keys rotate"))
+    assert "MISSING" not in keeper.does("keys", "list").out
+
+
+@pytest.mark.remedy("encryption-keys-incomplete")
+def test_rotation_is_completed_when_lost_secrets_are_set_again(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, kubernetes: ApiServer
+) -> None:
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    keeper.lose_key()
+    said = fails(keeper, "encryption-keys-incomplete", "keys", "rotate").err
+    assert "edge-1" in said
+    assert "edge-2" in said
+
+    words = our_command("encryption-keys-incomplete", "cluster add")
+    keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    with serving(made, clusters):
+        update = our_command("encryption-keys-incomplete", "node update", FILE=str(secret))
+        keeper.does(*update, *ON_PLANT, "--name", "edge-1")
+        keeper.does(*our_command("encryption-keys-incomplete", "node join-command", NODE="edge-2"), *ON_PLANT)
+    keeper.does(*our_command("encryption-keys-incomplete", "keys rotate"))
+
+
+@pytest.mark.remedy("encryption-keys-in-environment")
+def test_new_key_is_put_at_the_start_of_the_variable(made: ServiceSettings, kubernetes: ApiServer) -> None:
+    keeper, present = Keeper(made.state_dir), shell("encryption-keys-in-environment", "openssl rand")
+    variable = "AKS_FLEX_RP_KEYS"
+    env = {variable: present}
+    add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    keeper.does(*add, env=env)
+    fails(keeper, "encryption-keys-in-environment", "keys", "add", env=env)
+
+    advice(
+        "encryption-keys-in-environment", "at the start of the variable, followed by a comma and the present value"
+    )
+    env = {variable: f"{shell('encryption-keys-in-environment', 'openssl rand')},{present}"}
+    assert [each["use"] for each in keeper.does("keys", "list", "--json", env=env).json] == ["seals", "opens"]
+    keeper.does("keys", "rotate", env=env)
+    assert [each["sealed"] for each in keeper.does("keys", "list", "--json", env=env).json] == ["1", "0"]

@@ -1,0 +1,245 @@
+"""The remedies of errors in the settings, keys and certificates of the service."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.crypto.self_signed import SERVER_LIFETIME, create_ca, sign_server_certificate
+from aks_flex_rp.crypto.tls_certificates import CertificateFiles
+from tests.remedies.catalogue import advice, command
+from tests.remedies.rp.harness import fails, private, shell
+from tests.service.rp.cli.cli_harness import Person
+from tests.service.rp.cli.conftest import serving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_rp.crypto.tls_certificates import CertificateChain
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.settings import ServiceSettings
+
+NAMES = ("flex.example.com",)
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """The configuration file of a service."""
+
+    file: Path
+
+    def write(self, **settings: Any) -> tuple[str, str]:
+        """Writes the settings and returns the option that names the file."""
+        self.file.write_text(yaml.safe_dump(settings))
+        return "--config", str(self.file)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return Config(tmp_path / "config.yaml")
+
+
+@pytest.mark.remedy("service-config-missing")
+def test_path_of_configuration_is_corrected_or_removed(somebody: Person, config: Config) -> None:
+    option, path = config.write(listen="127.0.0.1:1")
+    wrong = {"AKS_FLEX_RP_CONFIG": f"{path}.old"}
+    fails(somebody, "service-config-missing", "init", option, f"{path}.old")
+    fails(somebody, "service-config-missing", "init", env=wrong)
+
+    advice("service-config-missing", "Correct the path, or remove the option and the variable.")
+    somebody.does("init", option, path)
+    somebody.does("init", env={"AKS_FLEX_RP_CONFIG": path})
+    somebody.does("init")
+
+
+@pytest.mark.remedy("service-config-invalid")
+@pytest.mark.parametrize(
+    ("text", "listed"),
+    [("listen: nowhere\nport: 1\n", ["listen:", "port:"]), ("listen: [", []), ("a text", [])],
+    ids=["settings", "syntax", "text"],
+)
+def test_listed_settings_are_corrected(somebody: Person, config: Config, text: str, listed: list[str]) -> None:
+    config.file.write_text(text)
+    said = fails(somebody, "service-config-invalid", "init", "--config", str(config.file)).err
+    assert [each for each in listed if f"  {each}" not in said] == []
+
+    advice("service-config-invalid", "Correct the settings that the message lists, then start the service again.")
+    somebody.does("init", *config.write(listen="127.0.0.1:8443"))
+
+
+@pytest.mark.remedy("admin-key-invalid")
+def test_deleted_admin_key_is_created_again(made: ServiceSettings, clusters: list[ClusterInfo]) -> None:
+    person = Person(made.state_dir)
+    person.does("init")
+    made.admin_key_file.write_text("a password of two lines\nand more\n")
+    fails(person, "admin-key-invalid", "init")
+
+    advice("admin-key-invalid", "Delete the file and start the service again. The service creates a new key.")
+    made.admin_key_file.unlink()
+    with serving(made, clusters) as service:
+        assert service.admin.list().status == 200
+
+
+@pytest.mark.remedy("private-file-permissions")
+def test_secret_file_is_used_after_chmod(somebody: Person) -> None:
+    somebody.does("init")
+    keys = somebody.state / "keys"
+    keys.chmod(0o644)
+    fails(somebody, "private-file-permissions", "keys", "list")
+
+    subprocess.run(command("private-file-permissions", "chmod", FILE=str(keys)), check=True)
+    somebody.does("keys", "list")
+
+
+@pytest.mark.remedy("private-file-unreadable")
+def test_path_of_secret_file_is_corrected(somebody: Person, config: Config, tmp_path: Path) -> None:
+    address = private(tmp_path / "address", "postgresql://flex@127.0.0.1:1/flex")
+    option = config.write(databaseFile=f"{address}.old")
+    fails(somebody, "private-file-unreadable", "backup", "x.tar", *option)
+
+    advice("private-file-unreadable", "Correct the path in the configuration")
+    config.write(databaseFile=str(address))
+    fails(somebody, "backup-postgres-unsupported", "backup", "x.tar", *option)  # it has read the address
+
+
+@pytest.mark.remedy("encryption-keys-invalid")
+def test_key_file_is_restored_or_created_for_new_service(somebody: Person, config: Config, tmp_path: Path) -> None:
+    somebody.does("init")
+    keys = somebody.state / "keys"
+    backup = keys.read_text()
+    for damaged in (backup[:-8] + "\n", "# no key\n"):
+        private(keys, damaged)
+        fails(somebody, "encryption-keys-invalid", "init")
+    advice("encryption-keys-invalid", "Restore the key file or the variable from a backup.")
+    private(keys, backup)
+    somebody.does("init")
+
+    new = private(tmp_path / "new-keys", "password\n")
+    fails(somebody, "encryption-keys-invalid", "init", *config.write(keysFile=str(new)))
+    private(new, shell("encryption-keys-invalid", "openssl rand") + "\n")
+    somebody.does("init", *config.write(keysFile=str(new)))
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """The certificate files of a service, which another program maintains."""
+
+    given: CertificateFiles
+    authority: CertificateChain
+
+    def issue(self, before: float = 0.0) -> CertificateChain:
+        """Issues a certificate as of this many seconds ago."""
+        return sign_server_certificate(self.authority, NAMES, time.time() - before)
+
+    def write(self, chain: CertificateChain, password: bytes = b"") -> None:
+        self.given.certificate.write_bytes(b"".join(each.public_bytes(Encoding.PEM) for each in chain.certificates))
+        self.given.key.touch(0o600)
+        pem = chain.pem.partition(b"-----BEGIN CERTIFICATE")[0]
+        if password:
+            form = BestAvailableEncryption(password)
+            pem = chain.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, form)
+        self.given.key.write_bytes(pem)
+
+    def settings(self, key: Path | None = None) -> dict[str, Any]:
+        files = {"certificateFile": str(self.given.certificate), "keyFile": str(key or self.given.key)}
+        return {"tls": files, "publicUrl": f"https://{NAMES[0]}:8443"}
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> TlsFiles:
+    files = TlsFiles(CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key"), create_ca(time.time()))
+    files.write(files.issue())
+    return files
+
+
+@pytest.mark.remedy("tls-file-invalid")
+def test_password_of_tls_key_is_removed(somebody: Person, config: Config, tls: TlsFiles, tmp_path: Path) -> None:
+    tls.write(tls.issue(), password=b"canary")
+    fails(somebody, "tls-file-invalid", "init", *config.write(**tls.settings()))
+
+    new, old = tmp_path / "new.key", str(tls.given.key)
+    words = command("tls-file-invalid", "openssl pkey", KEY=old, NEW=str(new))
+    subprocess.run([*words, "-passin", "pass:canary"], check=True)  # what openssl asks for on a terminal
+    subprocess.run(command("tls-file-invalid", "chmod", NEW=str(new)), check=True)
+    somebody.does("init", *config.write(**tls.settings(new)))
+
+
+@pytest.mark.remedy("tls-file-invalid")
+@pytest.mark.parametrize("content", [None, b"", b"\x30\x82 in DER"], ids=["missing", "empty", "other format"])
+def test_certificate_in_pem_format_is_accepted(
+    somebody: Person, config: Config, tls: TlsFiles, content: bytes | None
+) -> None:
+    tls.given.certificate.unlink()
+    if content is not None:
+        tls.given.certificate.write_bytes(content)
+    fails(somebody, "tls-file-invalid", "init", *config.write(**tls.settings()))
+
+    advice("tls-file-invalid", "Set `tls.certificateFile` and `tls.keyFile` to files in PEM format")
+    tls.write(tls.issue())
+    somebody.does("init", *config.write(**tls.settings()))
+
+
+@pytest.mark.remedy("tls-key-mismatch")
+def test_matching_key_and_order_of_chain_are_accepted(somebody: Person, config: Config, tls: TlsFiles) -> None:
+    option = config.write(**tls.settings())
+    first, second = tls.issue(), tls.issue()
+    tls.write(second)
+    tls.given.key.write_bytes(first.pem.partition(b"-----BEGIN CERTIFICATE")[0])
+    fails(somebody, "tls-key-mismatch", "init", *option)
+    advice("tls-key-mismatch", "Use a certificate and a key that were issued together.")
+    tls.write(first)
+    somebody.does("init", *option)
+
+    reverse = b"".join(each.public_bytes(Encoding.PEM) for each in reversed(first.certificates))
+    tls.given.certificate.write_bytes(reverse)
+    fails(somebody, "tls-key-mismatch", "init", *option)
+    advice("tls-key-mismatch", "Put the server certificate first in the certificate file")
+    tls.write(first)
+    somebody.does("init", *option)
+
+
+@pytest.mark.remedy("tls-certificate-expired")
+def test_renewed_certificate_is_accepted(somebody: Person, config: Config, tls: TlsFiles) -> None:
+    option = config.write(**tls.settings())
+    tls.write(tls.issue(before=SERVER_LIFETIME.total_seconds() + DAY))
+    fails(somebody, "tls-certificate-expired", "init", *option)
+
+    advice("tls-certificate-expired", "Renew the certificate and replace the file.")
+    tls.write(tls.issue())
+    somebody.does("init", *option)
+
+
+@pytest.mark.remedy("tls-certificate-not-yet-valid")
+def test_clock_or_certificate_is_corrected(somebody: Person, config: Config, tls: TlsFiles) -> None:
+    wrong_clock = datetime.now(timezone.utc) - timedelta(days=30)
+    with pytest.raises(ConfigError) as caught:
+        tls.given.current(wrong_clock.timestamp())
+    assert caught.value.name == "tls-certificate-not-yet-valid"
+    advice("tls-certificate-not-yet-valid", "Correct the clock of this machine.")
+    assert tls.given.current(time.time())
+
+    option = config.write(**tls.settings())
+    tls.write(tls.issue(before=-DAY))
+    fails(somebody, "tls-certificate-not-yet-valid", "init", *option)
+    advice("tls-certificate-not-yet-valid", "use a certificate that is already valid")
+    tls.write(tls.issue())
+    somebody.does("init", *option)
+
+
+@pytest.mark.remedy("tls-name-invalid")
+def test_internationalized_name_is_written_in_its_ascii_form(somebody: Person, config: Config) -> None:
+    fails(somebody, "tls-name-invalid", "init", *config.write(tls={"names": ["bücher.example"]}))
+
+    [prefix] = command("tls-name-invalid", "xn--")
+    name = f"{prefix}bcher-kva.example"
+    assert name.encode().decode("idna") == "bücher.example"
+    somebody.does("init", *config.write(tls={"names": [name]}))

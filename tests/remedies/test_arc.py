@@ -1,0 +1,389 @@
+"""The remedies of errors of Azure Arc are followed, and the same registration then succeeds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.arc import machine_agent
+from aks_flex_node.agent.bootstrap import prerequisites
+from aks_flex_node.agent.config.base_model import replace
+from aks_flex_node.azure.arm import refused_error
+from aks_flex_node.azure.roles import CLUSTER_USER, RBAC_CLUSTER_ADMIN
+from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.host.actions import Run, StartUnit
+from aks_flex_node.host.host import CommandResult
+from tests.arc_machines import CLUSTER, MACHINE, ArcSystem, Azure, config
+from tests.crash import harness
+from tests.openpgp_keys import FINGERPRINT, KEY, OTHER_FINGERPRINT, OTHER_KEY
+from tests.remedies.catalogue import advice, command
+from tests.unit.agent.arc.conftest import Place
+from tests.unit.agent.builders import config_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.actions import Action
+
+FORBIDDEN = refused_error(403, '{"error": {"code": "AuthorizationFailed", "message": "No authorization."}}')
+ROLES = (CLUSTER_USER, RBAC_CLUSTER_ADMIN)
+
+
+class KeyServer(Azure):
+    """An Azure whose package repository publishes a key chosen by the test."""
+
+    key = KEY
+
+    def text(self, url: str) -> str:
+        super().text(url)
+        return self.key
+
+
+class AdministeredSystem(ArcSystem):
+    """A system on which azcmagent can be broken, and its service masked."""
+
+    show = ""  # what `azcmagent show` prints instead of its status
+    masked = False
+
+    def ask(self, *argv: str, seconds: float) -> CommandResult:
+        if self.show and argv[1:] == ("show", "-j"):
+            return CommandResult(1, "", self.show)
+        return super().ask(*argv, seconds=seconds)
+
+    def do(self, action: Action) -> None:
+        if isinstance(action, StartUnit) and not self.masked:
+            self.himds = "active"
+        else:
+            super().do(action)
+
+
+class Machine(Place):
+    """A machine on which `arc register` runs, and on which an administrator runs commands."""
+
+    azure: KeyServer
+    system: AdministeredSystem
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.azure = KeyServer(root)
+        self.system = AdministeredSystem(root, self.azure)
+        self.host.system = self.system
+
+    def register(self, settings: NodeConfig) -> None:
+        self.registration(settings).run(verify_again=True)
+
+    def error(self, **changes: object) -> FlexError:
+        with pytest.raises(FlexError) as caught:
+            self.register(config(**changes))
+        return caught.value
+
+    def run(self, argv: list[str]) -> None:
+        """Runs a command of a remedy as an administrator does."""
+        match argv:
+            case ["azcmagent", *words]:
+                self.host.apply(Run(("/usr/bin/azcmagent", *words), "follow the remedy"))
+            case ["az", "resource", "delete", "--ids", path]:
+                self.azure.delete(path, "")
+            case ["systemctl", "unmask", "himdsd.service"]:
+                self.system.masked = False
+            case _:
+                raise AssertionError(f"unknown command {argv}")
+
+    def connect(self, machine: str, status: str = "Connected") -> None:
+        """Registers the machine as another program would."""
+        self.system._install()
+        self.system.registered.write_text(json.dumps({"status": status, "resourceId": machine}))
+        made = {"identity": {"principalId": "principal-1"}, "location": "westeurope", "tags": {}}
+        self.azure.keep({"machines": {machine: made}, "roles": {}})
+
+    @property
+    def status(self) -> str:
+        return str(machine_agent.status(self.host, config())["status"])
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+@pytest.mark.remedy("arc-in-use")
+@pytest.mark.parametrize("way", ["unbootstrap", "another identity"])
+def test_arc_is_unregistered_with_the_node_or_after_another_identity(machine: Machine, way: str) -> None:
+    arc = {"azure.arc.enabled": True, "node.kubelet.auth": "exec"}
+    machine.register(config())
+    with pytest.raises(MachineError) as caught:
+        prerequisites.refuse_arc_in_use(config_of(arc))
+    assert caught.value.name == "arc-in-use"
+
+    if way == "unbootstrap":
+        assert command("arc-in-use", "aks-flex-node unbootstrap") == ["aks-flex-node", "unbootstrap"]
+        engine = harness.engine(machine.host, config())
+        cleanups = {name for name, _, _ in prerequisites.azure_cleanups(engine, print)}
+        assert "arc" in cleanups  # the steps of `unbootstrap`; this one runs with the simulated Azure:
+    else:
+        advice("arc-in-use", "change the identity in the configuration file and run `aks-flex-node bootstrap`")
+        principal = {"azure.servicePrincipal.clientId": "a", "azure.servicePrincipal.clientSecret": "s"}
+        prerequisites.refuse_arc_in_use(config_of({"node.kubelet.auth": "exec", **principal}))
+    assert machine.registration(config()).unregister() == []
+
+    assert MACHINE not in machine.azure.state["machines"]
+
+
+@pytest.mark.remedy("arc-settings-missing")
+def test_machine_registers_after_the_missing_settings_are_set(machine: Machine) -> None:
+    complete = config(targetCluster=None, arc__autoRoleAssignment=False)
+    incomplete = replace(complete, azure=replace(complete.azure, location=None))
+    with pytest.raises(FlexError) as caught:
+        machine.register(incomplete)
+    assert caught.value.name == "arc-settings-missing"
+    assert "azure.location" in caught.value.message
+
+    advice("arc-settings-missing", "Set the settings that the message names")
+    machine.register(replace(incomplete, azure=replace(incomplete.azure, location="westeurope")))
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.remedy("arc-settings-missing")
+def test_join_needs_no_arc_settings_when_arc_is_disabled(machine: Machine) -> None:
+    [setting, value] = command("arc-settings-missing", "azure.arc.enabled")
+    assert (setting, value) == ("azure.arc.enabled:", "false")
+
+    engine = harness.engine(machine.host, config_of({"azure.arc.enabled": False}))
+
+    assert prerequisites.prerequisite_stages(engine, print) == []
+
+
+@pytest.mark.remedy("azcmagent-not-found")
+@pytest.mark.parametrize("way", ["by hand", "by the agent", "other system"])
+def test_machine_registers_after_azcmagent_can_be_installed(machine: Machine, way: str) -> None:
+    settings: dict[str, object] = {"arc__package__install": way != "by the agent"}
+    if way != "by the agent":
+        (machine.root / "etc/os-release").write_text('ID=plan9\nPRETTY_NAME="Plan 9"\n')
+    assert machine.error(**settings).name == "azcmagent-not-found"
+
+    if way == "by hand":
+        advice("azcmagent-not-found", "Install azcmagent (https://aka.ms/azcmagent)")
+        machine.system._install()
+    elif way == "by the agent":
+        advice("azcmagent-not-found", "enable `azure.arc.package.install`")
+        settings["arc__package__install"] = True
+    else:
+        values = {
+            "azure.arc.package.repository": "https://packages.example/other",
+            "azure.arc.package.suite": "stable",
+            "azure.arc.package.keyURL": "https://packages.microsoft.com/keys/other.asc",
+        }
+        for key, value in values.items():
+            assert command("azcmagent-not-found", key) == [key]
+            settings[key.removeprefix("azure.").replace(".", "__")] = value
+    machine.register(config(**settings))
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.remedy("azcmagent-not-responding")
+def test_machine_registers_after_azcmagent_responds(machine: Machine) -> None:
+    machine.system._install()
+    machine.system.show = "cannot open /etc/opt/azcmagent: permission denied"
+    error = machine.error()
+    assert error.name == "azcmagent-not-responding"
+    assert "permission denied" in error.message
+
+    advice("azcmagent-not-responding", "Correct what azcmagent reports, then run the same command again.")
+    machine.system.show = ""
+    machine.register(config())
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.parametrize(
+    ("installed", "reported", "name", "words"),
+    [
+        pytest.param(
+            True,
+            "AZCM0042: the proxy cannot be reached",
+            "azcmagent-failed",
+            "Correct what azcmagent reports, for example its network access, then run the same command again.",
+            marks=pytest.mark.remedy("azcmagent-failed"),
+        ),
+        pytest.param(
+            False,
+            "E: Failed to fetch https://packages.microsoft.com",
+            "arc-package-failed",
+            "Check the settings below `azure.arc.package`, the network and the proxy",
+            marks=pytest.mark.remedy("arc-package-failed"),
+        ),
+        pytest.param(
+            False,
+            "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt)",
+            "package-manager-locked",
+            "Wait until that process ends, then run the same command again.",
+            marks=pytest.mark.remedy("package-manager-locked"),
+        ),
+    ],
+)
+def test_same_command_succeeds_after_the_cause_is_gone(
+    machine: Machine, installed: bool, reported: str, name: str, words: str
+) -> None:
+    if installed:
+        machine.system._install()
+    machine.system.refused = reported
+    assert machine.error().name == name
+
+    advice(name, words)
+    machine.system.refused = ""
+    machine.register(config())
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.remedy("arc-package-failed")
+def test_machine_registers_with_an_azcmagent_installed_by_hand(machine: Machine) -> None:
+    machine.system.refused = "E: The repository 'https://x bookworm InRelease' is not signed"
+    assert machine.error().name == "arc-package-failed"
+
+    advice("arc-package-failed", "or install azcmagent manually. Then run the same command again.")
+    machine.system._install()
+    machine.system.refused = ""  # azcmagent is not apt
+    machine.register(config())
+
+    assert not any("apt-get" in argv and "install" in argv for argv in machine.system.run)
+
+
+@pytest.mark.remedy("package-key-unreadable")
+def test_package_is_installed_after_the_key_url_is_corrected(machine: Machine) -> None:
+    machine.azure.key = "<html>sign in</html>"
+    assert machine.error().name == "package-key-unreadable"
+
+    advice("package-key-unreadable", "Correct `azure.arc.package.keyURL` or the proxy")
+    machine.azure.key = KEY
+    machine.register(config(arc__package__keyURL="https://packages.microsoft.com/keys/microsoft.asc"))
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.remedy("package-key-mismatch")
+def test_trusted_key_is_accepted_after_its_fingerprint_is_added(machine: Machine) -> None:
+    machine.azure.key = OTHER_KEY
+    error = machine.error()
+    assert error.name == "package-key-mismatch"
+    shown = error.message.rstrip(".").rpartition(" ")[2]
+    assert shown == OTHER_FINGERPRINT
+
+    advice("package-key-mismatch", "add its fingerprint to `azure.arc.package.keyFingerprints`")
+    machine.register(config(arc__package__keyFingerprints=[FINGERPRINT, shown]))
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.remedy("arc-connected-elsewhere")
+@pytest.mark.parametrize("way", ["settings", "disconnect"])
+def test_machine_registers_as_the_existing_or_the_configured_machine(machine: Machine, way: str) -> None:
+    machine.connect(MACHINE.replace("group-1", "theirs").replace("edge-1", "pump"))
+    assert machine.error().name == "arc-connected-elsewhere"
+
+    if way == "settings":
+        advice("arc-connected-elsewhere", "Set `azure.subscriptionId`, `azure.arc.resourceGroup` and")
+        machine.register(config(arc__resourceGroup="theirs", arc__machineName="pump"))
+    else:
+        words = command("arc-connected-elsewhere", "azcmagent disconnect")
+        assert words == ["azcmagent", "disconnect"]
+        machine.run([*words, "--force-local-only"])  # the simulated azcmagent cannot sign in a user
+        machine.register(config())
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.remedy("arc-expired")
+def test_expired_registration_of_others_is_replaced_by_hand(machine: Machine) -> None:
+    machine.connect(MACHINE, "Expired")
+    error = machine.error()
+    assert error.name == "arc-expired"
+
+    machine.run(command("arc-expired", "azcmagent disconnect"))
+    machine.run(command("arc-expired", "az resource delete", ID=MACHINE))
+    machine.register(config())
+
+    assert machine.status == "Connected"
+
+
+@pytest.mark.remedy("arc-machine-not-found")
+def test_machine_deleted_in_azure_is_registered_again(machine: Machine) -> None:
+    machine.register(config())
+    machine.azure.delete(MACHINE, "")
+    assert machine.error().name == "arc-machine-not-found"
+
+    machine.run(command("arc-machine-not-found", "azcmagent disconnect"))
+    assert command("arc-machine-not-found", "aks-flex-node arc register")[1:] == ["arc", "register"]
+    machine.register(config())
+
+    assert MACHINE in machine.azure.state["machines"]
+
+
+@pytest.mark.remedy("himds-unavailable")
+def test_metadata_service_starts_after_it_is_unmasked(machine: Machine) -> None:
+    machine.system.himds, machine.system.masked = "inactive", True
+    error = machine.error()
+    assert error.name == "himds-unavailable"
+
+    unit = error.message.partition(",")[0]
+    machine.run(command("himds-unavailable", "systemctl unmask", UNIT=unit))
+    machine.register(config())
+
+    assert machine.system.himds == "active"
+
+
+@pytest.mark.remedy("role-assignment-forbidden")
+@pytest.mark.parametrize("way", ["operator", "administrator", "other roles"])
+def test_roles_are_assigned_by_a_user_who_can_assign_them(machine: Machine, way: str) -> None:
+    machine.azure.faults[f"PUT {CLUSTER}"] = FORBIDDEN
+    error = machine.error()
+    assert error.name == "role-assignment-forbidden"
+    changes: dict[str, object] = {}
+
+    if way == "operator":
+        advice("role-assignment-forbidden", "Assign the role User Access Administrator or Owner on the cluster")
+        machine.azure.faults.clear()
+    elif way == "administrator":
+        [setting, value] = command("role-assignment-forbidden", "azure.arc.autoRoleAssignment")
+        assert (setting, value) == ("azure.arc.autoRoleAssignment:", "false")
+        changes = {"arc__autoRoleAssignment": False}
+        machine.register(config(**changes))
+        printed = [note for note in machine.notes if "az role assignment create" in note]
+        assert len(printed) == len(ROLES)
+        roles = {f"by-administrator-{role.id}": {"roleDefinitionId": f"x/{role.id}"} for role in ROLES}
+        machine.azure.keep({**machine.azure.state, "roles": roles})
+        machine.notes.clear()
+    else:
+        advice("role-assignment-forbidden", "To choose other roles, set `azure.arc.roles`.")
+        changes = {"arc__roles": []}
+    machine.register(config(**changes))
+
+    assert machine.status == "Connected"
+    assert not any("az role assignment create" in note for note in machine.notes)
+
+
+@pytest.mark.remedy("role-assignments-not-effective")
+def test_late_roles_are_waited_for_by_the_same_command(machine: Machine) -> None:
+    machine.azure.effective_after = 100.0
+    assert machine.error(arc__waitSeconds=60).name == "role-assignments-not-effective"
+
+    advice("role-assignments-not-effective", "Run the same command again to continue waiting.")
+    machine.register(config(arc__waitSeconds=60))
+
+    assert machine.azure.clock.time >= 100.0
+
+
+@pytest.mark.remedy("role-assignments-not-effective")
+def test_late_roles_are_effective_within_a_longer_wait(machine: Machine) -> None:
+    machine.azure.effective_after = 900.0
+    assert machine.error(arc__waitSeconds=60).name == "role-assignments-not-effective"
+
+    advice("role-assignments-not-effective", "Increase `azure.arc.waitSeconds` if needed.")
+    machine.register(config(arc__waitSeconds=1800))
+
+    assert machine.status == "Connected"

@@ -1,0 +1,236 @@
+"""Follows the remedies of errors of downloads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_lab.pki import CertificateAuthority
+from tests.remedies.artifact_harness import MirrorHandler, flex, running_site, sha256
+from tests.remedies.catalogue import advice, command
+from tests.service.agent.artifacts.test_hostile_servers import LOGIN, Proxy
+from tests.service.agent.daemon.harness import PROGRAM
+from tests.service.http_servers import listening
+from tests.service.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.remedies.artifact_harness import Site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with running_site(tmp_path) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> CertificateAuthority:
+    authority = CertificateAuthority(tmp_path_factory.mktemp("pki"))
+    authority.ensure()
+    return authority
+
+
+@pytest.fixture
+def private_site(authority: CertificateAuthority, tmp_path: Path) -> Iterator[Site]:
+    """Yields a mirror whose certificate is from a private CA."""
+    with running_site(tmp_path, authority.issue("localhost", "localhost", names=("localhost",))) as site:
+        yield site
+
+
+@pytest.mark.remedy("artifact-unreachable")
+@pytest.mark.parametrize("way", ["artifacts.baseURL", "artifacts.bundle"])
+def test_unreachable_publisher_is_replaced(site: Site, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = {"runc__url": f"http://127.0.0.1:{free_port()}/v%s/runc.%s"}
+    site.publish("runc", **closed)
+    assert site.refusal(artifacts__baseURL=None, **closed).name == "artifact-unreachable"
+    advice("artifact-unreachable", f"(`{way}`)")
+    bundle = site.room / "bundle.tar"
+    assert flex(monkeypatch, "artifacts", "bundle", bundle, "--config", site.config_file(**closed)) == 0
+    ways = {"artifacts.baseURL": site.url, "artifacts.bundle": str(bundle)}
+    site.stage(**{"artifacts__baseURL": None, way.replace(".", "__"): ways[way]}, **closed)
+
+
+@pytest.mark.remedy("artifact-unreachable")
+def test_private_ca_of_the_mirror_is_trusted(private_site: Site, authority: CertificateAuthority) -> None:
+    error = private_site.refusal()
+    assert error.name == "artifact-unreachable"
+    assert "not trusted" in error.message
+    advice("artifact-unreachable", "For an untrusted certificate, set `artifacts.caFile`")
+    private_site.stage(artifacts__caFile=str(authority.certificate))
+
+
+class KnowingProxy(Proxy):
+    """A proxy that knows where the publisher is."""
+
+    publisher: str
+
+    def do_CONNECT(self) -> None:  # noqa: N802 - http.server's name
+        self.path = self.publisher
+        super().do_CONNECT()
+
+
+@pytest.mark.remedy("artifact-unreachable")
+def test_publisher_is_reached_through_the_proxy(private_site: Site, authority: CertificateAuthority) -> None:
+    hidden: dict[str, object] = {
+        "artifacts__baseURL": f"https://localhost:{free_port()}",
+        "artifacts__caFile": str(authority.certificate),
+    }
+    assert private_site.refusal(**hidden).name == "artifact-unreachable"
+    advice("artifact-unreachable", "Behind a firewall, set `proxy.https`")
+    publisher = private_site.url.removeprefix("https://")
+    with listening(type("OwnProxy", (KnowingProxy,), {"seen": [], "publisher": publisher})) as proxy:
+        private_site.stage(proxy__https=proxy.replace("//", "//joe:s3cret@"), **hidden)
+
+
+@pytest.mark.remedy("artifact-not-found")
+def test_version_that_exists_is_found(site: Site) -> None:
+    assert site.refusal(runc__version="9.9.9").name == "artifact-not-found"
+    advice("artifact-not-found", "Correct the version")
+    site.stage()
+
+
+@pytest.mark.remedy("artifact-not-found")
+def test_file_is_put_on_the_mirror(site: Site) -> None:
+    path = site.path("runc")
+    content = site.files.pop(path)
+    error = site.refusal()
+    assert error.name == "artifact-not-found"
+    assert f"{site.url}{path}" in error.message
+    advice("artifact-not-found", "put the file on the mirror at `<baseURL>/<host>/<path>`")
+    site.files[path] = content
+    site.stage()
+
+
+@pytest.mark.remedy("artifact-request-rejected")
+def test_login_in_the_url_of_the_mirror_is_accepted(site: Site) -> None:
+    def locked(call: MirrorHandler) -> None:
+        allowed = call.headers.get("Authorization") == LOGIN
+        call.send(200, site.files[path]) if allowed else call.send(401)
+
+    path = site.path("runc")
+    site.answers[path] = locked
+    assert site.refusal().name == "artifact-request-rejected"
+    advice("artifact-request-rejected", "`https://user:password@mirror/…`")
+    site.stage(artifacts__baseURL=site.url.replace("//", "//joe:s3cret@"))
+
+
+@pytest.mark.remedy("artifact-checksum-mismatch")
+@pytest.mark.parametrize(
+    "wrong", ["a proxy or a mirror changes", "correct `sha256`", "the checksum file on the mirror"]
+)
+def test_checksum_is_right_after_the_repair(site: Site, wrong: str) -> None:
+    path, pinned = site.path("runc"), {}
+    content = site.files[path]
+    if wrong == "correct `sha256`":
+        pinned = {"runc__sha256": {path.rpartition("/")[2]: "0" * 64}}
+    else:
+        altered, right = (f"{path}.sha256", b"0" * 64) if "file on" in wrong else (path, content[:-1] + b"?")
+        site.answers[altered] = lambda call: call.send(200, right)
+        site.answers.setdefault(f"{path}.sha256", lambda call: call.send(200, sha256(content).encode()))
+    error = site.refusal(**pinned)
+    assert error.name == "artifact-checksum-mismatch"
+    advice("artifact-checksum-mismatch", wrong)
+    site.answers.clear()
+    site.stage(**{name: {path.rpartition("/")[2]: sha256(content)} for name in pinned})
+
+
+@pytest.mark.remedy("artifact-checksum-missing")
+@pytest.mark.parametrize("by", ["configuration", "mirror"])
+def test_file_without_checksum_gets_one(site: Site, by: str) -> None:
+    path = site.path("containerd")
+    site.answers[f"{path}.sha256"] = lambda call: call.send(404)
+    assert site.refusal("containerd").name == "artifact-checksum-missing"
+    if by == "mirror":
+        advice("artifact-checksum-missing", "copy the publisher's checksum files next to the files of the mirror")
+        site.files[f"{path}.sha256sum"] = f"{sha256(site.files[path])}  {path.rpartition('/')[2]}\n".encode()
+        site.stage("containerd")
+        return
+    advice("artifact-checksum-missing", "`containerd: {sha256: {FILE: HASH}}`")
+    advice("artifact-checksum-missing", "(`sha256sum FILE`)")
+    trusted = site.room / "FILE"
+    trusted.write_bytes(site.files[path])
+    printed = subprocess.run(["sha256sum", trusted], capture_output=True, text=True, check=True).stdout
+    site.stage("containerd", containerd__sha256={path.rpartition("/")[2]: printed.split()[0]})
+
+
+@pytest.mark.remedy("artifact-too-large")
+def test_url_of_a_disk_image_is_corrected(site: Site) -> None:
+    image = "/downloads.example/disk.img"
+    site.files[f"{image}.sha256"] = b"0" * 64
+    site.answers[image] = lambda call: call.send(200, Content_Length=str(1 << 40))
+    assert site.refusal(runc__url="https://downloads.example/disk.img").name == "artifact-too-large"
+    advice("artifact-too-large", "Correct the URL.")
+    site.stage()
+
+
+@pytest.mark.remedy("artifact-timeout")
+def test_slow_component_is_complete_with_the_next_command(site: Site) -> None:
+    path, arrived = site.path("runc"), threading.Event()
+
+    def slow(call: MirrorHandler) -> None:
+        arrived.wait(60)
+        call.send(200, site.files[path])
+
+    site.answers[path] = slow
+    assert site.refusal("runc", 0.05).name == "artifact-timeout"
+    arrived.set()
+    advice("artifact-timeout", "Run the same command again; downloaded data is kept.")
+    site.stage()
+
+
+@pytest.mark.remedy("artifact-response-invalid")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can clean the cache")
+def test_cleaned_cache_is_filled_again(site: Site) -> None:
+    """The record of a cached file is valid JSON, but not what the agent writes."""
+    site.stage()
+    (record,) = [path for path in (site.room / "data/artifacts").glob("*/.*") if path.is_file()]
+    record.write_text('{"urls": 5}')
+    assert site.refusal("cni").name == "artifact-response-invalid"
+    cleaned = command("artifact-response-invalid", "aks-flex-node artifacts clean")
+    own_run = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh")
+    subprocess.run([*own_run, PROGRAM, *cleaned[1:], "--config", site.config_file()], check=True, capture_output=True)
+    site.stage("cni")
+
+
+@pytest.mark.remedy("redirect-refused")
+def test_final_url_is_configured_instead_of_redirects(site: Site) -> None:
+    path = site.path("runc")
+    for number in range(7):
+        target = f"{site.url}{path}" if number == 6 else f"/short.example/{number + 1}"
+        site.answers[f"/short.example/{number}"] = lambda call, to=target: call.send(302, Location=to)
+    site.files["/short.example/0.sha256"] = sha256(site.files[path]).encode()
+    assert site.refusal(runc__url="https://short.example/0").name == "redirect-refused"
+    advice("redirect-refused", "Configure the final URL")
+    site.stage()
+
+
+@pytest.mark.remedy("ca-file-invalid")
+def test_der_file_of_the_ca_is_converted(private_site: Site, authority: CertificateAuthority, tmp_path: Path) -> None:
+    der = tmp_path / "ca.der"
+    pem = ("openssl", "x509", "-in", str(authority.certificate), "-outform", "der", "-out", str(der))
+    subprocess.run(pem, check=True)
+    assert private_site.refusal(artifacts__caFile=str(der)).name == "ca-file-invalid"
+    advice("ca-file-invalid", "Correct `artifacts.caFile`.")
+    subprocess.run(command("ca-file-invalid", "openssl x509", FILE=str(der)), check=True)
+    private_site.stage(artifacts__caFile=f"{der}.pem")
+
+
+@pytest.mark.remedy("artifact-store-not-writable")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount file systems")
+def test_read_only_file_system_is_mounted_read_write(site: Site) -> None:
+    place = site.room / "programs"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=16m", "tmpfs", place], check=True)
+    try:
+        assert site.refusal().name == "artifact-store-not-writable"
+        subprocess.run(command("artifact-store-not-writable", "mount", MOUNTPOINT=str(place)), check=True)
+        site.stage()
+    finally:
+        subprocess.run(["umount", place], check=True)

@@ -1,0 +1,62 @@
+"""Tests of the lock of the agent's processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_node.agent.reconcile.lock import exclusive, is_held
+from aks_flex_node.errors import BusyError, MachineError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_lock_is_held_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    with exclusive(path):
+        assert is_held(path)
+        with pytest.raises(BusyError) as caught, exclusive(path):
+            pass
+    assert caught.value.name == "agent-locked"
+    assert str(os.getpid()) in caught.value.message
+    assert not is_held(path)
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "loop"])
+def test_link_or_empty_directory_in_place_of_the_lock_is_removed(tmp_path: Path, kind: str) -> None:
+    place, elsewhere = tmp_path / "lock", tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    if kind == "directory":
+        place.mkdir()
+    else:
+        place.symlink_to(elsewhere if kind == "link" else place)
+    with exclusive(str(place)):
+        assert place.is_file()
+    assert elsewhere.read_text() == "mine"
+
+
+def test_directory_with_files_is_kept_and_named(tmp_path: Path) -> None:
+    place = tmp_path / "lock"
+    place.mkdir()
+    (place / "file").touch()
+    with pytest.raises(MachineError) as caught, exclusive(str(place)):
+        pass
+    assert caught.value.name == "file-access-failed"
+    assert (place / "file").exists()
+
+
+def test_lock_file_that_cannot_be_opened_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "lock"
+    place.touch()
+
+    def refuse(*_: Any) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(MachineError, match="Too many open files"), exclusive(str(place)):
+        pass
+    assert place.exists()

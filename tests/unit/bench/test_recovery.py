@@ -1,0 +1,24 @@
+"""Tests of the CPU figures of the recovery benchmark."""
+
+from __future__ import annotations
+
+import os
+
+from bench.recovery.cpu_sampler import busiest_minute, cpu_seconds
+
+
+def test_busiest_minute_is_the_highest_use_within_sixty_seconds() -> None:
+    quiet_then_busy = [(0.0, 0.0), (60.0, 0.1), (90.0, 0.7), (120.0, 1.3), (200.0, 1.4)]
+
+    assert round(busiest_minute(quiet_then_busy), 2) == 2.0
+
+
+def test_measurement_shorter_than_a_minute_counts_as_a_minute() -> None:
+    assert (busiest_minute([(0.0, 0.0), (5.0, 0.6)]), busiest_minute([])) == (1.0, 0.0)
+
+
+def test_cpu_seconds_include_the_children_and_any_program_name() -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat = f"12 (a (strange) name) S {' '.join(['7'] * 10)} {ticks} {ticks} {ticks} {ticks} 20 0"
+
+    assert cpu_seconds(stat) == 4.0
