@@ -2,9 +2,9 @@
 
 Each fault is injected in turn on one machine; provider and API server are away for several machines at once. The
 time ends when the Node is Ready, its kubelet has renewed its lease since the fault, and `verify` finds no difference;
-for a killed job, when the job runs again. For an unreachable provider or API server, and for a full disk, it starts
-when the cause is gone; for a power cut in an upgrade, when the machine has booted. `cpu` is the CPU time
-of the daemon in the busiest minute of the fault, in percent of a core.
+for a killed job, when the job runs again, and for a power cut in an upgrade, when the Node is Ready. For an
+unreachable provider or API server, and for a full disk, it starts when the cause is gone. `cpu` is the CPU time of
+the daemon in the busiest minute of the fault, in percent of a core.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aks_flex_lab.machines.base_system import DebianRelease
 from bench.lab import running_lab
 from bench.recovery.absences import ABSENCES, measure
 from bench.recovery.cpu_sampler import CpuSampler
-from bench.recovery.faults import VERSIONS, FaultInjector
+from bench.recovery.faults import FAULTS, VERSIONS, FaultInjector
 from tests.managed_node import Followed
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="times that each fault is injected")
     parser.add_argument("--away", type=float, default=600.0, help="seconds that provider and API server are away")
     parser.add_argument("--away-nodes", type=int, default=5, help="nodes for which they are away at the same time")
-    parser.add_argument("--only", nargs="+", metavar="FAULT", help="inject only these faults")
+    parser.add_argument(
+        "--only", nargs="+", choices=(*FAULTS, *ABSENCES), metavar="FAULT", help="inject only these faults"
+    )
     parser.add_argument("--lab", default="bench", help="name of the lab; started and removed, unless it is running")
     return parser.parse_args()
 

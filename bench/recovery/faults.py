@@ -34,6 +34,8 @@ WITHOUT_KUBELET = {
     "certificate lost": f"rm -r {PKI}; systemctl restart kubelet || true",
     "certificate damaged": f"truncate -s 0 $(readlink -f {CLIENT}); systemctl restart kubelet || true",
 }
+OTHERS = ("Node deleted", "runtime without CRI", "job killed", "power cut in an upgrade", "reboot", "power cut")
+FAULTS = (*WITH_KUBELET, *WITHOUT_KUBELET, *OTHERS)
 
 
 @dataclass
@@ -46,15 +48,15 @@ class FaultInjector:
         found |= {name: partial(self._script, text, kubelet=True) for name, text in WITH_KUBELET.items()}
         found |= {name: partial(self._script, text, kubelet=False) for name, text in WITHOUT_KUBELET.items()}
         machine = self.node.machine
-        return {
-            **found,
-            "Node deleted": self._node_deleted,
-            "runtime without CRI": self._full_disk,
-            "job killed": self._job_killed,
-            "power cut in an upgrade": self._power_cut_in_an_upgrade,
-            "reboot": partial(self._recovered, machine.reboot),
-            "power cut": partial(self._recovered, machine.power_cycle),
-        }
+        others = (
+            self._node_deleted,
+            self._full_disk,
+            self._job_killed,
+            self._power_cut_in_an_upgrade,
+            partial(self._recovered, machine.reboot),
+            partial(self._recovered, machine.power_cycle),
+        )
+        return {**found, **dict(zip(OTHERS, others, strict=True))}
 
     # --- Faults ---
 
@@ -94,12 +96,11 @@ class FaultInjector:
         return seconds
 
     def _power_cut_in_an_upgrade(self) -> float:
-        """Returns the seconds from the end of the boot until the node is Ready; then the upgrade is completed."""
+        """Returns the seconds from the power cut until the node is Ready; then the upgrade is completed."""
         version = self._start_upgrade()
         until(lambda: bool(self._node()["spec"].get("unschedulable")), "the upgrade has started", RECOVERY_SECONDS)
-        before = boot_id(self.node.lab, self.node.name)
+        before, start = boot_id(self.node.lab, self.node.name), time.monotonic()
         self.node.machine.power_cycle()
-        start = time.monotonic()
         until(lambda: self.is_ready() and self._boot_id() != before, "the node is Ready", RECOVERY_SECONDS)
         seconds = time.monotonic() - start
         self.node.follows(version)
