@@ -1,4 +1,4 @@
-"""Checks the tree for secrets, for checks that are disabled entirely, and for dependencies without a review or a hash.
+"""Checks the tree for secrets, for disabled checks, and for dependencies without a review or a hash.
 
 It needs only Python and git, and no network. scripts/audit-allowed lists the fingerprints of intended findings, for
 example a fictitious token of a test, with a reason; `scripts/audit.py --fingerprints` prints lines for it.
