@@ -4,7 +4,8 @@ Each fault is injected in turn on one machine; provider and API server are away 
 time ends when the Node is Ready, its kubelet has renewed its lease since the fault, and `verify` finds no difference;
 for a killed job, when the job runs again, and for a power cut in an upgrade, when the Node is Ready. For an
 unreachable provider or API server, and for a full disk, it starts when the cause is gone. `cpu` is the CPU time of
-the daemon in the busiest minute of the fault, in percent of a core.
+the daemon in the busiest minute of the fault, in percent of a core; `children` is that of the processes that it
+starts and waits for, of which the sign-in to Entra ID is the largest.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_lab.machines.base_system import DebianRelease
 from bench.lab import running_lab
 from bench.recovery.absences import ABSENCES, measure
-from bench.recovery.cpu_sampler import CpuSampler
+from bench.recovery.cpu_sampler import CpuSampler, Figure
 from bench.recovery.faults import FAULTS, VERSIONS, FaultInjector
 from tests.managed_node import Followed
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_lab.lab import Lab
 
     Fault = Callable[[], float]
-    Figures = dict[str, list[tuple[float, float]]]  # fault -> (seconds, percent of a core)
+    Figures = dict[str, list[Figure]]  # by fault
 
 
 def arguments() -> argparse.Namespace:
@@ -52,20 +53,20 @@ def measured(lab: Lab, options: argparse.Namespace) -> Figures:
             injectors[0].settle()
             with CpuSampler(injectors[0].node.machine) as sampler:
                 seconds = fault()
-            record(figures, f"round {number}", name, seconds, sampler.percent)
+            record(figures, f"round {number}", name, Figure.of(seconds, sampler))
         absences = [name for name in ABSENCES if name in (options.only or ABSENCES)]
         if absences:
             others = range(2, options.away_nodes + 1)
             injectors += [FaultInjector(nodes.enter_context(joined_node(lab, number))) for number in others]
         for name in absences:
             for number, figure in enumerate(measure(lab, name, options.away, injectors), 1):
-                record(figures, f"node {number}", name, *figure)
+                record(figures, f"node {number}", name, figure)
     return figures
 
 
-def record(figures: Figures, which: str, name: str, seconds: float, percent: float) -> None:
-    figures.setdefault(name, []).append((seconds, percent))
-    print(f"{which}, {name}: {seconds:.1f} s, cpu {percent:.2f} %", flush=True)
+def record(figures: Figures, which: str, name: str, figure: Figure) -> None:
+    figures.setdefault(name, []).append(figure)
+    print(f"{which}, {name}: {figure.seconds:.1f} s, cpu {figure.cpu:.2f} %, {figure.children:.2f} %", flush=True)
 
 
 @contextmanager
@@ -91,23 +92,26 @@ def chosen(injector: FaultInjector, options: argparse.Namespace) -> Iterator[tup
 
 
 def summary(figures: Figures) -> dict[str, dict[str, float]]:
-    return {name: _summary_of(*zip(*values, strict=True)) for name, values in figures.items()}
+    return {name: _summary_of(found) for name, found in figures.items()}
 
 
-def _summary_of(seconds: tuple[float, ...], percents: tuple[float, ...]) -> dict[str, float]:
+def _summary_of(found: list[Figure]) -> dict[str, float]:
+    seconds = [each.seconds for each in found]
     return {
         "median": round(statistics.median(seconds), 1),
         "least": round(min(seconds), 1),
         "most": round(max(seconds), 1),
         "rounds": len(seconds),
-        "cpu": round(max(percents), 2),
+        "cpu": round(max(each.cpu for each in found), 2),
+        "children": round(max(each.children for each in found), 2),
     }
 
 
 def table(found: dict[str, dict[str, Any]]) -> Iterator[str]:
-    yield f"{'fault':25}  {'median':>8}  {'worst':>8}  {'cpu':>7}"
+    yield f"{'fault':25}  {'median':>8}  {'worst':>8}  {'cpu':>7}  {'children':>8}"
     for name, one in found.items():
-        yield f"{name:25}  {one['median']:6.1f} s  {one['most']:6.1f} s  {one['cpu']:5.2f} %"
+        times, use = (one["median"], one["most"]), (one["cpu"], one["children"])
+        yield "{:25}  {:6.1f} s  {:6.1f} s  {:5.2f} %  {:6.2f} %".format(name, *times, *use)
 
 
 def main() -> None:

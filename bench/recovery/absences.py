@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_lab.cli.console import TerminalProgress
 from aks_flex_node.timestamps import parse_timestamp
-from bench.recovery.cpu_sampler import CpuSampler
+from bench.recovery.cpu_sampler import CpuSampler, Figure
 from bench.recovery.faults import RECOVERY_SECONDS, FaultInjector
 from tests.wait import until
 
@@ -27,8 +27,8 @@ API_SERVER = "API server away"
 ABSENCES = (PROVIDER, API_SERVER)
 
 
-def measure(lab: Lab, name: str, seconds: float, injectors: Sequence[FaultInjector]) -> list[tuple[float, float]]:
-    """Returns the seconds to recover, and the CPU use of the daemon, of each node."""
+def measure(lab: Lab, name: str, seconds: float, injectors: Sequence[FaultInjector]) -> list[Figure]:
+    """Returns the figures of each node."""
     for injector in injectors:
         injector.settle()
     with ExitStack() as running:
@@ -38,7 +38,7 @@ def measure(lab: Lab, name: str, seconds: float, injectors: Sequence[FaultInject
         recovered = _recovery_seconds(injectors)
         for injector in injectors:
             injector.settle()
-    return [(took, sampler.percent) for took, sampler in zip(recovered, samplers, strict=True)]
+    return [Figure.of(took, sampler) for took, sampler in zip(recovered, samplers, strict=True)]
 
 
 @contextmanager

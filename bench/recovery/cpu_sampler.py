@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,10 +18,24 @@ WINDOW = 60.0
 SCRIPT = 'p=$(systemctl show -P MainPID aks-flex-node); echo "$p $(cat /proc/$p/stat)"'
 
 
-def cpu_seconds(stat: str) -> float:
-    """Returns the CPU seconds of a process and of the children that it has waited for, from /proc/PID/stat."""
-    fields = stat.rpartition(")")[2].split()
-    return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+@dataclass(frozen=True)
+class CpuSeconds:
+    """CPU time of a process, and of the children that it has waited for, such as a sign-in to Entra ID."""
+
+    own: float = 0.0
+    children: float = 0.0
+
+    @classmethod
+    def of(cls, stat: str) -> CpuSeconds:
+        """Reads the text of /proc/PID/stat."""
+        fields, second = stat.rpartition(")")[2].split(), os.sysconf("SC_CLK_TCK")
+        return cls(sum(map(int, fields[11:13])) / second, sum(map(int, fields[13:15])) / second)
+
+    def since(self, before: CpuSeconds) -> CpuSeconds:
+        return CpuSeconds(max(0.0, self.own - before.own), max(0.0, self.children - before.children))
+
+    def __add__(self, other: CpuSeconds) -> CpuSeconds:
+        return CpuSeconds(self.own + other.own, self.children + other.children)
 
 
 def busiest_minute(samples: list[tuple[float, float]]) -> float:
@@ -45,16 +60,21 @@ class CpuSampler(threading.Thread):
     def __init__(self, machine: EdgeMachine) -> None:
         super().__init__(daemon=True)
         self._machine, self._stopping = machine, threading.Event()
-        self._last, self._total = ("", 0.0), 0.0
-        self._samples: list[tuple[float, float]] = []
+        self._last, self._total = ("", CpuSeconds()), CpuSeconds()
+        self._samples: list[tuple[float, CpuSeconds]] = []
 
     @property
     def percent(self) -> float:
-        return busiest_minute(self._samples)
+        """Use of a core by the daemon itself in its busiest minute."""
+        return busiest_minute([(when, used.own) for when, used in self._samples])
+
+    @property
+    def percent_of_children(self) -> float:
+        return busiest_minute([(when, used.children) for when, used in self._samples])
 
     def __enter__(self) -> Self:
         self._sample()
-        self._total, self._samples = 0.0, [(time.monotonic(), 0.0)]
+        self._total, self._samples = CpuSeconds(), [(time.monotonic(), CpuSeconds())]
         self.start()
         return self
 
@@ -70,10 +90,23 @@ class CpuSampler(threading.Thread):
     def _sample(self) -> None:
         try:
             pid, _, stat = self._machine.run("sh", "-c", SCRIPT, timeout=30).out.partition(" ")
-            used = cpu_seconds(stat)
+            used = CpuSeconds.of(stat)
         except Exception:  # the machine or the daemon is not running
             return
-        before = self._last[1] if self._last[0] == pid else 0.0
-        self._total += max(0.0, used - before)
+        before = self._last[1] if self._last[0] == pid else CpuSeconds()
+        self._total += used.since(before)
         self._last = (pid, used)
         self._samples.append((time.monotonic(), self._total))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The result of one fault: seconds to recover, and the use of a core in percent."""
+
+    seconds: float
+    cpu: float
+    children: float
+
+    @classmethod
+    def of(cls, seconds: float, sampler: CpuSampler) -> Figure:
+        return cls(seconds, sampler.percent, sampler.percent_of_children)

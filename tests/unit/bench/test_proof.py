@@ -38,13 +38,13 @@ def test_benchmark_page_shows_command_range_and_machine(tmp_path: Path) -> None:
 
 
 def test_recovery_table_shows_target_rounds_and_absence(tmp_path: Path) -> None:
-    one = {"median": 4.1, "least": 3, "most": 9.5, "rounds": 5, "cpu": 0.7}
+    one = {"median": 4.1, "least": 3, "most": 9.5, "rounds": 5, "cpu": 0.7, "children": 0.9}
     faults = {"job killed": one, "provider away": one, "reboot": one}
     report.write_pages(tmp_path, told(recovery={"away": 600.0, "faults": faults}))
     page = (tmp_path / "proof.md").read_text()
-    assert "| job killed | 5 | 4.1 s | 9.5 s | 0.7 % | under 5 s |" in page
+    assert "| job killed | 5 | 4.1 s | 9.5 s | 0.7 % | 0.9 % | under 5 s |" in page
     assert "| provider away for 600 s | 5 |" in page
-    assert "| reboot | 5 | 4.1 s | 9.5 s | 0.7 % |  |" in page
+    assert "| reboot | 5 | 4.1 s | 9.5 s | 0.7 % | 0.9 % |  |" in page
 
 
 def test_benchmark_page_omits_unmeasured_benchmarks(tmp_path: Path) -> None:

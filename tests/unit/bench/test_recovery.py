@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from bench.recovery.cpu_sampler import busiest_minute, cpu_seconds
+from bench.recovery.cpu_sampler import CpuSeconds, busiest_minute
 
 
 def test_busiest_minute_is_the_highest_use_within_sixty_seconds() -> None:
@@ -17,8 +17,9 @@ def test_measurement_shorter_than_a_minute_counts_as_a_minute() -> None:
     assert (busiest_minute([(0.0, 0.0), (5.0, 0.6)]), busiest_minute([])) == (1.0, 0.0)
 
 
-def test_cpu_seconds_include_the_children_and_any_program_name() -> None:
+def test_cpu_seconds_separate_the_children_for_any_program_name() -> None:
     ticks = os.sysconf("SC_CLK_TCK")
-    stat = f"12 (a (strange) name) S {' '.join(['7'] * 10)} {ticks} {ticks} {ticks} {ticks} 20 0"
+    stat = f"12 (a (strange) name) S {' '.join(['7'] * 10)} {ticks} {ticks} {3 * ticks} {ticks} 20 0"
 
-    assert cpu_seconds(stat) == 4.0
+    assert CpuSeconds.of(stat) == CpuSeconds(own=2.0, children=4.0)
+    assert CpuSeconds.of(stat).since(CpuSeconds(0.5, 5.0)) == CpuSeconds(1.5, 0.0)
