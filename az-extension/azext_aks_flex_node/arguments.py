@@ -15,7 +15,7 @@ from azext_aks_flex_node.client import SECTION
 from azext_aks_flex_node.secret_input import SECRET_VARIABLE
 from azext_aks_flex_node.vendored.node_changes import BOOTSTRAP_TOKEN, IDENTITIES, KUBERNETES_AUTH_METHODS
 
-COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_key_file", "rp_ca_file")
+COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_audience", "rp_key_file", "rp_ca_file")
 
 
 def cluster_completer() -> Completer:
@@ -120,6 +120,11 @@ def self_hosted(schema: Schema) -> None:
         options=["--rp-endpoint"],
         arg_group=group,
         help=f"URL of a self-hosted resource provider, https://HOST:PORT. {default}.rp_endpoint=…`.",
+    )
+    schema.rp_audience = PlainArg(
+        options=["--rp-audience"],
+        arg_group=group,
+        help=f"Audience of its tokens, such as api://CLIENT-ID. {default}.rp_audience=…`.",
     )
     schema.rp_key_file = PlainArg(
         options=["--rp-key-file"],
