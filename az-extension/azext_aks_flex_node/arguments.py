@@ -172,8 +172,9 @@ def identity(schema: Schema) -> None:
         options=["--kubernetes-auth"],
         arg_group=group,
         enum={each: each for each in KUBERNETES_AUTH_METHODS},
-        help="Authentication of the kubelet: bootstrapToken (default), exec (the identity for every request) or "
-        "certificate (the identity only for the first certificate, more secure).",
+        help="Authentication of the kubelet: bootstrapToken (default), certificate (the identity only for the "
+        "first certificate) or exec (the identity for every request, only for owners, outside the cluster's "
+        "restrictions for nodes).",
     )
 
 

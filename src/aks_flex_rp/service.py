@@ -172,6 +172,7 @@ class Service:
             self.delivery,
             self.clusters,
             token_seconds=seconds,
+            allow_exec=settings.nodes.allow_exec,
             endpoints=agent_endpoints(settings),
         )
         follow, notices = ClusterSync(context).sync, self._notifying.publisher

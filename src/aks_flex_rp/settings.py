@@ -154,6 +154,11 @@ class NodeLifecycleSettings(SettingsModel):
         gt=0,
         description="Time for which the Node of a deleted resource must be NotReady before the service deletes it.",
     )
+    allow_exec: bool = Field(
+        default=False,
+        description="Let owners create nodes whose kubelet uses its Azure identity for every request "
+        "(`kubernetesAuth.method: exec`), outside the cluster's restrictions for nodes. Existing ones keep working.",
+    )
     poll_seconds: float = Field(
         default=30, ge=1, le=3600, description="Poll interval of managed nodes whose polls are not held, in seconds."
     )

@@ -101,7 +101,7 @@ class ResourceProviderComponent:
             "listen": f"{network.PROVIDER}:443",
             "publicUrl": PROVIDER_URL,
             "stateDir": str(self.state),
-            "nodes": {"pollSeconds": POLL_SECONDS},
+            "nodes": {"pollSeconds": POLL_SECONDS, "allowExec": True},
             "auth": {
                 "tenants": [{**tenant, "audiences": audiences}],
                 "behindArm": True,  # and nodes call it directly, with its own audience

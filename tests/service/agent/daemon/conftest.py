@@ -40,7 +40,13 @@ def make_settings(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Cal
     azure = {"resourceManager": cloud.url, "authority": cloud.url, "caFile": cloud.ca}
 
     def make(**more: Any) -> ServiceSettings:
-        words = {"auth": {"tenants": [tenant]}, "azure": azure, "limits": PLENTY, **more}
+        words = {
+            "auth": {"tenants": [tenant]},
+            "azure": azure,
+            "limits": PLENTY,
+            "nodes": {"allowExec": True},
+            **more,
+        }
         return settings(tmp_path_factory.mktemp("service") / "state", **words)
 
     return make
