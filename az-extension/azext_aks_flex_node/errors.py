@@ -130,7 +130,7 @@ def _sign_in_advice(ctx: FlexNodeContext) -> str:
     if ctx.service.endpoint:
         return (
             "Sign in again with `az login`, or use the admin key with --rp-key-file. A self-hosted service accepts "
-            "only tokens of the tenants in its settings (auth.tenants)."
+            "only tokens of the tenants and audiences in its settings (auth.tenants)."
         )
     return "Sign in again with `az login`."
 

@@ -76,7 +76,7 @@ HINTS = {
     "InvalidAuthenticationToken": "Use a new token, or the present admin key of the service.",
     "InvalidAuthenticationTokenTenant": "Get a token of a tenant that the service accepts (`auth.tenants`).",
     "InvalidAuthenticationTokenAudience": "Get a token for an audience that the service accepts (`auth.tenants`).",
-    "ExpiredAuthenticationToken": "Get a new token, for example with `az account get-access-token`.",
+    "ExpiredAuthenticationToken": "Get a new token with `az account get-access-token --resource AUDIENCE`.",
     "TooManyRequests": "Wait, then try again.",
 }
 

@@ -79,7 +79,7 @@ def agent_endpoints(settings: ServiceSettings) -> AgentEndpoints:
     return AgentEndpoints(
         url=settings.agents_url or settings.origin,
         ca_cert_data=_own_certificate(settings),
-        audiences={each.tenant_id: each.audiences[0] for each in settings.auth.tenants},
+        audiences={each.tenant_id: settings.node_audience(each) for each in settings.auth.tenants},
         poll_seconds=settings.nodes.poll_seconds,
         azure=_private_cloud(settings.azure),
     )
@@ -116,6 +116,10 @@ def _encoded(file: Path) -> str:
 SWEEP_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
 REPAIR_SECONDS = 900.0
+FORMER_AUDIENCES = (
+    "Nodes of tenant %s may still use tokens for %s (formerAudiences). If these are tokens for Azure, root on this "
+    "host could use them there. Remove the setting when the log no longer names nodes that use them."
+)
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +172,7 @@ class Service:
             self.delivery,
             self.clusters,
             token_seconds=seconds,
+            allow_exec=settings.nodes.allow_exec,
             endpoints=agent_endpoints(settings),
         )
         follow, notices = ClusterSync(context).sync, self._notifying.publisher
@@ -202,6 +207,9 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
+        for tenant in self.settings.auth.tenants:
+            if tenant.former_audiences:
+                log.warning(FORMER_AUDIENCES, tenant.tenant_id, ", ".join(tenant.former_audiences))
         self.admin_key.ensure()
         await self.store.start()
         await self.store.refresh_fleet()

@@ -12,12 +12,22 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from aks_flex_node.api.audiences import may_send_token
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.auth.auth_settings import AuthSettings, LimitSettings, LowercaseEntraId, SettingsModel
+from aks_flex_rp.auth.auth_settings import (
+    ARM_AUDIENCES,
+    AuthSettings,
+    LimitSettings,
+    LowercaseEntraId,
+    SettingsModel,
+    check_audiences,
+)
 from aks_flex_rp.notify.notification_settings import NotificationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from aks_flex_rp.auth.auth_settings import TenantSettings
 
 
 class EntraSignInSettings(SettingsModel):
@@ -144,6 +154,11 @@ class NodeLifecycleSettings(SettingsModel):
         gt=0,
         description="Time for which the Node of a deleted resource must be NotReady before the service deletes it.",
     )
+    allow_exec: bool = Field(
+        default=False,
+        description="Let owners create nodes whose kubelet uses its Azure identity for every request "
+        "(`kubernetesAuth.method: exec`), outside the cluster's restrictions for nodes. Existing ones keep working.",
+    )
     poll_seconds: float = Field(
         default=30, ge=1, le=3600, description="Poll interval of managed nodes whose polls are not held, in seconds."
     )
@@ -200,6 +215,27 @@ class ServiceSettings(SettingsModel):
     )
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings, description="Web dashboard.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
+
+    @model_validator(mode="after")
+    def _dedicated(self) -> ServiceSettings:
+        for number, tenant in enumerate(self.auth.tenants):
+            check_audiences(self.auth, number, tenant, self.azure.resource_manager)
+            self.node_audience(tenant)
+        return self
+
+    def node_audience(self, tenant: TenantSettings) -> str:
+        """Returns the audience with which the nodes of a tenant call the service: the first that they may send."""
+        accepted, origin = tenant.audiences or ARM_AUDIENCES, self.agents_url or self.origin
+        allowed = (each for each in accepted if may_send_token(each, origin, self.azure.resource_manager))
+        if found := next(allowed, None):
+            return found
+        raise PydanticCustomError(
+            "node_audience",
+            "auth.tenants: nodes call the service at {origin}, and never send it tokens for Azure. Add an audience "
+            "of the service's own to the audiences of tenant {tenant}, such as api://CLIENT-ID, or set agentsUrl to "
+            "Azure Resource Manager",
+            {"origin": origin, "tenant": tenant.tenant_id},
+        )
 
     @property
     def origin(self) -> str:

@@ -13,6 +13,10 @@ Document = dict[str, Any]
 
 HEALTHY_IF_TRUE = frozenset({"Ready", "ConfigApplied", "VersionsTested"})  # all other conditions are healthy if False
 PENDING = "ConfigurationPending"
+EXEC_WARNING = (
+    "This node joins by exec. The cluster's restrictions for nodes do not apply to it: it can read the Secrets that "
+    "any pod uses, and act as the service account of any pod. Use certificate if you can."
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class NodeCondition:
     @property
     def cause(self) -> str:
         return ": ".join(filter(None, (self.reason, self.message)))
+
+
+def joins_by_exec(properties: Document) -> bool:
+    return (properties.get("kubernetesAuth") or {}).get("method") == "exec"
 
 
 def printable(text: object) -> str:

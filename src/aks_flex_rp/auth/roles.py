@@ -71,6 +71,8 @@ class Roles:
             return True
         if operation in NODE_OPERATIONS and caller.is_node(node_identity):
             return True
+        if caller.former_audience:
+            return False
         if self._granted(caller, operation, cluster):
             return True
         if self._assignments is None:

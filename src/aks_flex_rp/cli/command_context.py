@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from aks_flex_node.api.audiences import may_send_token, token_audiences
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp import instance_lock, private_files, settings
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
@@ -203,10 +204,11 @@ class ServiceOptions:
         settings = load_settings(self.config, self.state)
         found = instance_lock.find_running(settings.state_dir)
         if url and not (found and found.url == url.rstrip("/")):
-            return ServiceConnection(_checked(url), _token(_needed(file)), _readable(ca))
+            return ServiceConnection(_checked(url), _token(_needed(file), url), _readable(ca))
+        own = found.url if found else settings.origin
         return ServiceConnection(
-            found.url if found else settings.origin,
-            _token(file) if file else _own_key(settings),
+            own,
+            _token(file, own) if file else _own_key(settings),
             _readable(ca) or _own_ca(settings),
             _here(found.host, found.port) if found else _here(settings.host, settings.port),
         )
@@ -265,8 +267,17 @@ def read_secret(file: str) -> str:
     return content.decode(errors="replace").strip()
 
 
-def _token(file: str) -> str:
+def _token(file: str, url: str) -> str:
+    """Reads a token for the service at this URL. Refuses one for Azure, which the service could use there."""
     token = read_secret(file)
+    for audience in token_audiences(token):
+        if not may_send_token(audience, url):
+            raise ConfigError(
+                "access-token-for-azure",
+                f"The token is for {audience}. It is not sent to {url}, which could use it in Azure.",
+                "Get a token for the service: `az account get-access-token --resource AUDIENCE`, with the audience "
+                "in the service's settings (auth.tenants[].audiences).",
+            )
     if token and token.isascii() and token.isprintable() and " " not in token:
         return token
     source = "Standard input" if file == "-" else file

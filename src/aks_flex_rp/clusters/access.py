@@ -1,20 +1,20 @@
 """Access of a node's Azure identity to the cluster: one ClusterRoleBinding per node, removed with the node.
 
-With `exec` the kubelet always authenticates with the identity and has the role system:node. With `certificate` the
-identity may only request the node's certificate.
+With `exec` the kubelet always authenticates with the identity. Its role and an admission policy limit what it can
+write to its own Node, see `exec_nodes`. With `certificate` the identity may only request the node's certificate.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.clusters.prerequisites import BINDINGS, RBAC
-from aks_flex_rp.join_state import ACCESS_ROLES, ClusterAccess
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, EXEC_LABEL, RBAC
+from aks_flex_rp.clusters.prerequisites import BINDINGS
+from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_ROLE, AccessMethod, ClusterAccess
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
-BINDING_PREFIX = "aks-flex-node:node:"  # node names contain no colon, so this cannot collide with other bindings
 IDENTITY_LABEL = "flex.aks.azure.com/identity"  # label on all bindings of nodes, with the identity as its value
 
 
@@ -25,7 +25,11 @@ def access_binding(identity: str, role: str, node: str) -> KubeObject:
         "kind": "ClusterRoleBinding",
         "metadata": {
             "name": f"{BINDING_PREFIX}{node}",
-            "labels": {IDENTITY_LABEL: identity, "app.kubernetes.io/managed-by": "aks-flex-rp"},
+            "labels": {
+                IDENTITY_LABEL: identity,
+                "app.kubernetes.io/managed-by": "aks-flex-rp",
+                **({EXEC_LABEL: "exec"} if role == KUBELET_ROLE else {}),
+            },
         },
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": RBAC, "kind": "User", "name": identity}],
@@ -35,10 +39,12 @@ def access_binding(identity: str, role: str, node: str) -> KubeObject:
 def read_binding(binding: KubeObject) -> ClusterAccess | None:
     """Returns the access that a binding grants, or None if the binding differs from what the service creates."""
     identity = binding["metadata"].get("labels", {}).get(IDENTITY_LABEL, "")
-    for method, role in ACCESS_ROLES.items():
-        made = access_binding(identity, role, binding_node(binding))
-        if all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
-            return ClusterAccess(identity, method)
+    known = [ClusterAccess(identity, method) for method in ACCESS_ROLES]
+    for access in (*known, ClusterAccess(identity, AccessMethod.EXEC, earlier_role=True)):
+        made = access_binding(identity, str(access.role), binding_node(binding))
+        labelled = EXEC_LABEL in binding["metadata"].get("labels", {}) or access.role != KUBELET_ROLE
+        if labelled and all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
+            return access
     return None
 
 
@@ -54,8 +60,17 @@ async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> 
         return
     there = await client.find(_path(node))
     if there and there["roleRef"]["name"] != access.role:  # roleRef is immutable
+        if there["roleRef"]["name"] == EARLIER_KUBELET_ROLE and access.role == KUBELET_ROLE:
+            await _check_kubelet_role(client, node, access)
         await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
     await client.apply(_path(node), access_binding(access.identity, access.role, node))
+
+
+async def _check_kubelet_role(client: KubeClient, node: str, access: ClusterAccess) -> None:
+    """Raises ApiRefused if the role does not exist or may not be bound, so that a running node keeps its access."""
+    await client.get(f"{CLUSTER_ROLES}/{KUBELET_ROLE}")
+    probe = f"{node}:check"  # no node has this name
+    await client.apply(_path(probe), access_binding(access.identity, KUBELET_ROLE, probe), dry=True)
 
 
 async def withdraw_access(client: KubeClient, node: str) -> bool:

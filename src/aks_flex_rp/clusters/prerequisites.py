@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
+from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES, OWN_NODE_POLICY, RBAC, kubelet_role, own_node_policy
+from aks_flex_rp.join_state import KUBELET_ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +82,7 @@ REQUIRED_PERMISSIONS = (
     *_all("get", "", "services", "kube-system", "kube-dns"),
     *_all("get", "", "services", "default", "kubernetes"),
     *_all("get list watch create patch delete", RBAC_GROUP, "clusterrolebindings"),
-    *_all("bind", RBAC_GROUP, "clusterroles", "", "system:node"),
+    *_all("get bind", RBAC_GROUP, "clusterroles", "", KUBELET_ROLE),
     *_all("bind", RBAC_GROUP, "clusterroles", "", "system:node-bootstrapper"),
     *_all(
         "bind", RBAC_GROUP, "clusterroles", "", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
@@ -103,7 +105,6 @@ async def check_permissions(client: KubeClient) -> list[Finding]:
     return [Finding("problem", f"permission to {one}", "The service does not have it.") for one in missing]
 
 
-RBAC = "rbac.authorization.k8s.io"
 BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
@@ -148,10 +149,14 @@ ROLE_BINDINGS = (
 )
 
 
-def policies(user: str) -> tuple[RequiredObject, ...]:
-    """Returns the admission policy:
+KUBELET_ROLE_OBJECT = RequiredObject(CLUSTER_ROLES, kubelet_role())
 
-    tokens may only request kubelet certificates, and only `user` may approve them.
+
+def policies(user: str) -> tuple[RequiredObject, ...]:
+    """Returns the admission policies:
+
+    tokens may only request kubelet certificates, and only `user` may approve them. Exec nodes write only what is
+    theirs.
     """
     group, approver = json.dumps(TOKEN_GROUP), json.dumps(user)  # JSON strings are valid CEL strings
     approved = (
@@ -185,10 +190,7 @@ def policies(user: str) -> tuple[RequiredObject, ...]:
         ],
     }
     binding = {"policyName": POLICY, "validationActions": ["Deny"]}
-    return (
-        _admission("validatingadmissionpolicies", "ValidatingAdmissionPolicy", spec),
-        _admission("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", binding),
-    )
+    return (*_admission(POLICY, spec, binding), *_admission(OWN_NODE_POLICY, *own_node_policy()))
 
 
 def _rule(resource: str, operation: str) -> dict[str, list[str]]:
@@ -200,14 +202,18 @@ def _rule(resource: str, operation: str) -> dict[str, list[str]]:
     }
 
 
-def _admission(plural: str, kind: str, spec: KubeObject) -> RequiredObject:
-    body = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": POLICY},
-        "spec": spec,
-    }
-    return RequiredObject(f"{ADMISSION}/{plural}", body)
+def _admission(name: str, policy: KubeObject, binding: KubeObject) -> Iterator[RequiredObject]:
+    for kind, plural, spec in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", policy),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", binding),
+    ):
+        body = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        yield RequiredObject(f"{ADMISSION}/{plural}", body)
 
 
 async def whoami(client: KubeClient) -> str:
@@ -231,17 +237,23 @@ async def ensure_objects(client: KubeClient) -> None:
     """Applies the required objects and overwrites other changes."""
     for one in await required_objects(client):
         await client.apply(one.path, one.body)
+    role = await client.find(KUBELET_ROLE_OBJECT.path)
+    if role is None or role.get("rules") != KUBELET_ROLE_OBJECT.body["rules"]:
+        # The service's own account may not write roles: there, an administrator applies 20-rbac.yaml.
+        await client.apply(KUBELET_ROLE_OBJECT.path, KUBELET_ROLE_OBJECT.body)
 
 
 async def check_cluster(client: KubeClient) -> list[Finding]:
     """Checks the required objects and permissions, and warns about other approvers."""
     findings = [await _compared(client, one) for one in await required_objects(client)]
+    findings.append(await _check_kubelet_role(client))
     if not await knows_policies(client):
         findings.append(
             Finding(
                 "warning",
                 "ValidatingAdmissionPolicy",
-                "Not supported before Kubernetes 1.30. An approval by another approver is only detected afterwards.",
+                "Not supported before Kubernetes 1.30. An approval by another approver is only detected afterwards, "
+                "and nodes that join by exec can write other nodes.",
             )
         )
     return [*findings, *await _other_approvers(client), *await check_permissions(client)]
@@ -259,6 +271,17 @@ async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
     if _essence(there) != _essence(applied):
         return Finding("problem", one.title, "The object differs from the required one.")
     return Finding("ok", one.title, "The object exists.")
+
+
+async def _check_kubelet_role(client: KubeClient) -> Finding:
+    title, advice = KUBELET_ROLE_OBJECT.title, "Apply packaging/kubernetes/20-rbac.yaml."
+    try:
+        there = await client.find(KUBELET_ROLE_OBJECT.path)
+    except ApiRefused as refusal:
+        return Finding("problem", title, f"The object cannot be read: {refusal.message} {advice}")
+    if there is None or there.get("rules") != KUBELET_ROLE_OBJECT.body["rules"]:
+        return Finding("problem", title, f"The object is missing or differs from the required one. {advice}")
+    return Finding("ok", title, "The object exists.")
 
 
 def _essence(document: KubeObject) -> dict[str, Any]:

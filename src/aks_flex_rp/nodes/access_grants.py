@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.store.model import AuditAction, Conflict
@@ -119,4 +119,5 @@ def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> Cl
     method = join_rules.next_method(node, caller.id, joining=joining)
     if method is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):
         return None
-    return ClusterAccess(caller.id, method)
+    earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id)
+    return ClusterAccess(caller.id, method, earlier)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aks_flex_node.timestamps import format_utc, format_utc_microseconds
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.join_state import AccessMethod, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, declared_principal, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
@@ -25,7 +25,6 @@ from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
-from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.store.model import AuditAction, Conflict, Node
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.resource.models import Properties
     from aks_flex_rp.resource.validation import DesiredNode
 
 
@@ -156,7 +156,7 @@ class NodeCommands:
                 raise errors.node_not_found(cluster.id, name)
             if machine and request.caller.is_node(node.identity):
                 node = await self.claims.on_report(node, machine, request)
-            properties = Properties.model_validate(node.properties)
+            properties = join_rules.stored_properties(node)
             desired = validation.DesiredNode(properties, config_generator.allows_downgrade(node.config))
             options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN, replacing=replacing)
             return await self._write(cluster, node.name, desired, node, request, options=options)
@@ -237,6 +237,7 @@ class NodeCommands:
             current_versions=_versions(node) if node else None,
             stored_secret_client=_client(node),
             allow_downgrade=preconditions.allow_downgrade,
+            exec_allowed=self.context.allow_exec or (node is not None and joins_by_exec(node)),
             tenant_known=bool(config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))),
         )
         desired = validation.validate_body(body, name, context)
@@ -359,6 +360,10 @@ class NodeCommands:
             created=before.created if before else now,
             revision=before.revision if before else 0,
         )
+
+
+def joins_by_exec(node: Node) -> bool:
+    return join_rules.identity_method(node) is AccessMethod.EXEC
 
 
 def _versions(node: Node) -> dict[str, str]:

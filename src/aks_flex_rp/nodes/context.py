@@ -99,6 +99,7 @@ class NodeContext:
     delivery: BundleDelivery
     clusters: ClusterOperations
     token_seconds: float = 24 * 3600
+    allow_exec: bool = False  # whether new nodes may join by exec
     endpoints: AgentEndpoints = field(default_factory=AgentEndpoints)  # of this service
     now: Callable[[], float] = field(default=time.time)
 

@@ -44,6 +44,7 @@ class ValidationContext:
     stored_secret_client: str = ""  # client ID of the stored secret
     reserved_ranges: Mapping[str, str] = field(default_factory=dict)  # used addresses and what uses them
     allow_downgrade: bool = False  # the caller explicitly allows older versions
+    exec_allowed: bool = True  # the service's settings allow exec, or the node already joins by exec
     tenant_known: bool = True  # the cluster has a tenant, or the service accepts only one
 
 
@@ -166,6 +167,11 @@ def _joining(properties: Properties, context: ValidationContext) -> Iterator[Pro
         yield problem(f"The method {join.method} uses the Azure identity, but useAzureAuth is false.")
     if properties.azure_auth.method == "none":
         yield problem("The node has no Azure identity to join with: azureAuth.method is none.")
+    if join.by_identity == "exec" and not context.exec_allowed:
+        yield problem(
+            "This service does not allow exec, because such a node is outside the cluster's restrictions for nodes. "
+            "Use the method certificate. To allow exec for owners, set nodes.allowExec in the service's settings."
+        )
     if context.accepts_entra is False:
         yield problem("This cluster does not accept Entra ID. Use the method bootstrapToken.")
 

@@ -134,7 +134,7 @@ class Place:
 class Tokens:
     """Tokens of a node that has signed in."""
 
-    def value(self) -> str:
+    def value(self, _audience: str = "") -> str:
         return CANARY
 
     def invalidate(self) -> None: ...

@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from aks_flex_rp import settings
+from aks_flex_rp.clusters.exec_nodes import kubelet_role
 from aks_flex_rp.clusters.prerequisites import REQUIRED_PERMISSIONS, Permission
+from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE
 
 ROOT = Path(__file__).parents[3] / "packaging"
 OBJECTS = [
@@ -27,6 +29,8 @@ def granted() -> set[Permission]:
     """Returns every permission of the roles."""
     found = set()
     for role in (*of_kind("ClusterRole"), *of_kind("Role")):
+        if role["metadata"]["name"] != "aks-flex-rp":
+            continue
         place = role["metadata"].get("namespace", "")
         for rule in role["rules"]:
             names = rule.get("resourceNames", [""])
@@ -37,6 +41,17 @@ def granted() -> set[Permission]:
 
 def test_rbac_roles_grant_exactly_the_required_permissions() -> None:
     assert granted() == set(REQUIRED_PERMISSIONS)
+
+
+def test_manifest_has_the_role_of_exec_nodes() -> None:
+    [role] = [each for each in of_kind("ClusterRole") if each["metadata"]["name"] == KUBELET_ROLE]
+    assert role == kubelet_role()
+
+
+def test_service_account_may_bind_named_roles_only() -> None:
+    """With another role, such as system:node or cluster-admin, the service could give itself more permissions."""
+    binds = {each.name for each in granted() if each.verb in {"bind", "escalate"}}
+    assert binds == {*ACCESS_ROLES.values(), "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"}
 
 
 def test_every_rbac_role_is_bound_to_service_account() -> None:

@@ -297,7 +297,11 @@ class Provider(ConfigModel, frozen=True, kw_only=True):
         HttpsURL | None, Meta(description="URL of the resource provider. Default: Azure Resource Manager.")
     ] = None
     audience: Annotated[
-        str | None, Meta(description="Audience of tokens for the provider. Default: Azure Resource Manager.")
+        str | None,
+        Meta(
+            description="Audience of tokens for the provider. Default: Azure Resource Manager, whose tokens are sent "
+            "only to Azure."
+        ),
     ] = None
     ca_cert_data: Annotated[
         str | None, Meta(description="CA certificates of the provider: PEM in base64. Default: the system's CAs.")

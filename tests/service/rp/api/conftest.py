@@ -67,6 +67,7 @@ def run_service(
     @contextmanager
     def run(clusters: FakeClusters | None = None, **words: Any) -> Iterator[Running]:
         auth = {"tenants": [tenant.settings], "roles": callers.GRANTS}
+        words = {"nodes": {"allow_exec": True}, **words}
         room = words.pop("room", None) or tmp_path_factory.mktemp("service") / "state"
         made: ServiceSettings = settings(room, **{"auth": auth, "limits": PLENTY, **words})
         with running(made, clusters or FakeClusters.of(known_clusters(ca_cert_data)), recording) as service:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.auth.auth_settings import TenantSettings
 from tests.service.http_servers import Handler, listening
-from tests.unit.rp.auth.token_issuer import JWKS, TENANT, Issuer, bearer
+from tests.unit.rp.auth.token_issuer import AUDIENCE, JWKS, TENANT, Issuer, bearer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,8 @@ class Tenant:
 
     @property
     def settings(self) -> TenantSettings:
-        return TenantSettings(tenant_id=TENANT, metadata_url=f"{self.url}{METADATA}", ca_file=str(self.ca))
+        where = f"{self.url}{METADATA}"
+        return TenantSettings(tenant_id=TENANT, metadata_url=where, ca_file=str(self.ca), audiences=(AUDIENCE,))
 
     def application(self, client_id: str, **changes: Any) -> str:
         """Returns the Authorization header of a service principal; its object ID is derived from

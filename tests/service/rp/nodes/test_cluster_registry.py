@@ -12,7 +12,7 @@ import pytest
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
 from aks_flex_rp.clusters import connections
-from aks_flex_rp.clusters.access import BINDING_PREFIX
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX
 from aks_flex_rp.clusters.prerequisites import BINDINGS
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
