@@ -200,6 +200,11 @@ class ServiceSettings(SettingsModel):
     database_file: Path | None = Field(
         default=None, description="File (mode 0600) with the `postgresql://…` address, which may contain a password."
     )
+    database_insecure: bool = Field(
+        default=False,
+        description="Accept a PostgreSQL server on the network without `sslmode=verify-full`. Anyone on that network "
+        "can then read and change the database.",
+    )
     keys_file: Path | None = Field(
         default=None, description="Encryption keys for secrets. Default: `keys` in stateDir."
     )
