@@ -23,6 +23,7 @@ import urllib3
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from bench.rp_load.client import LoadTask
 from bench.rp_load.connections import spread
 from bench.rp_load.fleet import fill, poll, put, token
@@ -131,7 +132,7 @@ def on_sqlite(options: argparse.Namespace, directory: Path, tenant: Tenant) -> A
 def on_postgres(options: argparse.Namespace, directory: Path, tenant: Tenant) -> Any:
     with ExitStack() as stack:
         database = stack.enter_context(postgres_server()).new_database()
-        asyncio.run(fill(PostgresStore(database), range(options.polls)))
+        asyncio.run(fill(PostgresStore(parse_address(database, {})), range(options.polls)))
         one, other = (
             stack.enter_context(running_service(directory / name, tenant, database)) for name in ("one", "other")
         )

@@ -20,6 +20,7 @@ import uvloop
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from bench.rp_load.client import LoadTask
 from bench.rp_load.fleet import fill, put
 from bench.rp_load.service_process import RunningService, measure, running_service, sqlite
@@ -80,7 +81,7 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, list[dic
         server = stack.enter_context(postgres_server())
         database = server.new_database()
         asyncio.run(fill(sqlite(directory / "sqlite"), range(NODES)))
-        asyncio.run(fill(PostgresStore(database), range(NODES)))
+        asyncio.run(fill(PostgresStore(parse_address(database, {})), range(NODES)))
         one = stack.enter_context(running_service(directory / "sqlite", tenant))
         other = stack.enter_context(running_service(directory / "postgres", tenant, database))
 

@@ -20,7 +20,6 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from aks_flex_node import __version__
 from aks_flex_node.errors import ConfigError
@@ -29,6 +28,7 @@ from aks_flex_rp import instance_lock, key_rotation, raw_database
 from aks_flex_rp.crypto import encryption
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import DatabaseCorrupt, SchemaTooNew
+from aks_flex_rp.store.postgres_address import without_secrets
 from aks_flex_rp.store.sqlite import connect, copy_database, sync_directory
 from aks_flex_rp.store.sqlite_writer import store_error
 
@@ -92,11 +92,10 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
-    address = raw_database.postgres_address(settings)
+    address = raw_database.postgres_text(settings)
     if not address:
         return
-    parts = urlsplit(address)
-    shown = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()
+    shown = without_secrets(address)
     raise ConfigError(
         "backup-postgres-unsupported",
         "Backups of a PostgreSQL database are made with its own tools:\n"

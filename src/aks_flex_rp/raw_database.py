@@ -6,6 +6,7 @@ Used by backup, key rotation and `aks-flex-rp migrate`.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +15,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import SchemaTooNew, StoreError
+from aks_flex_rp.store.postgres_address import parse_address, tls_failure
 from aks_flex_rp.store.sqlite import connect, migrate, named_parameters
 from aks_flex_rp.store.sqlite_writer import store_error
 
@@ -24,17 +26,24 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
     from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.postgres_address import PostgresAddress
 
 
 CONNECT_SECONDS = 10.0
 Row = tuple[Any, ...]
 
 
-def postgres_address(settings: ServiceSettings) -> str:
-    """Returns the PostgreSQL address, or an empty string when the store is a SQLite file."""
+def postgres_text(settings: ServiceSettings) -> str:
+    """Returns the PostgreSQL address as written, or an empty string when the store is a SQLite file."""
     if settings.database_file:
         return private_files.read(settings.database_file).decode().strip()
     return settings.database or ""
+
+
+def postgres_address(settings: ServiceSettings) -> PostgresAddress | None:
+    """Returns the PostgreSQL address, or None when the store is a SQLite file."""
+    text = postgres_text(settings)
+    return parse_address(text, os.environ, insecure=settings.database_insecure) if text else None
 
 
 class Database(Protocol):
@@ -99,14 +108,16 @@ def require_file(file: Path) -> None:
 
 
 @asynccontextmanager
-async def open_postgres(address: str) -> AsyncIterator[Connection]:
+async def open_postgres(address: PostgresAddress) -> AsyncIterator[Connection]:
     import asyncpg  # noqa: PLC0415 - the driver is not needed with SQLite
 
     from aks_flex_rp.store.postgres import describe_cause  # noqa: PLC0415
 
     try:
-        connection = await asyncpg.connect(address, timeout=CONNECT_SECONDS)
+        connection = await asyncpg.connect(**address.connect_options(), timeout=CONNECT_SECONDS)
     except (OSError, ValueError, asyncio.TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if unsafe := tls_failure(error):
+            raise unsafe from None
         hint = "Check the address of the database, the user and the password."
         raise StoreError(
             "database-error", f"Cannot use the PostgreSQL database: {describe_cause(error)}.", hint
@@ -141,7 +152,7 @@ ROWS_PER_COPY = 1000
 BINARY_COLUMNS = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries", "bundle")}
 
 
-async def copy_to_postgres(source: Path, address: str) -> dict[str, int]:
+async def copy_to_postgres(source: Path, address: PostgresAddress) -> dict[str, int]:
     """Copies all tables in one transaction and returns the number of rows of each.
 
     The tables must exist and be empty.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp import private_files
+from aks_flex_rp import raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
 from aks_flex_rp.api.metrics import Metrics
@@ -126,10 +126,7 @@ log = logging.getLogger(__name__)
 
 def open_store(settings: ServiceSettings) -> Store:
     """Creates the store without starting it: PostgreSQL if an address is set, else SQLite in the state directory."""
-    address = settings.database or ""
-    if settings.database_file:
-        address = private_files.read(settings.database_file).decode().strip()
-    if address:
+    if address := raw_database.postgres_address(settings):
         from aks_flex_rp.store.postgres import PostgresStore  # noqa: PLC0415 - the driver is not needed with SQLite
 
         return PostgresStore(address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -164,6 +165,29 @@ class NodeLifecycleSettings(SettingsModel):
     )
 
 
+def _network(text: str) -> str:
+    try:
+        return str(ip_network(text))
+    except ValueError:
+        raise PydanticCustomError("network", "must be an address or a network such as 10.0.0.0/8") from None
+
+
+class ConnectionSettings(SettingsModel):
+    """Bounds on open connections. Idle ones are closed first; held polls are never closed."""
+
+    total: int = Field(
+        default=200_000, ge=16, description="Open connections in all, below the limit of open files in any case."
+    )
+    per_address: int = Field(
+        default=4096, ge=4, description="Open connections of one IPv4 address, or of one /64 network of IPv6."
+    )
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
+        default=("127.0.0.0/8", "::1/128"),
+        description="Addresses or networks that carry many clients (reverse proxies, load balancers, NAT): "
+        "perAddress does not apply to them.",
+    )
+
+
 class LogSettings(SettingsModel):
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Minimum level of log messages."
@@ -191,6 +215,11 @@ class ServiceSettings(SettingsModel):
     database_file: Path | None = Field(
         default=None, description="File (mode 0600) with the `postgresql://…` address, which may contain a password."
     )
+    database_insecure: bool = Field(
+        default=False,
+        description="Accept a PostgreSQL server on the network without `sslmode=verify-full`. Anyone on that network "
+        "can then read and change the database.",
+    )
     keys_file: Path | None = Field(
         default=None, description="Encryption keys for secrets. Default: `keys` in stateDir."
     )
@@ -212,6 +241,9 @@ class ServiceSettings(SettingsModel):
     keep_alive_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
         default=75,
         description="Timeout of an idle connection. Above the poll interval, polls reuse connections.",
+    )
+    connections: ConnectionSettings = Field(
+        default_factory=ConnectionSettings, description="Bounds on open connections."
     )
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings, description="Web dashboard.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging.")

@@ -48,6 +48,12 @@ class Metrics:
         self.bundles = self._outcomes(
             "config_bundles", "Attempts to fetch a config bundle, by outcome.", "fetched", "refused"
         )
+        self.connections = self._outcomes(
+            "limited_connections",
+            "Connections beyond the bounds, by outcome: an idle one closed, or the new one refused.",
+            "closed",
+            "refused",
+        )
         self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store responds (1) or not (0).", registry=registry)
         self.certificate = Gauge(
             "aks_flex_rp_certificate_expiry_timestamp_seconds",

@@ -21,6 +21,7 @@ from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Re
 from aks_flex_rp.store.group_commit import GroupCommit
 from aks_flex_rp.store.migrations import CHANNEL
 from aks_flex_rp.store.model import StoreError, StoreUnavailable
+from aks_flex_rp.store.postgres_address import tls_failure
 from aks_flex_rp.store.rows import storable
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from aks_flex_rp.store.changes import ChangeBroadcast, NodeChange
+    from aks_flex_rp.store.postgres_address import PostgresAddress
     from aks_flex_rp.store.rows import Row, Values
 
 
@@ -137,10 +139,10 @@ class NotSent(Exception):  # noqa: N818 - internal
 
 
 class PostgresStore(SqlStore):
-    def __init__(self, dsn: str, *, connections: int = 10, timeout: float = 10.0) -> None:
+    def __init__(self, address: PostgresAddress, *, connections: int = 10, timeout: float = 10.0) -> None:
         """Creates the store. `timeout` is the time in seconds that a request waits for an unreachable server."""
         super().__init__()
-        self._dsn = dsn
+        self._address = address
         self._connections = connections
         self._patience = timeout
         self._pool: asyncpg.Pool | None = None
@@ -241,7 +243,12 @@ class PostgresStore(SqlStore):
         raise AssertionError("The backoff never ends.")
 
     async def _connect(self, seconds: float | None = COMMAND_SECONDS) -> asyncpg.Connection:
-        return await asyncpg.connect(self._dsn, timeout=self._patience, command_timeout=seconds)
+        try:
+            return await asyncpg.connect(
+                **self._address.connect_options(), timeout=self._patience, command_timeout=seconds
+            )
+        except OSError as error:
+            raise tls_failure(error) or error from error
 
     async def _prepare(self) -> dict[str, str]:
         """Migrates the schema and returns the settings that make commits durable."""
@@ -256,7 +263,7 @@ class PostgresStore(SqlStore):
     async def _make_pool(self, settings: dict[str, str]) -> asyncpg.Pool:
         """Creates the pool without connections. Each is opened on first use, and again after it was lost."""
         return await asyncpg.create_pool(
-            self._dsn,
+            **self._address.connect_options(),
             min_size=0,
             max_size=self._connections,
             command_timeout=COMMAND_SECONDS,

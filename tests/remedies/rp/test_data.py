@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from aks_flex_lab.pki import CertificateAuthority
 from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, our_command, private
 from tests.service.rp.api.fake_clusters import PLANT
@@ -130,6 +131,47 @@ def test_address_is_corrected_and_permission_is_granted(
     grant = f"GRANT CREATE ON SCHEMA public TO of_{database}"
     subprocess.run([find_programs() / "psql", "-qc", grant, limited], check=True)
     somebody.does("migrate", *option)
+
+
+@pytest.mark.remedy("database-tls-required")
+def test_server_of_the_database_gets_a_certificate(somebody: Person, tmp_path: Path) -> None:
+    """Attack: a server that is not verified answers at the address of the database."""
+    name = "database-tls-required"
+    ours, theirs = CertificateAuthority(tmp_path / "ours"), CertificateAuthority(tmp_path / "theirs")
+    ours.ensure()
+    theirs.ensure()
+    with postgres_server() as server:
+        server.new_database()
+        network = server.network_dsn("store_1")
+        assert "does not offer TLS" in fails(somebody, name, "migrate", *with_database(tmp_path, network)).err
+        server.offer_tls(theirs.issue("server", "server", names=("127.0.0.1",)))
+        verified = (
+            f"{network}?{command(name, 'sslmode')[0]}&{command(name, 'sslrootcert', FILE=str(ours.certificate))[0]}"
+        )
+        assert "is not verified" in fails(somebody, name, "migrate", *with_database(tmp_path, verified)).err
+        fails(somebody, name, "migrate", *with_database(tmp_path, f"{network}?sslmode=require"))
+        server.offer_tls(ours.issue("elsewhere", "elsewhere", names=("db.example",)))
+        assert "is not verified" in fails(somebody, name, "migrate", *with_database(tmp_path, verified)).err
+
+        advice(name, "Give the server a certificate for its name")
+        server.offer_tls(ours.issue("server", "server", names=("127.0.0.1",)))
+        somebody.does("migrate", *with_database(tmp_path, verified))
+        advice(name, "use its Unix socket")
+        somebody.does("migrate", *with_database(tmp_path, server.dsn("store_1")))
+        setting = yaml.safe_load(" ".join(command(name, "databaseInsecure")))
+        somebody.does("migrate", *with_database(tmp_path, network, **setting))
+
+
+@pytest.mark.remedy("database-address-invalid")
+def test_unsupported_parameter_is_removed_from_the_address(
+    somebody: Person, server: PostgresServer, tmp_path: Path
+) -> None:
+    address = server.new_database()
+    option = with_database(tmp_path, f"{address}?sslcertmode=require")
+    assert "the parameter sslcertmode" in fails(somebody, "database-address-invalid", "migrate", *option).err
+
+    advice("database-address-invalid", "remove the parameter from it")
+    somebody.does("migrate", *with_database(tmp_path, address))
 
 
 @pytest.mark.remedy("migration-target-missing", "database-not-empty")

@@ -16,6 +16,7 @@ from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.notify.notifier import OutboxCleaner, RetryPolicy, WebhookSender
 from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.ports import free_port
 from tests.service.rp.notify.receivers import SOON, Received, receiving
@@ -76,7 +77,7 @@ def office(request: pytest.FixtureRequest, tmp_path: Path, secret_file: Path) ->
         return Office(lambda: SqliteStore(tmp_path / "store.db"), secret_file)
     server: PostgresServer = request.getfixturevalue("server")
     address = server.new_database()
-    return Office(lambda: PostgresStore(address, connections=5), secret_file)
+    return Office(lambda: PostgresStore(parse_address(address, {}), connections=5), secret_file)
 
 
 def run(work: Coroutine[None, None, None]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.store.servers import postgres_server
 
@@ -48,7 +49,7 @@ class PostgresPlace:
         self.address = dsn
 
     def __call__(self) -> PostgresStore:
-        return PostgresStore(self.address, connections=5, timeout=60)
+        return PostgresStore(parse_address(self.address, {}), connections=5, timeout=60)
 
 
 @pytest.fixture(scope="session")
