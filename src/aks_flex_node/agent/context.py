@@ -185,6 +185,7 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     sources = artifact_sources(loader.load_fetch_settings(os.environ, flags))
     machine = identify_machine(RealHost(), selection.url.origin)
     bundle = fetch_config(selection.url, sources, machine=machine)
+    loader.refuse_local_settings(bundle.text, selection.url.origin)
     loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
     if (completed := loader.with_join_method(loaded, applied_config())) is not loaded:
         bundle = bundle.with_kubelet_auth(resolved.kubelet_auth(completed.config))

@@ -7,14 +7,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import OfflineBundle
 from aks_flex_node.agent.artifacts.cache import ArtifactCache
+from aks_flex_node.agent.artifacts.digest import UNKNOWN_SOURCE
 from aks_flex_node.agent.artifacts.disk_space import format_megabytes
 from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
+from aks_flex_node.agent.artifacts.model import TreeManifest
 from aks_flex_node.agent.artifacts.tree_build import TreeBuild
-from aks_flex_node.agent.http.client import HttpClient
+from aks_flex_node.agent.artifacts.trust import LocalDigests
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import Retrier, RetryBackoff, stopped_error
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.download import Transfer
-    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree, TreeManifest
+    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactOrigin, ArtifactTree
     from aks_flex_node.agent.http.download_options import DownloadOptions
 
 CLOSING_SECONDS = 2.0  # limit for threads that wait for a response; they write nothing afterwards
@@ -37,14 +40,14 @@ class ArtifactStore:
         *,
         observe: Callable[[Transfer], None] | None = None,
         backoff: RetryBackoff | None = None,
+        digests: LocalDigests | None = None,
     ) -> None:
         self._sources, self._observe = sources, observe
         self._stopped = threading.Event()
-        self._network = HttpClient(sources)
         retrier = Retrier(sources.attempts, backoff or RetryBackoff(), self._stopped)
         artifact_cache = ArtifactCache(cache)
         bundle = OfflineBundle.at(sources.bundle, artifact_cache) if sources.bundle else None
-        self._fetching = ArtifactFetcher(artifact_cache, sources, self._network, retrier, bundle)
+        self._fetching = ArtifactFetcher(artifact_cache, sources, retrier, digests or LocalDigests(), bundle)
         self._lock = threading.Lock()
         self._jobs: dict[ArtifactTree, TreeBuild] = {}
         self._queue: deque[tuple[TreeBuild, Artifact]] = deque()
@@ -78,6 +81,28 @@ class ArtifactStore:
             raise job.error
         return job.result
 
+    def confirm(self, artifacts: Sequence[Artifact], installed: Path) -> bytes | None:
+        """Returns the manifest of an installed tree with the sources of its digests, or with `unknown` if none can be
+        asked. Returns None if a source knows another digest.
+        """
+        manifest = TreeManifest.read(installed)
+        if manifest is None or len(manifest.artifacts) != len(artifacts):
+            return None
+        origins = []
+        for origin, artifact in zip(manifest.artifacts, artifacts, strict=True):
+            source = self._confirm(origin, artifact)
+            if not source:
+                return None
+            origins.append(replace(origin, digest_source=source))
+        return replace(manifest, artifacts=tuple(origins)).content()
+
+    def _confirm(self, origin: ArtifactOrigin, artifact: Artifact) -> str:
+        try:
+            trusted = self._fetching.trusted_digest(artifact)
+        except ArtifactError:
+            return UNKNOWN_SOURCE
+        return trusted.source.value if str(trusted.digest) == origin.digest else ""
+
     def transfers(self) -> list[Transfer]:
         with self._lock:
             jobs = list(self._jobs.values())
@@ -89,7 +114,7 @@ class ArtifactStore:
         with self._lock:
             self._queue.clear()
             threads, jobs = list(self._threads), list(self._jobs.values())
-        self._network.close()
+        self._fetching.close()
         end = time.monotonic() + CLOSING_SECONDS
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))

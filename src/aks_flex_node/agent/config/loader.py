@@ -28,7 +28,13 @@ from aks_flex_node.agent.config.sources import (
     nest,
     without_pool_settings,
 )
-from aks_flex_node.agent.config.validation import check_azure, check_combinations, check_values
+from aks_flex_node.agent.config.validation import (
+    check_azure,
+    check_combinations,
+    check_encrypted,
+    check_remote_settings,
+    check_values,
+)
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
@@ -121,6 +127,17 @@ def load_text(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, 
     return _complete([source, from_environment(env), from_flags(flags)], name)
 
 
+def refuse_local_settings(text: str, name: str, current: str = "") -> None:
+    """Raises InvalidConfigError if a configuration from another machine sets what only this one may set. Settings
+    that the current configuration has as well are its own.
+    """
+    source = from_document(parse_config(text, name), name)
+    own = from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG).settings if current else {}
+    changed = [path for path, value in source.settings.items() if path not in own or own[path] != value]
+    if problems := list(check_remote_settings(changed)):
+        raise invalid_config_error(_printable_problems(problems, source), name)
+
+
 def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
     """Loads the proxy and artifact settings from environment and flags, which are needed to fetch the rest."""
     given = merge_sources([from_environment(env), from_flags(flags)])
@@ -183,6 +200,8 @@ def _complete(weaker_first: list[SettingsSource], name: str, named: tuple[Path, 
     files.load_secret_files(merged)
     config, wrong = convert_settings(merged.settings)
     problems = [*merged.problems, *wrong, *check_values(config)]
+    if name not in STORED_CONFIGS:
+        problems += check_encrypted(config)
     problems += _without_known(list(check_combinations(config)), problems)
     if problems:
         raise invalid_config_error(_printable_problems(problems, merged), name)

@@ -88,6 +88,37 @@ MAP_RULES: dict[str, tuple[tuple[Rule, ...], Rule]] = {
 }
 
 
+# What decides which programs run as root on a machine. Only its administrator sets it: in a file on the machine, with
+# an option or with a variable.
+LOCAL_SETTINGS = (
+    *(f"{part}.sha256" for part in ("kubernetes", "containerd", "runc", "cni", "npd", "agent")),
+    *("artifacts.bundle", "artifacts.caFile", "artifacts.checksumsFile"),
+    *("azure.arc.package", "paths"),
+)
+ARTIFACT_URLS = (
+    *(f"{part}.url" for part in ("containerd", "runc", "cni", "npd", "agent")),
+    *("kubernetes.urlTemplate", "artifacts.baseURL"),
+)
+
+
+def check_remote_settings(settings: Iterable[str]) -> Iterator[ConfigProblem]:
+    """Checks the settings of a configuration that another machine sent: the provider, or an AKS pool."""
+    for path in settings:
+        if any(path == each or path.startswith(f"{each}.") for each in LOCAL_SETTINGS):
+            yield ConfigProblem(
+                path, "can only be set on the machine itself, because it decides which programs run there."
+            )
+
+
+def check_encrypted(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """Checks that programs are downloaded with TLS. Not for a configuration in effect, which a node must not lose."""
+    for key in keys():
+        value = value_at(config, key) if key.path in ARTIFACT_URLS else None
+        if isinstance(value, str) and value.lower().startswith("http://"):
+            reason = "is not encrypted. Use an https URL. For a private CA, set artifacts.caFile."
+            yield ConfigProblem(key.path, reason, format_value(value, key.path))
+
+
 def value_at(config: NodeConfig, key: ConfigKey) -> object:
     """Returns the value of a key, or None if a parent section is not set."""
     value: object = config

@@ -53,6 +53,7 @@ class ProbeRequest:
     token: Secret | None = None
     body: Mapping[str, Any] | None = None  # sent as JSON with POST
     first_byte: bool = False  # request only the first byte of a file
+    system_cas: bool = False  # do not trust the CA of the configuration
 
 
 class NetworkProbe(Protocol):

@@ -73,6 +73,35 @@ def test_new_config_is_stored_mode_0600_with_the_current_secret(scene: Scene) ->
     assert entry.mode == 0o600
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        {"runc": {"url": "https://evil.example/runc", "sha256": {"runc": "0" * 64}}},
+        {"artifacts": {"bundle": "/var/lib/kubelet/pods/x/evil.tar"}},
+        {"artifacts": {"checksumsFile": "/var/lib/kubelet/pods/x/evil.txt"}},
+        {"paths": {"dataDir": "/var/lib/kubelet/pods/x"}},
+        {"azure": settings()["azure"] | {"arc": {"package": {"repository": "https://evil.example"}}}},
+        {"artifacts": {"baseURL": "http://mirror.example"}},
+    ],
+)
+def test_provider_cannot_decide_which_programs_are_genuine(scene: Scene, attack: dict[str, Any]) -> None:
+    """A compromised provider sends digests of its own programs, or files that a pod can write."""
+    scene.accepting.handle(news("2", settings(**attack)))
+    assert kept(scene.host) is None
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+    assert any(
+        why in scene.told[-1][0].message for why in ("can only be set on the machine itself", "is not encrypted")
+    )
+
+
+def test_local_settings_of_the_current_config_are_not_the_sources(scene: Scene) -> None:
+    """The configuration of an AKS pool is the current one with a few changes."""
+    own = settings(artifacts={"bundle": "/media/usb/bundle.tar"})
+    put(scene.host, CURRENT_CONFIG, bundle("1", own))
+    scene.accepting.handle(news("2", own))
+    assert kept(scene.host)
+
+
 def test_unchanged_poll_writes_nothing_and_compares_credentials_once(scene: Scene) -> None:
     for _ in range(3):
         assert scene.accepting.handle(CONNECTED) == CONNECTED
