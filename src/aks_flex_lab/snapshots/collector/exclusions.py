@@ -41,6 +41,7 @@ FILES = (
     Exclusion(
         "/run/systemd/propagate/*", "created at the first start of a sandboxed service, kept until the next boot"
     ),
+    Exclusion("/run/systemd/incoming", "likewise: where systemd mounts into a running service"),
     Exclusion("/run/systemd/transient", "transient units; the section unit covers them"),
     Exclusion("/run/systemd/sessions/*", "one for each login"),
     Exclusion("/run/systemd/users/*", "likewise"),
