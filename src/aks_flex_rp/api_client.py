@@ -70,6 +70,7 @@ HINTS = {
     "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
     "NodeOnAnotherMachine": "Nothing was changed.",
+    "IdentityInUse": "Use another identity for this node. Nothing was changed.",
     "PreconditionFailed": "Run `aks-flex-rp node show` to see the current state.",
     "AuthorizationFailed": "Ask an owner of the cluster for a role, or use another identity.",
     "AuthenticationFailed": "Check the token.",

@@ -26,6 +26,11 @@ class Caller:
     own: frozenset[str] = frozenset()  # IDs of this caller alone, and of the machine or resource it belongs to
     former_audience: bool = False  # the token is for an earlier audience, with which only nodes may call
 
+    @property
+    def identity(self) -> str:
+        """Returns the object ID with its tenant, as the store names the identities that have signed in."""
+        return f"{self.id}@{self.tenant}"
+
     def is_node(self, identity: str) -> bool:
         """Returns whether a node's identity (`id`, or `id@tenant` if the tenant is known) names this caller."""
         name, _, tenant = identity.partition("@")

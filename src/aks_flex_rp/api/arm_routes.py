@@ -113,7 +113,7 @@ class ArmRoutes:
             raise errors.cluster_not_found(where.cluster)
         authorized = AuthorizedRequest(incoming, query, where, cluster, request)
         if operation is Operation.REGENERATE_TOKEN or (operation is Operation.WRITE and authorized.flag("configUrl")):
-            seeing = await self.authorizer.may_see_secrets(caller, where)
+            seeing = await self.authorizer.may_see_secrets(caller, where, own=request.acts_as_node)
             return replace(authorized, request=replace(request, may_see_secrets=seeing))
         return authorized
 
@@ -131,7 +131,7 @@ class ArmRoutes:
 
     async def _get(self, request: AuthorizedRequest) -> Response:
         found, shown = await self.queries.get(request.cluster, request.target.node)
-        if request.request.caller.is_node(found.identity):
+        if request.request.acts_as_node:
             if machine := request.machine:
                 await self.reports.claims.on_report(found, machine, request.request)
             self.authorizer.poll_cache.record_seen(found.cluster, found.key, time.time())

@@ -130,6 +130,8 @@ class PollHandler:
     def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:
         authorizer, node_key = self.authorizer, poll.node_key
         own = caller.is_node(poll_state.identity)
+        if own and caller.identity not in poll_state.owned:
+            return False  # the application decides to which node the identity belongs
         if not own and not self._may_read(caller, node_key[0]):
             return False
         if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_key if own else None, "read"):

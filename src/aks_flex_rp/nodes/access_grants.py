@@ -41,7 +41,7 @@ class AccessGrants:
         With `joining` the node is about to join, and the grant is applied in any case. Raises ClusterError if
         the cluster does not respond; nothing is recorded then.
         """
-        if join_rules.is_access_obsolete(node) and request.caller.is_node(node.identity):
+        if join_rules.is_access_obsolete(node) and request.acts_as_node:
             return await self._withdraw(cluster, node, request)
         granted = False
 
@@ -117,7 +117,9 @@ def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> Cl
     """
     caller = request.caller
     method = join_rules.next_method(node, caller.id, joining=joining)
-    if method is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):
+    # The node may have got another identity since the request was authorized.
+    own = request.acts_as_node and caller.is_node(node.identity)
+    if method is None or caller.kind not in WORKLOADS or not own:
         return None
     earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id)
     return ClusterAccess(caller.id, method, earlier)

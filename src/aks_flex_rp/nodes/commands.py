@@ -20,6 +20,7 @@ from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, declared_principal, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.identity_ownership import IdentityOwnership
 from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.notify import node_events
@@ -122,6 +123,7 @@ class NodeCommands:
             nonlocal conflict
             preconditions.check(node, name)
             desired = self._validate(cluster, name, body, node, preconditions)
+            await self._check_identity(cluster, name, desired, node, request)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
             look, conflict = url or conflict, True
@@ -154,7 +156,7 @@ class NodeCommands:
         async def write(node: Node | None) -> WriteResult:
             if node is None:
                 raise errors.node_not_found(cluster.id, name)
-            if machine and request.caller.is_node(node.identity):
+            if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
             properties = join_rules.stored_properties(node)
             desired = validation.DesiredNode(properties, config_generator.allows_downgrade(node.config))
@@ -226,6 +228,16 @@ class NodeCommands:
             )
             await self.context.store.record(event)
         return done
+
+    async def _check_identity(
+        self, cluster: ClusterInfo, name: str, desired: DesiredNode, before: Node | None, request: RequestContext
+    ) -> None:
+        """Refuses an identity of another node. A node that already has it keeps it."""
+        tenant = config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))
+        identity = node_identity(desired.properties, cluster.id, tenant, name.lower())
+        if identity and (before is None or before.identity != identity):
+            ownership = IdentityOwnership(self.context.store)
+            await ownership.check_unused(identity, cluster.id.key, name.lower(), request.may_see)
 
     def _validate(
         self, cluster: ClusterInfo, name: str, body: dict[str, Any], node: Node | None, preconditions: Preconditions

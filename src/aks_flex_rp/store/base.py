@@ -134,6 +134,25 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         found = await self._read(sql.LAST_KNOWN_NODE, cluster, key)
         return LastKnownNode(int(found[0][0]), str(found[0][1])) if found else LastKnownNode()
 
+    # Identities of nodes
+    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str], ...]:
+        found = await self._read(sql.NODES_WITH_IDENTITY, identity, identity.partition("@")[0])
+        return tuple((str(cluster), str(name)) for cluster, name in found)
+
+    async def identity_owner(self, identity: str) -> tuple[str, str] | None:
+        found = await self._read(sql.IDENTITY_OWNER, identity)
+        return (str(found[0][0]), str(found[0][1])) if found else None
+
+    async def owned_identities(self, cluster: str, key: str) -> frozenset[str]:
+        return frozenset(str(each[0]) for each in await self._read(sql.OWNED_IDENTITIES, cluster, key))
+
+    async def own_identity(
+        self, identity: str, cluster: str, key: str, expected: tuple[str, str] | None = None
+    ) -> bool:
+        if expected is None:
+            return bool(await self._write(sql.CREATE_IDENTITY_OWNER, (identity, cluster, key)))
+        return bool(await self._write(sql.REPLACE_IDENTITY_OWNER, (identity, cluster, key, *expected)))
+
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if moments:  # sorted like the batches, so that two replicas cannot deadlock
             rows_by_number = [

@@ -100,6 +100,23 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         """Returns what is stored about a node, also after its deletion."""
         ...
 
+    # Identities of nodes
+    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str], ...]:
+        """Returns cluster and name of nodes with this identity, with or without its tenant, at most 100."""
+        ...
+
+    async def identity_owner(self, identity: str) -> tuple[str, str] | None:
+        """Returns cluster and key of the node that owns an identity, also after the node's deletion."""
+        ...
+
+    async def owned_identities(self, cluster: str, key: str) -> frozenset[str]: ...
+
+    async def own_identity(
+        self, identity: str, cluster: str, key: str, expected: tuple[str, str] | None = None
+    ) -> bool:
+        """Makes a node the owner of an identity. Returns False if its owner is not `expected`, or exists if None."""
+        ...
+
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         """Updates `last_seen` of many nodes from (cluster, node, time). Subscribers are not notified."""
         ...

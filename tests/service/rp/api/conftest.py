@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
-from tests.service.rp.api.service_harness import PLENTY, running, settings
+from tests.service.rp.api.service_harness import PLENTY, remove_nodes, running, settings
 from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.api.traffic_recorder import Recording
 from tests.service.rp.store.servers import postgres_server
@@ -100,3 +100,16 @@ def admin(service: Running) -> Api:
 def name() -> str:
     """Returns a node name that no other test uses."""
     return f"edge-{next(numbers)}"
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_identities(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Deletes the nodes of a test from its services: many tests use one identity, which only one node can have."""
+    if "name" not in request.fixturenames:
+        yield
+        return
+    fixtures = {"service", "pair", "upgraded"} & set(request.fixturenames)
+    services, prefix = [request.getfixturevalue(each) for each in fixtures], request.getfixturevalue("name")
+    yield
+    for found in services:
+        remove_nodes(found[0] if isinstance(found, tuple) else found, prefix)

@@ -108,3 +108,16 @@ def _logged(file: Path) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         handler.close()
+
+
+def remove_nodes(running: Running, prefix: str) -> None:
+    """Deletes nodes from the store, so that other nodes can have their identities."""
+    store = running.service.store
+
+    async def remove() -> None:
+        for cluster in running.clusters.known:
+            for node in (await store.nodes(cluster, limit=1000)).nodes:
+                if node.key.startswith(prefix):
+                    await store.delete_node(cluster, node.key, None)
+
+    running.call(remove())

@@ -1,0 +1,84 @@
+"""One node for one Azure identity. Nodes that share an identity could act as each other.
+
+A write that gives a node the identity of another is refused. That is not sufficient, because identities have several
+IDs and writes are concurrent. So the node as which an identity first signs in owns it, until that node is deleted or
+has another identity. Only a sign-in counts: the ID of an identity is not secret, and writing it into another node
+must not cut off the node that has it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.ids import parse_cluster_id
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aks_flex_rp.callers import Caller
+    from aks_flex_rp.store.protocol import Store
+
+IN_USE = "IdentityInUse"
+ATTEMPTS = 3  # with concurrent first sign-ins
+REMEDY = "Give each node an identity of its own: nodes that share one could act as each other."
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class IdentityOwnership:
+    store: Store
+
+    async def owns(self, caller: Caller, cluster: str, node: str) -> bool:
+        """Returns whether the caller, whose IDs match the node's, may act as this node. The first sign-in decides."""
+        for _ in range(ATTEMPTS):
+            owner = await self.store.identity_owner(caller.identity)
+            if owner == (cluster, node):
+                return True
+            if owner is not None and await self._is_node(caller, owner):
+                log.warning(
+                    "%s (%s) may not act as node %s of %s: it is the identity of node %s of %s.",
+                    *(caller.name, caller.id, node, cluster, owner[1], owner[0]),
+                )
+                return False
+            if await self.store.own_identity(caller.identity, cluster, node, owner):
+                return True
+        return False
+
+    async def _is_node(self, caller: Caller, owner: tuple[str, str]) -> bool:
+        found = await self.store.node(*owner)
+        return found is not None and caller.is_node(found.identity)
+
+    async def check_unused(
+        self, identity: str, cluster: str, node: str, may_see: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        """Raises ArmError if another node has the identity.
+
+        A node of a cluster that the caller may not see counts only if the identity has signed in as it: anyone can
+        write the ID of an identity into a node of their own.
+        """
+        for other, name in await self.store.nodes_with_identity(identity):
+            if (other, name.lower()) == (cluster, node):
+                continue
+            visible = other == cluster or await may_see(other)
+            if visible or await self.store.owned_identities(other, name.lower()):
+                raise in_use(identity, other if visible else "", name)
+
+
+def in_use(identity: str, cluster: str, name: str) -> ArmError:
+    """Returns the error of a write. An empty `cluster` means that the caller may not see the other node."""
+    known = parse_cluster_id(cluster)
+    where = f"node {name} of cluster {known.name if known else cluster}" if cluster else "another node"
+    message = f"The identity {identity.partition('@')[0]} already belongs to {where}. {REMEDY}"
+    return ArmError(409, IN_USE, message, "properties.azureAuth")
+
+
+def refused(node: str) -> ArmError:
+    """Returns the error of a request as a node whose identity belongs to another node."""
+    message = (
+        f"The identity of this request may not act as node {node}, because it signed in as another node. {REMEDY}"
+    )
+    return ArmError(403, IN_USE, message)

@@ -1,0 +1,159 @@
+"""Tests of nodes that share an Azure identity, which could act as each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.service.rp.api import callers
+from tests.service.rp.api.bodies import SECRET, principal
+from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
+from tests.service.rp.api.test_arm import assert_refused
+
+if TYPE_CHECKING:
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.tenants import Tenant
+
+numbers = count(1)
+
+
+@pytest.fixture
+def identity() -> str:
+    """Returns the client ID of an identity that no other test uses."""
+    return f"5a5a5a5a-0000-4000-8000-{next(numbers):011d}1"
+
+
+def object_id(identity: str) -> str:
+    return identity[:-1] + "0"
+
+
+def managed(**ids: str) -> dict[str, Any]:
+    auth = {"method": "managedIdentity", "managedIdentity": ids}
+    return {"properties": {"continuousMonitoring": True, "azureAuth": auth}}
+
+
+def acts(api: Api, name: str) -> set[int]:
+    """Returns the results of what only the node itself may do."""
+    return {api.credentials(name).status, api.regenerate(name).status, api.report(name, {}).status}
+
+
+def share(service: Running, name: str, other: str) -> None:
+    """Gives a node the identity of another, as an earlier release allowed."""
+    store = service.service.store
+    found, owner = service.call(store.node(PLANT.key, other)), service.call(store.node(PLANT.key, name))
+    assert found
+    assert owner
+    service.call(store.put_node(replace(found, identity=owner.identity), found.etag))
+
+
+def test_identity_of_another_node_is_refused(service: Running, tenant: Tenant, identity: str, name: str) -> None:
+    """With one service principal for two nodes, root on one reads the secret and the token of the other."""
+    service.admin.put(name, principal(identity))
+    refused = service.admin.put(f"{name}-2", principal(identity))
+    assert_refused(refused, 409, "IdentityInUse")
+    assert f"node {name} of cluster plant" in refused.text
+    assert service.admin.put(f"{name}-2", principal(callers.OTHER_NODE)).status == 201
+    assert_refused(service.admin.put(f"{name}-2", principal(identity)), 409, "IdentityInUse")
+    assert service.admin.put(name, principal(identity)).status == 200
+
+
+def test_shared_identity_acts_only_as_first_node(service: Running, tenant: Tenant, identity: str, name: str) -> None:
+    """The nodes were given one identity with an earlier release."""
+    service.admin.put(name, principal(identity))
+    service.admin.put(f"{name}-2", principal(object_id(identity)[:-1] + "2"))
+    share(service, name, f"{name}-2")
+    node = service.admin.as_somebody(tenant.application(identity))
+
+    assert acts(node, name) == {200}
+    for _ in range(2):
+        assert acts(node, f"{name}-2") == {403}
+        assert_refused(node.get(f"{name}-2"), 403, "IdentityInUse")
+        assert SECRET not in node.credentials(f"{name}-2").text
+    etag = service.admin.get(f"{name}-2").headers["etag"]
+    assert node.get(f"{name}-2", if_none_match=etag).status == 403
+    assert acts(node, name) == {200}
+
+
+def test_identity_under_its_other_id_gives_no_rights(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    """A write cannot see that a client ID and an object ID belong to the same identity."""
+    service.admin.put(name, managed(clientId=identity))
+    assert service.admin.put(f"{name}-2", managed(principalId=object_id(identity))).status == 201
+    node = service.admin.as_somebody(tenant.application(identity))
+
+    assert acts(node, name) == {200}
+    assert acts(node, f"{name}-2") == {403}
+
+
+def test_writing_a_foreign_identity_cuts_off_no_node(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    """An owner of another cluster writes the identity of a node into a node of their own."""
+    victim = service.admin.as_somebody(tenant.application(identity))
+    service.admin.put(name, managed(clientId=identity))
+    assert acts(victim, name) == {200}
+    attacker = service.admin.as_somebody(tenant.application(callers.GROUP_OWNER)).at(NEIGHBOUR)
+
+    refused = attacker.put(f"{name}-a", managed(clientId=identity))
+    assert_refused(refused, 409, "IdentityInUse")
+    assert attacker.put(f"{name}-b", managed(principalId=object_id(identity))).status == 201
+    assert acts(victim, name) == {200}
+    assert acts(victim.at(NEIGHBOUR), f"{name}-b") == {403}
+
+
+def test_name_of_other_node_is_hidden_from_those_who_may_not_see_it(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    service.admin.at(NEIGHBOUR).put(f"{name}-hidden", managed(clientId=identity))
+    assert acts(service.admin.as_somebody(tenant.application(identity)).at(NEIGHBOUR), f"{name}-hidden") == {200}
+    owner = service.admin.as_somebody(tenant.application(callers.OWNER))
+
+    refused = owner.put(name, managed(clientId=identity))
+    assert_refused(refused, 409, "IdentityInUse")
+    assert "already belongs to another node" in refused.text
+    assert f"{name}-hidden" not in refused.text
+
+
+def test_reserving_a_foreign_identity_blocks_no_node(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    """A contributor elsewhere writes the identity before the node exists, so that it cannot be created."""
+    service.admin.at(NEIGHBOUR).put(f"{name}-squat", managed(clientId=identity))
+    owner = service.admin.as_somebody(tenant.application(callers.OWNER))
+
+    assert owner.put(name, managed(clientId=identity)).status == 201
+    node = service.admin.as_somebody(tenant.application(identity))
+    assert acts(node, name) == {200}
+    assert acts(node.at(NEIGHBOUR), f"{name}-squat") == {403}
+
+
+@pytest.mark.parametrize("ending", ["deleted", "changed"])
+def test_identity_can_be_used_again(service: Running, tenant: Tenant, identity: str, name: str, ending: str) -> None:
+    service.admin.put(name, principal(identity))
+    node = service.admin.as_somebody(tenant.application(identity))
+    assert acts(node, name) == {200}
+    if ending == "deleted":
+        service.admin.delete(name)
+    else:
+        service.admin.put(name, principal(callers.OTHER_NODE))
+
+    assert service.admin.put(f"{name}-2", principal(identity)).status == 201
+    assert acts(node, f"{name}-2") == {200}
+    assert node.get(name).status == (404 if ending == "deleted" else 403)  # a deleted node learns that it is
+
+
+def test_two_replicas_give_an_identity_to_one_node(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    store = service.service.store
+    who = f"{object_id(identity)}@tenant"
+    assert service.call(store.own_identity(who, PLANT.key, name)) is True
+    assert service.call(store.own_identity(who, PLANT.key, f"{name}-2")) is False
+    assert service.call(store.own_identity(who, PLANT.key, f"{name}-2", (PLANT.key, "another"))) is False
+    assert service.call(store.identity_owner(who)) == (PLANT.key, name)
+    assert service.call(store.owned_identities(PLANT.key, name)) == {who}
