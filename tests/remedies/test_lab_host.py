@@ -203,7 +203,7 @@ def test_down_removes_a_cgroup_that_contained_a_process(layout: LabLayout, tmp_p
     groups = LabCgroups(LAB)
     process = spawn(groups.join_command("part-x", ["sleep", "600"]), log=tmp_path / "log")
     until(lambda: process.pid in groups.pids("part-x"), "the process is in the cgroup", 30)
-    assert failure(groups.remove, "part-x").name == "process-not-stopped"
+    assert failure(groups.remove, "part-x", seconds=0).name == "process-not-stopped"
 
     prompt = LabPrompt(layout)
     prompt.run(*command("process-not-stopped", "aks-flex-lab down")[1:])

@@ -213,11 +213,11 @@ class LabCgroups:
                 for freezer in FREEZERS:
                     freezer.thaw(Path(at))
 
-    def remove(self, leaf: str = "") -> None:
-        """Removes the cgroups, which must not contain processes."""
+    def remove(self, leaf: str = "", *, seconds: float = 60) -> None:
+        """Removes the cgroups, and kills processes that have entered them since `kill`."""
         for top in self.roots():
             for at, _, _ in os.walk(top / leaf, topdown=False):
-                _rmdir(Path(at))
+                _rmdir(Path(at), seconds)
 
 
 def _make_cgroup(group: Path, hierarchy: CgroupHierarchy) -> None:
@@ -268,8 +268,8 @@ def _signal(pid: int, sig: signal.Signals) -> None:
         return
 
 
-def _rmdir(group: Path) -> None:
-    end = time.monotonic() + 60
+def _rmdir(group: Path, seconds: float) -> None:
+    end = time.monotonic() + seconds
     while True:
         try:
             group.rmdir()
