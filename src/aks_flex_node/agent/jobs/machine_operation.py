@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from aks_flex_node import __version__
 from aks_flex_node.agent import self_update
 from aks_flex_node.agent.cluster import machine_operations as operations
-from aks_flex_node.agent.components.artifact_urls import plain_version
+from aks_flex_node.agent.components.artifact_urls import plain_version, version_key
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.jobs.update.admission import next_opening, version_key
+from aks_flex_node.agent.jobs.update.admission import next_opening
 from aks_flex_node.agent.managed_node import BOOT_ID, open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.reconcile.lock import exclusive

@@ -10,6 +10,7 @@ from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
@@ -90,14 +91,6 @@ def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, st
         "cni": (config.cni.version, config.cni.sha256),
         "npd": (config.npd.version, config.npd.sha256) if config.npd.enabled else ("", {}),
     }
-
-
-def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, str], ...]]:
-    """Returns a sort key for versions: 1.10 is after 1.9, and 2.0.0-rc.1 is before 2.0.0."""
-    numbers, dash, suffix = version.partition("+")[0].partition("-")
-    parts = tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.]", suffix) if part)
-    plain = tuple(int(part) if part.isdigit() else 0 for part in numbers.split("."))
-    return (plain, not dash, parts)
 
 
 LOOK_AHEAD_DAYS = 9  # a week, plus a margin for time zones that skip a day
