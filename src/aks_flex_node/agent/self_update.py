@@ -22,6 +22,7 @@ from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import AGENT_FLOOR, CONFIG_VERSION_FILE, CURRENT_CONFIG
+from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_policy
 from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
@@ -167,6 +168,7 @@ class SelfUpdate:
         if not is_due(engine.host, config):
             return JobResult(JobKind.UPDATE, JobStatus.DONE)
         try:
+            self._refuse_forbidden()
             self._refuse_older()
             self._install()
             self._check()
@@ -186,6 +188,11 @@ class SelfUpdate:
         except FlexError as error:
             return self._roll_back(trial, self._cause(error))
         return self._await_trial(trial)
+
+    def _refuse_forbidden(self) -> None:
+        policy = read_policy(self.engine.host)
+        forbidden = [f"agent.version {self.engine.config.agent.version} ({AGENT_UPDATES})"]
+        refuse_by_policy(policy, forbidden if policy.forbids(AGENT_UPDATES) else [])
 
     def _refuse_older(self) -> None:
         """Raises MachineError for an older version than has run here: an old release is signed, too, but may have

@@ -11,6 +11,7 @@ from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import UNIT_NAME, release
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.paths import AGENT_FLOOR
+from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.program_inventory import unused_versions
 from aks_flex_node.agent.self_update import failure_reason, is_due
 from aks_flex_node.errors import MachineError
@@ -118,6 +119,15 @@ def test_older_version_is_refused_until_a_person_permits_it(bench: Bench) -> Non
     self_update.lower_floor(bench, bench.config, permit[-1])  # what the command calls
     assert bench.renew().result is JobStatus.DONE
     assert bench.running == program(bench, "0.2.0")
+
+
+def test_version_that_the_policy_forbids_is_not_installed(bench: Bench) -> None:
+    """The administrator writes the policy after the provider's order has been accepted."""
+    bench.apply(WriteFile(POLICY_FILE, b"forbid: [agentUpdates]\n"))
+    bench.settings("0.2.0")
+    outcome = bench.renew()
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "refused-by-policy")
+    assert (bench.running, bench.stat(program(bench, "0.2.0"))) == (bench.home, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00", b"../../x"])

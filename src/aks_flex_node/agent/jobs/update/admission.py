@@ -14,6 +14,7 @@ from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
+from aks_flex_node.agent.policy import REFUSAL_HINT, refusal_message
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import MachineError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
+    from aks_flex_node.agent.policy import Policy
     from aks_flex_node.agent.stored_config import StoredConfig
 
 
@@ -174,6 +176,16 @@ def check_paths(current: NodeConfig, desired: NodeConfig) -> AdmissionResult | N
         "The configuration changes the node's paths, and an update cannot move the files of a node.",
         "Run `aks-flex-node unbootstrap`, and join again with the new configuration.",
     )
+
+
+def check_policy(policy: Policy, current: NodeConfig, desired: NodeConfig) -> AdmissionResult | None:
+    """Refuses what the administrator of this machine forbids."""
+    violations = policy.violations(desired, current)
+    if not violations:
+        return None
+    message = refusal_message(policy, violations)
+    # The administrator may change the policy.
+    return AdmissionResult(JobStatus.REFUSED, "RefusedByPolicy", message, REFUSAL_HINT, retryable=True)
 
 
 def check_complete(desired: NodeConfig) -> AdmissionResult | None:
