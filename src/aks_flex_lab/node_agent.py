@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aks_flex_node
-from aks_flex_lab import network
+from aks_flex_lab import network, release_keys
 from aks_flex_lab.errors import HostError
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.machines.base_system import DebianRelease
@@ -56,10 +56,16 @@ def install(machine: EdgeMachine) -> None:
     command = root / COMMAND
     command.write_text(SCRIPT)
     command.chmod(0o755)
-    if checksums := own_checksums(machine.layout.cache / "artifacts"):
-        file = root / CHECKSUMS_PATH
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(checksums)
+    write_trust(root, machine.layout.cache)
+
+
+def write_trust(root: Path, cache: Path) -> None:
+    """Writes what the administrator of a machine decides: the lab's release key, and the hashes of its programs."""
+    key = root / release_keys.PUBLIC_KEY_PATH
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.write_bytes(release_keys.public_key(cache))
+    if checksums := own_checksums(cache / "artifacts"):
+        (root / CHECKSUMS_PATH).write_text(checksums)
 
 
 def own_checksums(trees: Path) -> str:

@@ -51,6 +51,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "credentials",
         "driftFound",
         "agentUpdate",
+        "policy",
     ),
 }
 WHOLE = ("timestamp", "phase", "versions", "services", "certificate", "drift", "damaged")

@@ -17,6 +17,7 @@ from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
 from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, state_file
+from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import distinct_actions
@@ -133,6 +134,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
         "lastJob": None if outcome is None else outcome.as_document(),
         "driftFound": known.drift_count,
         "agentUpdate": self_update.failure_reason(host, engine.config) or None,
+        "policy": policy.describe() if (policy := read_policy(host)).exists else None,
     }
 
 

@@ -58,6 +58,7 @@ class DigestSource(str, Enum):
     ADMINISTRATOR = "administrator"
     PIN = "pin"
     PUBLISHER = "publisher"
+    SIGNATURE = "signature"  # of a release of the agent
 
 
 TRUSTED_SOURCES = frozenset(each.value for each in DigestSource)

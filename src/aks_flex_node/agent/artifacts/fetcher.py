@@ -63,6 +63,8 @@ class ArtifactFetcher:
             return known
         if self._bundle:
             return self._bundle.find(artifact, None).trusted_digest
+        if artifact.signed_list:
+            return TrustedDigest(self._signed_digest(artifact), DigestSource.SIGNATURE)
         published = self._cache.published_digest(artifact) or self._published_digest(artifact)
         return TrustedDigest(published, DigestSource.PUBLISHER)
 
@@ -82,6 +84,22 @@ class ArtifactFetcher:
         partial.chmod(0o644)
         partial.replace(path)
         return VerifiedFile(path, path.stat().st_size, digest, hashes.sha256, linkable=True)
+
+    def _signed_digest(self, artifact: Artifact) -> Digest:
+        """Returns the digest in a signed list. The list may come from a mirror, because its signature is verified."""
+        from aks_flex_node.agent.artifacts.release_signature import signature_error, signed_digest
+
+        try:
+            sums, signature = (
+                fetch_text(self._network, self._sources.resolve(url), self._retrier)
+                for url in (artifact.signed_list, f"{artifact.signed_list}.asc")
+            )
+        except ArtifactError as error:
+            if error.name != "artifact-not-found":
+                raise
+            self._require_published(artifact)
+            raise signature_error(f"{redact_url(artifact.signed_list)}.asc or its list was not found") from error
+        return signed_digest(sums.encode(), signature.encode(), artifact.publisher_name, self._digests.release_keys)
 
     def _published_digest(self, artifact: Artifact) -> Digest:
         failure: ArtifactError | None = None

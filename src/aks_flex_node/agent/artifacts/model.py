@@ -49,6 +49,7 @@ class Artifact:
     digest: str = ""  # "sha256:…" or "sha512:…", set by the administrator of this machine
     publisher_url: str = ""  # of the same file at its publisher; empty if no publisher has it
     checksums: tuple[str, ...] = ()  # the publisher's checksum files, in order of preference
+    signed_list: str = ""  # of the agent's own releases: a signed checksum list, instead of checksum files
 
     @property
     def name(self) -> str:

@@ -5,6 +5,7 @@
 | administrator | `sha256` settings and the checksums file of this machine, or the manifest of its offline bundle |
 | pin | the table that ships with the agent (`pins.txt`) |
 | publisher | the publisher's checksum files, over https with the system's CAs |
+| signature | of the agent's own releases: a checksum list that a release key signed |
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class LocalDigests:
 
     administrator: Mapping[str, Digest] = field(default_factory=dict)
     pins: Mapping[str, Digest] = field(default_factory=dict)
+    release_keys: bytes | None = None  # OpenPGP keys; None: those of this machine
 
     def find(self, artifact: Artifact) -> TrustedDigest | None:
         """Returns the digest of an artifact. The administrator's have precedence."""

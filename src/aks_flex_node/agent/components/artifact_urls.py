@@ -18,6 +18,14 @@ def plain_version(version: str) -> str:
     return version.removeprefix("v")
 
 
+def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, str], ...]]:
+    """Returns a sort key for versions: 1.10 is after 1.9, and 2.0.0-rc.1 is before 2.0.0."""
+    numbers, dash, suffix = version.partition("+")[0].partition("-")
+    parts = tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.]", suffix) if part)
+    plain = tuple(int(part) if part.isdigit() else 0 for part in numbers.split("."))
+    return (plain, not dash, parts)
+
+
 def fill_named_url(template: str, version: str, arch: str, name: str = "") -> str:
     """Replaces `{version}`, `{arch}` and `{name}` in a URL template."""
     for placeholder, value in (("{version}", version), ("{arch}", arch), ("{name}", name)):

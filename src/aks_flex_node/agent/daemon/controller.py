@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
 from aks_flex_node.agent.daemon.session import (
+    LEAVING_STATES,
     REPLACED_STATES,
     FilesChanged,
     NodeChanged,
@@ -39,6 +40,7 @@ from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OP
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
+from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy, refusal_message
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
 from aks_flex_node.errors import BusyError, ConfigError
 
@@ -235,6 +237,11 @@ class Controller:
         if result.state is not before:
             level = "info" if result.is_ok else "warning"
             session.node.log_event("provider-state", f"{result.state}: {result.message}".rstrip(": "), level)
+        if result.state in LEAVING_STATES and result.state is not before:
+            policy = read_policy(session.node.host)
+            if policy.forbids(UNBOOTSTRAP):
+                message = refusal_message(policy, [f"the removal of this node ({UNBOOTSTRAP})"])
+                session.node.log_event("unbootstrap-refused", message, "warning")
         if result.changed:
             self.history.forget(JobKind.UPDATE)
             message = f"Received configuration {result.version}."

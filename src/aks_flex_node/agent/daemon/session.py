@@ -213,6 +213,8 @@ class Session:
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
+            with contextlib.suppress(MachineError):  # a full disk does not stop the daemon
+                self_update.raise_floor(self.node.host)
 
     def _record_answer(self) -> None:
         """Records the Node for which the source has no newer configuration: a later deletion is a new signal."""

@@ -38,6 +38,7 @@ class SchedulerInput:
     replaced: bool = False  # the node was moved to another machine
     unbootstrapping: bool = False  # an unbootstrap was interrupted
     may_unbootstrap: bool = True  # agent.unbootstrapOnDelete
+    unbootstrap_forbidden: bool = False  # by the policy of the machine
     next_version: str = ""  # the pending configuration version
     unfinished: bool = False  # an update was interrupted, or a self-update is pending
     window_open: bool = True  # the maintenance window
@@ -90,7 +91,8 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
 
 
 def _unbootstrap_required(inputs: SchedulerInput, _last: JobResult | None) -> bool:
-    return inputs.unbootstrapping or inputs.replaced or (inputs.deleted and inputs.may_unbootstrap)
+    ordered = inputs.replaced or (inputs.deleted and inputs.may_unbootstrap)
+    return inputs.unbootstrapping or (ordered and not inputs.unbootstrap_forbidden)
 
 
 def _run_unbootstrap(arguments: Sequence[str], progress: ProgressReporter) -> None:

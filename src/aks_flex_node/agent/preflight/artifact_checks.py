@@ -151,6 +151,9 @@ def _has_checksum(context: PreflightContext, artifact: Artifact) -> bool:
     """Returns whether this machine or the publisher has a checksum of the artifact. A mirror's does not count."""
     if local_digests(context.config).find(artifact):
         return True
+    if artifact.signed_list:
+        signature = f"{context_options(context).resolve(artifact.signed_list).url}.asc"
+        return ask_with_retry(context.network, ProbeRequest(signature, first_byte=True)).status in SUCCESS_STATUSES
     requests = (ProbeRequest(url, first_byte=True, system_cas=True) for url in artifact.checksums)
     statuses = (ask_with_retry(context.network, request).status for request in requests)
     try:

@@ -120,7 +120,8 @@ def test_digest_of_the_administrator_is_not_served_as_the_publishers(
 @pytest.mark.parametrize("source", ["administrator", "pins"])
 def test_mirror_works_without_publisher_if_digest_is_known(publisher: Publisher, source: str) -> None:
     artifact = replace(away(publisher), url=publisher.url("kubelet"))
-    known = LocalDigests(**{source: {artifact.publisher_url: Digest("sha256", hashlib.sha256(KUBELET).hexdigest())}})
+    digest = {artifact.publisher_url: Digest("sha256", hashlib.sha256(KUBELET).hexdigest())}
+    known = LocalDigests(pins=digest) if source == "pins" else LocalDigests(administrator=digest)
     store = publisher.store(digests=known)
     assert store.wait(publisher.tree(artifact), 60)
     manifest = json.loads((publisher.tree(artifact).staging / ".manifest.json").read_text())
