@@ -95,7 +95,8 @@ class RequestContext:
     may_see: Callable[[str], Awaitable[bool]] = _sees_nothing  # whether the caller may read the nodes of a cluster
 
     def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
-        return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail)
+        who_id = self.caller.id
+        return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail, who_id=who_id)
 
 
 @dataclass(frozen=True)
