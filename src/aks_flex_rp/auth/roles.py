@@ -33,11 +33,12 @@ class Operation(TextEnum):
     REPORT_STATUS = "reportStatus"
     LIST_CREDENTIALS = "listCredentials"
     AUDIT = "audit"
+    WRITE_TRUSTED = "writeTrusted"  # set properties that decide what a node trusts, see `nodes.write_permissions`
 
 
 PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
     Role.OWNER: frozenset(Operation),
-    Role.CONTRIBUTOR: frozenset(Operation) - {Operation.LIST_CREDENTIALS},
+    Role.CONTRIBUTOR: frozenset(Operation) - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED},
     Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT}),
 }
 NODE_OPERATIONS = frozenset(

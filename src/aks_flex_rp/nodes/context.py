@@ -91,6 +91,7 @@ class RequestContext:
     id: str
     source: str = ""
     may_see_secrets: bool = False  # also secrets that other users wrote
+    is_owner: bool = False  # the caller may set the properties in `write_permissions`
     acts_as_node: bool = False  # the caller is the node of the request, and owns its identity
     may_see: Callable[[str], Awaitable[bool]] = _sees_nothing  # whether the caller may read the nodes of a cluster
 
