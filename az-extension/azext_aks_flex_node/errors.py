@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+OWNERS_ONLY = re.compile("config URL|Only owners")
 CONTRIBUTOR, READER = "Azure Kubernetes Service Contributor Role", "Reader"
 # Options by request path. The longest matching path applies.
 OPTIONS = {
@@ -138,7 +140,7 @@ def _sign_in_advice(ctx: FlexNodeContext) -> str:
 def _role_advice(error: HttpResponseError, document: Document, ctx: FlexNodeContext) -> str:
     answer: Any = error.response
     reads = answer.request.method == "GET"
-    role = "Owner" if "config URL" in str(document.get("message")) else READER if reads else CONTRIBUTOR
+    role = "Owner" if OWNERS_ONLY.search(str(document.get("message"))) else READER if reads else CONTRIBUTOR
     assign = f'az role assignment create --role "{role}" --scope {_cluster_id(ctx)} --assignee …'
     own = (
         "a grant in the service's settings (auth.roles) or, if it uses Azure roles, " if ctx.service.endpoint else ""

@@ -262,10 +262,11 @@ class Service:
     def _roles(self) -> Roles:
         auth = self.settings.auth
         if not auth.azure_role_assignments:
-            return Roles(auth.roles)
+            return Roles(self.settings.role_grants)
         from aks_flex_rp.auth.roles import AzureAssignments  # noqa: PLC0415
 
-        return Roles(auth.roles, AzureAssignments(open_arm(self.settings)))
+        tenant = self.settings.azure.tenant_id or (auth.tenants[0].tenant_id if len(auth.tenants) == 1 else None)
+        return Roles(self.settings.role_grants, AzureAssignments(open_arm(self.settings), tenant=tenant))
 
     async def _measure(self) -> None:
         """Updates the gauges that come from the store, so that a scrape does not wait for the store."""

@@ -28,7 +28,7 @@ from aks_flex_rp.notify.notification_settings import NotificationSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aks_flex_rp.auth.auth_settings import TenantSettings
+    from aks_flex_rp.auth.auth_settings import RoleGrant, TenantSettings
 
 
 class EntraSignInSettings(SettingsModel):
@@ -254,6 +254,33 @@ class ServiceSettings(SettingsModel):
             check_audiences(self.auth, number, tenant, self.azure.resource_manager)
             self.node_audience(tenant)
         return self
+
+    @model_validator(mode="after")
+    def _granted(self) -> ServiceSettings:
+        tenants = self._tenants()
+        for number, grant in enumerate(self.auth.roles):
+            if grant.tenant_id is None and len(tenants) > 1:
+                raise PydanticCustomError(
+                    "grant_tenant",
+                    "auth.roles[{number}].tenantId: set the tenant of principal {principal}, because the service "
+                    "accepts several tenants ({tenants}), and an application can have the same ID in each",
+                    {"number": number, "principal": grant.principal, "tenants": ", ".join(tenants)},
+                )
+        return self
+
+    @property
+    def role_grants(self) -> tuple[RoleGrant, ...]:
+        """Returns the role grants with their tenants. Grants of earlier releases belong to the only tenant."""
+        only = next(iter(self._tenants()), None)
+        return tuple(
+            grant if grant.tenant_id else grant.model_copy(update={"tenant_id": only}) for grant in self.auth.roles
+        )
+
+    def _tenants(self) -> list[str]:
+        entra = self.dashboard.entra
+        return list(
+            dict.fromkeys([*(each.tenant_id for each in self.auth.tenants), *([entra.tenant_id] if entra else [])])
+        )
 
     def node_audience(self, tenant: TenantSettings) -> str:
         """Returns the audience with which the nodes of a tenant call the service: the first that they may send."""

@@ -104,6 +104,9 @@ class Authorizer:
             if shared:
                 raise identity_ownership.refused(target.node)
             raise errors.forbidden(caller, azure_action(operation), target.id)
+        if operation is Operation.WRITE:
+            trusted = await self.roles.allows(caller, Operation.WRITE_TRUSTED, target.cluster, ask=known is not None)
+            return replace(request, is_owner=trusted)
         return request
 
     async def _acts_as_node(self, caller: Caller, operation: Operation, target: ArmTarget, identity: str) -> bool:

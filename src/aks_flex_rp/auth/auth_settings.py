@@ -107,6 +107,10 @@ class RoleGrant(SettingsModel):
     principal: LowercaseEntraId = Field(
         description="Object ID or application ID of an identity, or the ID of a group."
     )
+    tenant_id: LowercaseEntraId | None = Field(
+        default=None,
+        description="Tenant of the principal. Required if the service accepts several tenants. Default: the only.",
+    )
 
 
 class AuthSettings(SettingsModel):

@@ -1,6 +1,6 @@
 """Limits of nodes whose kubelet always authenticates with its Azure identity (`exec`).
 
-For the cluster such a kubelet is an ordinary user, to whom the Node authorizer and NodeRestriction do not apply. Its
+For the cluster such a kubelet is an ordinary user, outside the Node authorizer and NodeRestriction. Its
 ClusterRole has what a kubelet needs. It cannot list Secrets and ConfigMaps, but it cannot be narrowed to the pods of
 one node. An admission policy limits its writes to its own Node, lease, CSINode and pods. The ClusterRoleBindings of
 the nodes are the parameters of the policy. An identity that is bound for two nodes can write nothing.

@@ -259,7 +259,7 @@ class SignInPage:
         if earlier := incoming.cookies.get(SESSION_COOKIE):
             await self.sessions.end(earlier)
         session = await self.sessions.begin(caller)
-        await self._record(incoming, caller.name, AuditOutcome.OK)
+        await self._record(incoming, caller.name, AuditOutcome.OK, caller.id)
         answer = redirect(after)
         page_request.set_cookie(answer, SESSION_COOKIE, session.secret, self.sessions.seconds)
         page_request.delete_cookie(answer, START_COOKIE)
@@ -271,6 +271,7 @@ class SignInPage:
         page_request.delete_cookie(answer, SESSION_COOKIE)
         return answer
 
-    async def _record(self, incoming: Incoming, caller: str, outcome: AuditOutcome) -> None:
+    async def _record(self, incoming: Incoming, caller: str, outcome: AuditOutcome, who_id: str = "") -> None:
         source, request = http_messages.client_address(incoming), http_messages.new_request_id()
-        await self.store.record(AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, outcome))
+        event = AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, outcome, who_id=who_id)
+        await self.store.record(event)

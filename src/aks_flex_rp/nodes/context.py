@@ -91,11 +91,13 @@ class RequestContext:
     id: str
     source: str = ""
     may_see_secrets: bool = False  # also secrets that other users wrote
+    is_owner: bool = False  # the caller may set the properties in `write_permissions`
     acts_as_node: bool = False  # the caller is the node of the request, and owns its identity
     may_see: Callable[[str], Awaitable[bool]] = _sees_nothing  # whether the caller may read the nodes of a cluster
 
     def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
-        return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail)
+        who_id = self.caller.id
+        return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail, who_id=who_id)
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,20 @@ must not cut off the node that has it.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.nodes.azure_cleanup import arc_machine_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
+    from aks_flex_rp.resource.models import Properties
     from aks_flex_rp.store.protocol import Store
 
 IN_USE = "IdentityInUse"
@@ -26,6 +30,28 @@ ATTEMPTS = 3  # with concurrent first sign-ins
 REMEDY = "Give each node an identity of its own: nodes that share one could act as each other."
 
 log = logging.getLogger(__name__)
+
+
+ENTRA_ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node: str) -> str:
+    """Returns the identity that may act as the node, as `Caller.is_node` parses it, or an empty string if it has
+    none.
+    """
+    auth = properties.azure_auth
+    principal, managed, arc = auth.service_principal, auth.managed_identity, auth.arc
+    found = {
+        "servicePrincipal": principal.client_id if principal else None,
+        "managedIdentity": (managed.client_id or managed.principal_id) if managed else None,
+        "arc": (arc.principal_id if arc else None) or arc_machine_id(properties, cluster, node),
+    }.get(auth.method)
+    if not found:
+        return ""
+    named = principal.client_tenant if auth.method == "servicePrincipal" and principal else None
+    home = (named or tenant).lower()
+    # A tenant may also be given as a domain, but tokens contain only its ID.
+    return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()
 
 
 @dataclass(frozen=True)

@@ -185,11 +185,14 @@ IDENTITY_OWNERS = (
     "CREATE INDEX nodes_of_identity ON nodes (node_identity) WHERE gone = 0",
 )
 
+# Names of callers can change, and two callers can have the same one.
+AUDIT_IDS = ("ALTER TABLE audit ADD COLUMN who_id TEXT NOT NULL DEFAULT ''",)
+
 MIGRATIONS = (
     Migration(1, TABLES, TYPES, NUMBERS_AND_WAKES),
     Migration(2, (*FLEET, *SESSIONS)),
     Migration(3, OUTBOX, postgres_after=OUTBOX_NUMBERS),
-    Migration(4, IDENTITY_OWNERS),
+    Migration(4, (*IDENTITY_OWNERS, *AUDIT_IDS)),
 )
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)"

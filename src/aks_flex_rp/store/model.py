@@ -115,6 +115,7 @@ class AuditEvent:
     outcome: AuditOutcome = AuditOutcome.OK
     detail: Document = field(default_factory=dict)
     sequence: int = 0  # assigned by the store
+    who_id: str = ""  # object ID of the caller; empty for the service itself and for events of earlier releases
 
 
 @dataclass(frozen=True)

@@ -106,13 +106,23 @@ def event_values(event: AuditEvent) -> Values:
         event.request,
         event.outcome,
         to_json(event.detail),
+        event.who_id,
     )
 
 
 def event_of(row: Row) -> AuditEvent:
-    at, who, what, resource, source, request, outcome, detail, sequence = row
+    at, who, what, resource, source, request, outcome, detail, sequence, who_id = row
     return AuditEvent(
-        at, who, AuditAction(what), resource, source, request, AuditOutcome(outcome), from_json(detail), sequence
+        at,
+        who,
+        AuditAction(what),
+        resource,
+        source,
+        request,
+        AuditOutcome(outcome),
+        from_json(detail),
+        sequence,
+        who_id,
     )
 
 

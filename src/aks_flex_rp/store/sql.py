@@ -173,10 +173,10 @@ SWEEP = WriteStatement("DELETE FROM deliveries WHERE expires <= $1 RETURNING id"
 
 # Audit ------------------------------------------------------------------------------------------------------------
 
-EVENT_TYPES = ("DOUBLE PRECISION", *["TEXT"] * 8)
-EVENT_COLUMNS = "at, who, what, resource, resource_key, source, request, outcome, detail"
+EVENT_TYPES = ("DOUBLE PRECISION", *["TEXT"] * 9)
+EVENT_COLUMNS = "at, who, what, resource, resource_key, source, request, outcome, detail, who_id"
 
-INSERT_EVENT = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S608 - a constant
+INSERT_EVENT = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # noqa: S608 - a constant
 
 
 @cache
@@ -192,7 +192,7 @@ FORGET_AUDIT = WriteStatement("DELETE FROM audit WHERE at < $1 RETURNING sequenc
 
 AUDIT_FILTERS = {
     "resource": "(resource_key = ${0} OR (resource_key > ${0} || '/' AND resource_key < ${0} || '0'))",
-    "who": "who = ${0}",
+    "who": "(who = ${0} OR who_id = ${0})",
     "what": "what = ${0}",
     "before": "sequence < ${0}",
 }
@@ -203,7 +203,7 @@ def audit(filters: tuple[str, ...]) -> str:
     """Returns the query for the newest events, with one parameter per filter in their order, and the limit."""
     conditions = [AUDIT_FILTERS[name].format(number) for number, name in enumerate(filters, start=1)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    columns = "at, who, what, resource, source, request, outcome, detail, sequence"
+    columns = "at, who, what, resource, source, request, outcome, detail, sequence, who_id"
     return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -63,6 +64,24 @@ class Azure:
 )
 def test_built_in_roles_apply_at_cluster_scope_and_above(definition: str, scope: str, roles: set[str]) -> None:
     assert effective_roles([assigned(definition, scope)], CLUSTER) == roles
+
+
+def test_assignment_with_a_condition_gives_no_role(caplog: pytest.LogCaptureFixture) -> None:
+    """Azure lets its holder do less than the role says; here it would have all of it."""
+    limited = assigned(OWNER, str(CLUSTER))
+    limited["id"] = "/assignments/1"
+    limited["properties"]["condition"] = "@Resource[Microsoft.Storage/x:name] StringEquals 'a'"
+    assert effective_roles([limited, assigned(READER, str(CLUSTER))], CLUSTER) == {"reader"}
+    assert "The role assignment /assignments/1 has a condition, and gives no role here." in caplog.text
+
+
+def test_assignments_are_not_read_for_callers_of_other_tenants() -> None:
+    azure = Azure(assigned(OWNER, str(CLUSTER)))
+    roles = Roles([], AzureAssignments(azure, lambda: azure.now, tenant="Home"))
+    own, foreign = replace(CALLER, tenant="home"), replace(CALLER, tenant="other")
+    assert asyncio.run(roles.allows(own, Operation.WRITE, CLUSTER))
+    assert not asyncio.run(roles.allows(foreign, Operation.READ, CLUSTER))
+    assert len(azure.asked) == 1
 
 
 def test_role_assignments_are_cached_for_five_minutes() -> None:
