@@ -116,6 +116,8 @@ def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
         manifest = _unpack(source, directory)
         check_database(directory / DATABASE)
         _end_sessions(directory / DATABASE)
+        if _is_unsigned(directory / DATABASE):  # of an earlier release, whose rows the service signs once
+            settings.authenticated_file.unlink(missing_ok=True)
         targets = _restore_targets(settings, directory)
         aside = _set_aside(settings, targets)
         for file, target in targets.items():
@@ -140,6 +142,11 @@ def check_database(file: Path) -> None:
         raise _corrupt(check_result)
     if version > raw_database.newest_schema_version():
         raise SchemaTooNew(version, raw_database.newest_schema_version())
+
+
+def _is_unsigned(file: Path) -> bool:
+    with closing(connect(f"{file.as_uri()}?mode=ro")) as connection:
+        return not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'record_upgrade'").fetchone()
 
 
 def _corrupt(check_result: object) -> ConfigError:

@@ -16,7 +16,7 @@ from aks_flex_rp import private_files
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import SchemaTooNew, StoreError
 from aks_flex_rp.store.postgres_address import parse_address, tls_failure
-from aks_flex_rp.store.sqlite import connect, migrate, named_parameters
+from aks_flex_rp.store.sqlite import connect, named_parameters
 from aks_flex_rp.store.sqlite_writer import store_error
 
 if TYPE_CHECKING:
@@ -158,7 +158,6 @@ async def copy_to_postgres(source: Path, address: PostgresAddress) -> dict[str, 
     The tables must exist and be empty.
     """
     with closing(open_sqlite(source)) as old:
-        migrate(old)
         async with open_postgres(address) as new:
             await _refuse_used(new)
             old.execute("BEGIN")  # reads all tables from one snapshot

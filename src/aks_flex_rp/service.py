@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp import raw_database
+from aks_flex_rp import private_files, raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
 from aks_flex_rp.api.metrics import Metrics
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
 from aks_flex_rp.api.routes import ServiceRoutes, create_app
+from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
 from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import Roles
@@ -50,6 +51,7 @@ from aks_flex_rp.notify.notifier import Notifier
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.view import SILENT_AFTER
 from aks_flex_rp.settings import AzureSettings
+from aks_flex_rp.store.record_keeper import RecordKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,16 +126,23 @@ FORMER_AUDIENCES = (
 log = logging.getLogger(__name__)
 
 
-def open_store(settings: ServiceSettings) -> Store:
+def open_records(settings: ServiceSettings, count: Callable[[str], None] = lambda _: None) -> RecordKeeper:
+    """Returns what authenticates the rows of the database, with the keys of the service."""
+    required = settings.require_authenticated_records or settings.authenticated_file.exists()
+    return RecordKeeper(open_sealer(settings).codes, count, required=required, resource=record_resource)
+
+
+def open_store(settings: ServiceSettings, records: RecordKeeper | None = None) -> Store:
     """Creates the store without starting it: PostgreSQL if an address is set, else SQLite in the state directory."""
+    records = records or open_records(settings)
     if address := raw_database.postgres_address(settings):
         from aks_flex_rp.store.postgres import PostgresStore  # noqa: PLC0415 - the driver is not needed with SQLite
 
-        return PostgresStore(address)
+        return PostgresStore(address, records)
     from aks_flex_rp.store.sqlite import SqliteStore  # noqa: PLC0415
 
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return SqliteStore(settings.sqlite_file)
+    return SqliteStore(settings.sqlite_file, records)
 
 
 def open_sealer(settings: ServiceSettings) -> Sealer:
@@ -145,8 +154,9 @@ class Service:
         """Builds the service. Tests pass `clusters` to replace the connections to clusters."""
         self.settings = settings
         self.admin_key = AdminKey(settings.admin_key_file)
-        self.store = open_store(settings)
         self.metrics = metrics = Metrics()
+        self._records = open_records(settings, lambda outcome: metrics.records.labels(outcome).inc())
+        self.store = open_store(settings, self._records)
         self.tls = ServerTls(MeasuredCertificates(_certificates(settings), metrics.certificate.set), time.time())
         count_notification = metrics.notifications
         self._notifying = Notifier(
@@ -209,6 +219,7 @@ class Service:
                 log.warning(FORMER_AUDIENCES, tenant.tenant_id, ", ".join(tenant.former_audiences))
         self.admin_key.ensure()
         await self.store.start()
+        self._note_authenticated()
         await self.store.refresh_fleet()
         await self.delivery.start()
         self.poll_cache.start()
@@ -221,6 +232,14 @@ class Service:
             for each in (self.tls.run(), sweeping, self._repair_periodically(), measuring, *chores)
         ]
         self._running = True
+
+    def _note_authenticated(self) -> None:
+        """Remembers, outside of the database, that it has no rows of an earlier release any more.
+
+        Someone who turns the database back into one of an earlier release gets none of its rows signed then.
+        """
+        if not self._records.upgrade_until and not self.settings.authenticated_file.exists():
+            private_files.create(self.settings.authenticated_file, b"")
 
     async def stop(self) -> None:
         self._running = False
@@ -289,6 +308,9 @@ class Service:
     async def _sweep(self) -> None:
         """Removes expired config URLs, sessions and old audit events. Cluster controllers remove expired tokens."""
         now = time.time()
+        if self._records.upgrade_until:
+            await self.store.sign_upgraded()
+            self._note_authenticated()
         if gone := await self.delivery.sweep(now):
             log.info("Removed %d expired config URLs.", gone)
         if self.dashboard:

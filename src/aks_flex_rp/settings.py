@@ -220,6 +220,11 @@ class ServiceSettings(SettingsModel):
         description="Accept a PostgreSQL server on the network without `sslmode=verify-full`. Anyone on that network "
         "can then read and change the database.",
     )
+    require_authenticated_records: bool = Field(
+        default=False,
+        description="Never sign rows that have no authentication code, also not when the database of an earlier "
+        "release is upgraded. For databases that this release created.",
+    )
     keys_file: Path | None = Field(
         default=None, description="Encryption keys for secrets. Default: `keys` in stateDir."
     )
@@ -315,6 +320,11 @@ class ServiceSettings(SettingsModel):
     @property
     def sqlite_file(self) -> Path:
         return self.state_dir / "flex.db"
+
+    @property
+    def authenticated_file(self) -> Path:
+        """The file that records that no row of an earlier release is left to sign."""
+        return self.state_dir / "records.authenticated"
 
     @property
     def keys(self) -> Path:

@@ -54,6 +54,12 @@ class Metrics:
             "closed",
             "refused",
         )
+        self.records = self._outcomes(
+            "refused_records",
+            "Reads of database rows that were changed without the service, or whose key is missing, by outcome.",
+            "refused",
+            "unverifiable",
+        )
         self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store responds (1) or not (0).", registry=registry)
         self.certificate = Gauge(
             "aks_flex_rp_certificate_expiry_timestamp_seconds",

@@ -183,7 +183,7 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
     from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
     async with command_context.open_local_store(settings) as store:
-        cluster = command_context.choose_cluster(await store.clusters(), text)
+        cluster = command_context.choose_cluster(await command_context.known_clusters(store), text)
         own = str(cluster.facts.get("holder", ""))
         connection = cluster_connection(settings, cluster) if own else None
         try:
@@ -272,7 +272,7 @@ async def _check(settings: ServiceSettings, text: str) -> list[Finding]:
     from aks_flex_rp.service import open_sealer
 
     async with command_context.open_local_store(settings) as store:
-        cluster = command_context.choose_cluster(await store.clusters(), text)
+        cluster = command_context.choose_cluster(await command_context.known_clusters(store), text)
     opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
     async with _client(settings, connections.from_bytes(opened)) as client:
         findings = await prerequisites.check_cluster(client)

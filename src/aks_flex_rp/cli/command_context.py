@@ -80,7 +80,15 @@ async def migrate_schema(settings: ServiceSettings) -> None:
 
 async def list_clusters(settings: ServiceSettings) -> tuple[Cluster, ...]:
     async with open_local_store(settings) as store:
-        return await store.clusters()
+        return await known_clusters(store)
+
+
+async def known_clusters(store: Store) -> tuple[Cluster, ...]:
+    """Returns all clusters. Raises the error of one that is refused if there is no other."""
+    found = await store.clusters()
+    for key in () if found else await store.cluster_keys():
+        await store.cluster(key)
+    return found
 
 
 def cluster_name(cluster: Cluster) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
+from aks_flex_rp.record_codes import RecordCodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence, Set
@@ -41,6 +42,7 @@ class Sealer:
         self._ciphers: dict[bytes, AESGCM] = {key_id(key): AESGCM(key) for key in keys}
         self._newest = key_id(keys[0])
         self._source = source
+        self.codes = RecordCodes({key_id(key).hex(): key for key in keys})
 
     def __repr__(self) -> str:
         return f"Sealer({len(self._ciphers)} of {self._source})"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row, Values
 
 AT_ONCE = 250  # nodes per read; a larger read would delay polls
-NODE_COLUMNS = 15
+NODE_COLUMNS = 16
 
 _NODE_EXISTS = (
     "SELECT 1 FROM places p JOIN nodes n ON n.cluster = p.cluster"
@@ -62,6 +62,9 @@ class FleetRepair(ABC):
     @abstractmethod
     async def _cluster_number(self, cluster: str) -> int: ...
 
+    @abstractmethod
+    def _is_authentic(self, row: Row) -> bool: ...
+
     async def refresh_fleet(self) -> int:
         return await self.repair_fleet() if await self._read(OLD_ROW_VERSION) else 0
 
@@ -77,7 +80,9 @@ class FleetRepair(ABC):
         return repaired
 
     async def _correction(self, row: Row) -> tuple[str, Values] | None:
-        """Returns the statement that corrects the row, or None if it matches its node."""
+        """Returns the statement that corrects the row, or None if it matches its node, or the node is refused."""
+        if not self._is_authentic(row):
+            return None
         node, shape, has = rows.node_of(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
         says = rows.storable(fleet.row_of(node))
         if shape is None:

@@ -22,6 +22,7 @@ class Migration:
     statements: tuple[str, ...]
     postgres_before: tuple[str, ...] = ()
     postgres_after: tuple[str, ...] = ()
+    opens_upgrade: bool = False  # marks that the existing rows may be signed
 
 
 TYPES = (
@@ -188,11 +189,37 @@ IDENTITY_OWNERS = (
 # Names of callers can change, and two callers can have the same one.
 AUDIT_IDS = ("ALTER TABLE audit ADD COLUMN who_id TEXT NOT NULL DEFAULT ''",)
 
+# Authentication codes of the rows that decide what runs on nodes and who signs in. The mark of an upgrade is written
+# in the same transaction if there are rows to sign (see `record_keeper`).
+CODES = (
+    "ALTER TABLE nodes ADD COLUMN code TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE clusters ADD COLUMN code TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN code TEXT NOT NULL DEFAULT ''",
+    "CREATE TABLE record_upgrade (id INTEGER PRIMARY KEY, until DOUBLE PRECISION NOT NULL, code TEXT NOT NULL)",
+    "CREATE INDEX nodes_unsigned ON nodes (code) WHERE code = ''",
+)
+# Replicas of the previous release write rows without a code until they are replaced.
+CLEARED_CODES = (
+    """CREATE FUNCTION clear_code() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        NEW.code := '';
+        RETURN NEW;
+    END $$""",
+    """CREATE TRIGGER clear_code BEFORE UPDATE ON nodes FOR EACH ROW
+    WHEN (NEW.code = OLD.code AND NEW.revision <> OLD.revision) EXECUTE FUNCTION clear_code()""",
+    """CREATE TRIGGER clear_code BEFORE UPDATE ON clusters FOR EACH ROW
+    WHEN (NEW.code = OLD.code AND NEW.version <> OLD.version) EXECUTE FUNCTION clear_code()""",
+)
+OPEN_UPGRADE = (
+    "INSERT INTO record_upgrade (id, until, code) SELECT 1, CAST($1 AS DOUBLE PRECISION), CAST($2 AS TEXT)"
+    " WHERE EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
+)
+
 MIGRATIONS = (
     Migration(1, TABLES, TYPES, NUMBERS_AND_WAKES),
     Migration(2, (*FLEET, *SESSIONS)),
     Migration(3, OUTBOX, postgres_after=OUTBOX_NUMBERS),
-    Migration(4, (*IDENTITY_OWNERS, *AUDIT_IDS)),
+    Migration(4, (*IDENTITY_OWNERS, *AUDIT_IDS, *CODES), postgres_after=CLEARED_CODES, opens_upgrade=True),
 )
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)"

@@ -2,7 +2,9 @@
 
 StoreError              the store cannot execute the request
 |-- StoreUnavailable    temporary: the same request may succeed later
-`-- SchemaTooNew        the data was written by a newer version of this program
+|-- SchemaTooNew        the data was written by a newer version of this program
+|-- RecordRefused       a row was changed without this program
+`-- RecordUnverifiable  the key that authenticates a row is not present
 """
 
 from __future__ import annotations
@@ -89,6 +91,8 @@ class AuditAction(StoredEnum):
     CLUSTER_CHANGED = "cluster.changed"
     CLUSTER_REMOVED = "cluster.removed"
     SIGN_IN = "signIn"
+    RECORD_REFUSED = "record.refused"
+    RECORD_ACCEPTED = "record.accepted"
     # Denied operations, besides those above
     READ = "read"
     LIST = "list"
@@ -164,6 +168,29 @@ class DatabaseCorrupt(StoreError):  # noqa: N818 - names a state
             f"The database is corrupt: {cause}.",
             "Check the disk, then restore a backup with `aks-flex-rp restore FILE`.",
         )
+
+
+class RecordRefused(StoreError):  # noqa: N818 - names a state
+    """A row that was not written by the service. `older`: its content is authentic, but of an earlier time."""
+
+    def __init__(self, record: str, why: str, *, older: bool = False) -> None:
+        super().__init__(
+            "record-refused",
+            f"The stored {record} is refused: {why}. It was changed in the database without the service.",
+            "Find out who changed it. Run `aks-flex-rp records list`, restore a backup, or accept it with "
+            "`aks-flex-rp records accept`.",
+        )
+        self.record, self.why, self.older = record, why, older
+
+
+class RecordUnverifiable(StoreError):  # noqa: N818 - names a state
+    def __init__(self, record: str) -> None:
+        super().__init__(
+            "record-key-missing",
+            f"The stored {record} cannot be verified with the keys present: another key authenticated it.",
+            "Restore the missing key as an additional line of the key file, and restart the service.",
+        )
+        self.record = record
 
 
 class SchemaTooNew(StoreError):  # noqa: N818

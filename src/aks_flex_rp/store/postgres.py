@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.changes import ChangeBroadcast, NodeChange
     from aks_flex_rp.store.postgres_address import PostgresAddress
+    from aks_flex_rp.store.record_keeper import RecordKeeper
     from aks_flex_rp.store.rows import Row, Values
 
 
@@ -139,9 +140,11 @@ class NotSent(Exception):  # noqa: N818 - internal
 
 
 class PostgresStore(SqlStore):
-    def __init__(self, address: PostgresAddress, *, connections: int = 10, timeout: float = 10.0) -> None:
+    def __init__(
+        self, address: PostgresAddress, records: RecordKeeper, *, connections: int = 10, timeout: float = 10.0
+    ) -> None:
         """Creates the store. `timeout` is the time in seconds that a request waits for an unreachable server."""
-        super().__init__()
+        super().__init__(records)
         self._address = address
         self._connections = connections
         self._patience = timeout
@@ -153,6 +156,7 @@ class PostgresStore(SqlStore):
         try:
             settings = await self._with_retry(self._prepare, repeatable=True)
             self._pool = await self._make_pool(settings)
+            await self.sign_upgraded()
             await self._with_retry(self._listener.start, repeatable=True)
         except (asyncpg.PostgresError, ValueError) as error:
             hint = (
@@ -254,7 +258,7 @@ class PostgresStore(SqlStore):
         """Migrates the schema and returns the settings that make commits durable."""
         connection = await self._connect(None)  # a migration of large tables may take long
         try:
-            await migrate(connection)
+            await migrate(connection, upgrade=self._records.opened_upgrade())
             is_asynchronous = await connection.fetchval("SHOW synchronous_commit") == "off"
             return {"synchronous_commit": "on"} if is_asynchronous else {}
         finally:
@@ -295,9 +299,14 @@ def describe_cause(cause: BaseException | None) -> str:
 
 
 async def migrate(
-    connection: asyncpg.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS
+    connection: asyncpg.Connection,
+    steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
+    upgrade: Values | None = None,
 ) -> None:
-    """Runs each migration in a transaction, with a lock that other replicas wait for."""
+    """Runs each migration in a transaction, with a lock that other replicas wait for.
+
+    `upgrade` is the mark of an upgrade, for a migration that opens one.
+    """
     step: migrations.Migration | None = steps[0]
     while step:
         async with connection.transaction():
@@ -307,4 +316,6 @@ async def migrate(
             if step:
                 for statement in (*step.postgres_before, *step.statements, *step.postgres_after):
                     await connection.execute(statement)
+                if step.opens_upgrade and upgrade:
+                    await connection.execute(migrations.OPEN_UPGRADE, *upgrade)
                 await connection.execute(migrations.WRITE_VERSION, step.version)

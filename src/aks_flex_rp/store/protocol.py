@@ -36,6 +36,10 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
 
     async def healthy(self) -> bool: ...
 
+    async def sign_upgraded(self) -> int:
+        """Authenticates the rows of an earlier release, while that is allowed, and returns their number."""
+        ...
+
     # Clusters
     async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
         """Creates a cluster (`expected` is None) or replaces it if its version is `expected`.
@@ -46,7 +50,13 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
 
     async def cluster(self, key: str) -> Cluster | None: ...
 
-    async def clusters(self) -> tuple[Cluster, ...]: ...
+    async def clusters(self) -> tuple[Cluster, ...]:
+        """Returns the clusters whose records are authentic."""
+        ...
+
+    async def cluster_keys(self) -> tuple[str, ...]:
+        """Returns the keys of all clusters, also of those that are refused."""
+        ...
 
     async def delete_cluster(self, key: str) -> bool:
         """Deletes a cluster. Returns False if it does not exist. Raises Conflict while it has nodes."""
@@ -73,10 +83,12 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         """
         ...
 
-    async def node(self, cluster: str, key: str) -> Node | None: ...
+    async def node(self, cluster: str, key: str) -> Node | None:
+        """Returns a node. Raises RecordRefused if it was changed without the service."""
+        ...
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
-        """Returns nodes of a cluster, ordered by key."""
+        """Returns nodes of a cluster, ordered by key, without those that are refused."""
         ...
 
     async def count_nodes(self) -> int: ...

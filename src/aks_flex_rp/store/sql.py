@@ -64,18 +64,18 @@ def compose_write(
 
 # Clusters ---------------------------------------------------------------------------------------------------------
 
-CLUSTER = "SELECT key, id, facts, connection, version FROM clusters WHERE key = $1"
+CLUSTER = "SELECT key, id, facts, connection, version, code FROM clusters WHERE key = $1"
 
-CLUSTERS = "SELECT key, id, facts, connection, version FROM clusters ORDER BY key"
+CLUSTERS = "SELECT key, id, facts, connection, version, code FROM clusters ORDER BY key"
 
 CREATE_CLUSTER = WriteStatement(
-    "INSERT INTO clusters (key, id, facts, connection, version) VALUES ($1, $2, $3, $4, $5)"
+    "INSERT INTO clusters (key, id, facts, connection, version, code) VALUES ($1, $2, $3, $4, $5, $6)"
     " ON CONFLICT (key) DO NOTHING RETURNING key"
 )
 
 REPLACE_CLUSTER = WriteStatement(
-    "UPDATE clusters SET id = $2, facts = $3, connection = $4, version = $5"
-    " WHERE key = $1 AND version = $6 RETURNING key"
+    "UPDATE clusters SET id = $2, facts = $3, connection = $4, version = $5, code = $6"
+    " WHERE key = $1 AND version = $7 RETURNING key"
 )
 
 DELETE_CLUSTER = WriteStatement(
@@ -89,7 +89,8 @@ DELETE_CLUSTER = WriteStatement(
 
 NODE_COLUMNS = (
     "n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
-    " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision"
+    " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision,"
+    " n.code"
 )
 NODES_IN_FLEET = (
     "nodes n LEFT JOIN places p ON p.cluster = n.cluster LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
@@ -102,29 +103,31 @@ NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
 
 COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
 
-LAST_KNOWN_NODE = "SELECT version, node_identity FROM nodes WHERE cluster = $1 AND key = $2"
+LAST_KNOWN_NODE = (
+    "SELECT version, node_identity, gone, revision, code, etag FROM nodes WHERE cluster = $1 AND key = $2"
+)
 
 CREATE_NODE = (
     "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
-    " node_identity, created, status, gone, revision)"
-    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 1)"
+    " node_identity, created, status, code, gone, revision)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, $15)"
     " ON CONFLICT (cluster, key) DO UPDATE SET name = $3, version = $4, etag = $5, properties = $6, config = $7,"
-    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, gone = 0,"
-    " revision = nodes.revision + 1"
-    " WHERE nodes.gone = 1 AND nodes.version < $4 RETURNING key"
+    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, code = $14,"
+    " gone = 0, revision = $15"
+    " WHERE nodes.gone = 1 AND nodes.version < $4 AND nodes.revision = $15 - 1 RETURNING key"
 )
 
 REPLACE_NODE = (
     "UPDATE nodes SET name = $3, version = $4, etag = $5, properties = $6, config = $7, secrets = $8,"
-    " system_data = $9, join_state = $10, node_identity = $11, created = $12, revision = revision + 1"
+    " system_data = $9, join_state = $10, node_identity = $11, created = $12, code = $14, revision = $15"
     " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4"
-    " AND (CAST($14 AS BIGINT) = 0 OR revision = $14) RETURNING key"
+    " AND revision = $15 - 1 RETURNING key"
 )
 
 DELETE_NODE = (
-    "UPDATE nodes SET gone = 1, revision = revision + 1, etag = '', properties = '', config = '', secrets = '',"
+    "UPDATE nodes SET gone = 1, revision = $4, code = $5, etag = '', properties = '', config = '', secrets = '',"
     " system_data = '', join_state = '', status = ''"
-    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) RETURNING key"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) AND revision = $4 - 1 RETURNING key"
 )
 
 # The owner of an identity is replaced only if it is still the expected one.
@@ -207,9 +210,11 @@ def audit(filters: tuple[str, ...]) -> str:
     return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants
 
 
-_SESSION_COLUMNS = "id, caller, proof, expires, used"
+_SESSION_COLUMNS = "id, caller, proof, expires, used, code"
 
-PUT_SESSION = WriteStatement(f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5) RETURNING id")  # noqa: S608 - a constant
+PUT_SESSION = WriteStatement(
+    f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id"  # noqa: S608 - a constant
+)
 SELECT_SESSION = f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE id = $1 AND expires > $2"  # noqa: S608 - a constant
 USE_SESSION = WriteStatement("UPDATE sessions SET used = $2 WHERE id = $1 RETURNING id")
 END_SESSION = WriteStatement("DELETE FROM sessions WHERE id = $1 RETURNING id")

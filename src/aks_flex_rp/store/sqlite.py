@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.record_keeper import RecordKeeper
     from aks_flex_rp.store.rows import Row, Values
     from aks_flex_rp.store.sql import WriteStatement
 
@@ -28,9 +29,9 @@ NAMES = [str(number) for number in range(1, 1000)]
 
 
 class SqliteStore(SqlStore):
-    def __init__(self, path: Path | str, *, timeout: float = 10.0) -> None:
+    def __init__(self, path: Path | str, records: RecordKeeper, *, timeout: float = 10.0) -> None:
         """Opens the store. `timeout` is the time in seconds that a request waits for another process's lock."""
-        super().__init__()
+        super().__init__(records)
         self._path = Path(path).absolute()
         self._patience = timeout
         self._own = threading.local()
@@ -40,10 +41,12 @@ class SqliteStore(SqlStore):
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        connection = await loop.run_in_executor(None, open_for_writing, self._path, self._patience)
+        mark = self._records.opened_upgrade()
+        connection = await loop.run_in_executor(None, open_for_writing, self._path, self._patience, mark)
         self._opened.append(connection)
         self._writer = SqliteWriter(connection, self._changes, loop)
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
+        await self.sign_upgraded()
 
     async def stop(self) -> None:
         """Completes the queued writes, then closes the store."""
@@ -122,12 +125,12 @@ def connect(uri: str, timeout: float = 10.0) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
-def open_for_writing(path: Path, timeout: float = 10.0) -> sqlite3.Connection:
+def open_for_writing(path: Path, timeout: float = 10.0, upgrade: Values | None = None) -> sqlite3.Connection:
     """Opens or creates the database. SQLite creates its other files with the mode of the database file."""
     make_private(path)
     connection = connect(path.as_uri(), timeout)
     try:
-        migrate(connection)
+        migrate(connection, upgrade=upgrade)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
@@ -159,8 +162,12 @@ def sync_directory(path: Path) -> None:
         os.close(opened)
 
 
-def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS) -> None:
-    """Runs each migration in a transaction that other processes wait for."""
+def migrate(
+    connection: sqlite3.Connection,
+    steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
+    upgrade: Values | None = None,
+) -> None:
+    """Runs each migration in a transaction that other processes wait for. `upgrade` is the mark of an upgrade."""
     while True:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -168,6 +175,8 @@ def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, .
             step = migrations.next_after(connection.execute(migrations.READ_VERSION).fetchone()[0], steps)
             for statement in step.statements if step else ():
                 connection.execute(statement.replace(migrations.CLUSTERED, " WITHOUT ROWID"))
+            if step and step.opens_upgrade and upgrade:
+                connection.execute(migrations.OPEN_UPGRADE, named_parameters(upgrade))
             if step:
                 connection.execute(migrations.WRITE_VERSION, named_parameters((step.version,)))
             connection.execute("COMMIT")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,17 +62,20 @@ def create_nodes(keeper: Keeper, secret: Path) -> None:
     keeper.does("node", "create", *ON_PLANT, "--name", "edge-2", "--join-command")
 
 
-@pytest.mark.remedy("decryption-failed")
+@pytest.mark.remedy("decryption-failed", "record-key-missing")
 def test_connection_is_decrypted_with_the_old_key_or_written_again(keeper: Keeper, kubernetes: ApiServer) -> None:
     old = keeper.lose_key()
-    fails(keeper, "decryption-failed", "cluster", "check", ID)
+    fails(keeper, "record-key-missing", "cluster", "check", ID)
     assert "MISSING" in keeper.does("keys", "list").out
 
+    advice("record-key-missing", "Add the missing key as a further line of the key file")
     advice("decryption-failed", "Add the old key as another line of the key file")
     new = keeper.keys.read_text()
     private(keeper.keys, f"{new}{old}\n")
     keeper.does("cluster", "check", ID)
     private(keeper.keys, new)
+    fails(keeper, "record-key-missing", "cluster", "check", ID)
+    keeper.does(*our_command("record-key-missing", "records accept"))
     fails(keeper, "decryption-failed", "cluster", "check", ID)
     words = our_command("decryption-failed", "cluster add")
     keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
@@ -87,7 +92,7 @@ def test_secret_of_node_is_decrypted_with_the_old_key_or_written_again(
     show = ("node", "credentials", *ON_PLANT, "--name", "edge-1")
     with serving(made, clusters) as service:
         fails(keeper, "request-rejected", *show)
-        assert "decryption-failed: " in service.log
+        assert "record-key-missing: " in service.log
         new = keeper.keys.read_text()
         private(keeper.keys, f"{new}{old}\n")
     advice("decryption-failed", "as another line of the key file and restart the service")
@@ -95,8 +100,11 @@ def test_secret_of_node_is_decrypted_with_the_old_key_or_written_again(
         assert SECRET in keeper.does(*show).out
 
     private(keeper.keys, new)  # the key is lost
-    with serving(made, clusters):
+    with serving(made, clusters) as service:
         fails(keeper, "request-rejected", *show)
+        keeper.does(*our_command("decryption-failed", "records accept"))
+        fails(keeper, "request-rejected", *show)
+        assert "decryption-failed: " in service.log
         words = our_command("decryption-failed", "node update")
         keeper.does(*words, *ON_PLANT, "--name", "edge-1", "--client-secret-file", str(secret))
         assert SECRET in keeper.does(*show).out
@@ -124,6 +132,7 @@ def test_rotation_is_completed_when_lost_secrets_are_set_again(
     assert "edge-1" in said
     assert "edge-2" in said
 
+    keeper.does(*our_command("encryption-keys-incomplete", "records accept"))
     words = our_command("encryption-keys-incomplete", "cluster add")
     keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     with serving(made, clusters):
@@ -149,3 +158,44 @@ def test_new_key_is_put_at_the_start_of_the_variable(made: ServiceSettings, kube
     assert [each["use"] for each in keeper.does("keys", "list", "--json", env=env).json] == ["seals", "opens"]
     keeper.does("keys", "rotate", env=env)
     assert [each["sealed"] for each in keeper.does("keys", "list", "--json", env=env).json] == ["1", "0"]
+
+
+@pytest.mark.remedy("record-refused", "record-name-required", "record-not-refused")
+def test_changed_record_is_restored_or_accepted(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path
+) -> None:
+    """Attack: a database administrator changes what runs on a node."""
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    backup = str(tmp_path / "backup.tar")
+    keeper.does("backup", backup)
+    attack = "UPDATE nodes SET config = replace(config, '1.34', '1.33') WHERE key = 'edge-1'"
+    show, other = (("node", "show", *ON_PLANT, "--name", name) for name in ("edge-1", "edge-2"))
+
+    with serving(made, clusters) as service:
+        change(made, attack)
+        assert "is refused" in fails(keeper, "request-rejected", *show).err
+        keeper.does(*other)
+        assert "record-refused: " in service.log
+        assert "record.refused" in keeper.does("audit", *ON_PLANT, "--node", "edge-1").out
+    [listed] = keeper.does("records", "list", "--json").json
+    assert (listed["name"], listed["state"]) == ("edge-1", "wrong")
+
+    advice("record-refused", "Stop the service and restore a backup")
+    keeper.does("restore", backup, "--yes")
+    with serving(made, clusters):
+        keeper.does(*show)
+        change(made, attack)
+        fails(keeper, "request-rejected", *show)
+        fails(keeper, "record-name-required", "records", "accept")
+        fails(keeper, "record-not-refused", "records", "accept", "edge-2")
+        advice("record-not-refused", "Use a name of `aks-flex-rp records list`")
+        assert our_command("record-name-required", "records accept NAME", NAME="x") == ("records", "accept", "x")
+        keeper.does(*our_command("record-refused", "records accept NAME", NAME="edge-1"))
+        keeper.does(*show)
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+def change(made: ServiceSettings, statement: str) -> None:
+    with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as database:
+        database.execute(statement)

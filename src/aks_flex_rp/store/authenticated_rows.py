@@ -1,0 +1,141 @@
+"""Verifies rows as they are read, raises the alarm for refused ones, and signs the rows of an earlier release."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from aks_flex_rp.store import record_keeper, rows, sql
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, RecordRefused, RecordUnverifiable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aks_flex_rp.store.model import Cluster, Node
+    from aks_flex_rp.store.record_keeper import RecordKeeper, SignedRow
+    from aks_flex_rp.store.rows import Row, Values
+
+log = logging.getLogger(__name__)
+AT_ONCE = 250  # rows that are signed in one transaction
+REFUSED_CONDITION = "RecordRefused"  # shown with the node in lists
+MARK_REFUSED = (
+    f"UPDATE fleet SET trouble = '{REFUSED_CONDITION}', cause = $3"  # noqa: S608 - a constant
+    " WHERE place = (SELECT number FROM places WHERE cluster = $1) AND key = $2"
+)
+
+
+class AuthenticatedRows(ABC):
+    def __init__(self, records: RecordKeeper) -> None:
+        self._records = records
+
+    @abstractmethod
+    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None: ...
+
+    @abstractmethod
+    async def record(self, *events: AuditEvent) -> None: ...
+
+    async def _verified_node(self, row: Row) -> Node:
+        signed = record_keeper.signed_node(row[:12], row[14], row[15])
+        await self._verify(signed, lambda: self._node_again(row[0], row[1]))
+        return rows.node_of(row)
+
+    async def _verified_cluster(self, row: Row) -> Cluster:
+        signed = record_keeper.signed_cluster(row[:5], row[5])
+        await self._verify(signed, lambda: self._cluster_again(row[0]))
+        return rows.cluster_of(row)
+
+    def _is_authentic(self, row: Row) -> bool:
+        """Returns whether the row of a node has a valid code, without an alarm."""
+        signed = record_keeper.signed_node(row[:12], row[14], row[15])
+        return self._records.is_authentic(signed)
+
+    async def _verify(self, signed: SignedRow, again: Callable[[], Awaitable[SignedRow | None]]) -> None:
+        """Verifies a row. Raises the alarm for a refused one.
+
+        A row that is older than one that was read is read `again`: two reads may end in the other order.
+        """
+        try:
+            try:
+                self._records.verify(signed)
+            except RecordRefused as refused:
+                newer = await again() if refused.older else None
+                if newer is None:
+                    raise
+                self._records.verify(newer)
+        except (RecordRefused, RecordUnverifiable) as error:
+            await self._alarm(error, signed)
+            raise
+
+    async def _node_again(self, cluster: str, key: str) -> SignedRow | None:
+        found = await self._read(sql.NODE, cluster, key)
+        return record_keeper.signed_node(found[0][:12], found[0][14], found[0][15]) if found else None
+
+    async def _cluster_again(self, key: str) -> SignedRow | None:
+        found = await self._read(sql.CLUSTER, key)
+        return record_keeper.signed_cluster(found[0][:5], found[0][5]) if found else None
+
+    async def _alarm(self, error: RecordRefused | RecordUnverifiable, signed: SignedRow) -> None:
+        refused = isinstance(error, RecordRefused)
+        self._records.count("refused" if refused else "unverifiable")
+        if not self._records.is_alarm_due(error.record):
+            return
+        log.error("%s: %s %s", error.name, error.message, error.hint)
+        if not isinstance(error, RecordRefused):
+            return
+        event = AuditEvent(
+            self._records.clock(),
+            "aks-flex-rp",
+            AuditAction.RECORD_REFUSED,
+            self._records.resource(signed.identity),
+            outcome=AuditOutcome.DENIED,
+            detail={"reason": error.why},
+        )
+        await self.record(event)
+        if len(signed.identity) == 2:
+            await self._write_many(MARK_REFUSED, [(*signed.identity, error.message)], repeatable=True)
+
+    # Rows of an earlier release
+    async def sign_upgraded(self) -> int:
+        """Signs the rows without a code while an authentic mark allows it, and returns their number.
+
+        The mark is written when the schema is migrated, so that an interrupted run continues after the next start.
+        Replicas of the earlier release may write for some time, so the mark ends later.
+        """
+        keeper = self._records
+        keeper.read_upgrade(await self._read(record_keeper.SELECT_UPGRADE))
+        if not keeper.upgrade_until:
+            return 0
+        clusters = [record_keeper.signed_cluster(row[:5]) for row in await self._read(sql.CLUSTERS) if not row[5]]
+        await self._sign(record_keeper.SIGN_CLUSTER, clusters)
+        count = len(clusters)
+        while unsigned := await self._read(record_keeper.SELECT_UNSIGNED_NODES, AT_ONCE):
+            await self._sign(record_keeper.SIGN_NODE, [record_keeper.node_row(row) for row in unsigned])
+            count += len(unsigned)
+        if keeper.is_upgrade_complete:
+            await self._write_many(record_keeper.END_UPGRADE, [(keeper.upgrade_until,)], repeatable=True)
+            keeper.upgrade_until = 0.0
+        if count:
+            log.info("Authenticated %d records of an earlier release.", count)
+        return count
+
+    async def _sign(self, text: str, signed: Sequence[SignedRow]) -> None:
+        values = [(*each.identity, each.revision, self._records.sign(each)) for each in signed]
+        if values:
+            await self._write_many(text, values, repeatable=True)
+
+
+T = TypeVar("T")
+
+
+async def authentic_records(verify: Callable[[Row], Awaitable[T]], found: Sequence[Row]) -> tuple[T, ...]:
+    """Returns the records of the rows that are authentic. A refused one must not hide the others."""
+    records: list[T] = []
+    for row in found:
+        with suppress(RecordRefused, RecordUnverifiable):
+            records.append(await verify(row))
+    return tuple(records)

@@ -1,0 +1,163 @@
+"""Authenticates the rows that decide what runs on nodes and who signs in: nodes, clusters and sessions.
+
+Every such row has a code over its identity and content (see `record_codes`). A row that a database
+administrator changed, copied from another row or added is refused. An earlier content of a row has a valid code, so
+each service also remembers the highest revision that it has read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.record_codes import CodeState
+from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable
+from aks_flex_rp.store.rows import storable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aks_flex_rp.record_codes import RecordCodes
+    from aks_flex_rp.store.rows import Row, Values
+
+UPGRADE_SECONDS = 24 * 3600.0  # in which the rows of an earlier release are signed, also after interruptions
+ROLLING_SECONDS = 3600.0  # in which replicas of an earlier release may still write
+ALARM_SECONDS = 600.0  # between alarms of one record
+
+
+@dataclass(frozen=True)
+class SignedRow:
+    """The signed part of a row."""
+
+    kind: str
+    identity: tuple[str, ...]
+    values: tuple[object, ...]
+    revision: int = 0  # 0 if the row never changes
+    code: str = ""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.kind} {'/'.join(self.identity)}"
+
+
+def signed_node(values: Sequence[Any], revision: int, code: str = "") -> SignedRow:
+    """Returns the signed part of a node: the columns that a write sets, and the revision."""
+    *names, secrets, system, join, identity, created = storable(values)
+    content = (*names, bytes(secrets), system, join, identity, float(created), revision)
+    return SignedRow("node", (names[0], names[1]), content, revision, code)
+
+
+def signed_tombstone(cluster: str, key: str, version: int, identity: str, revision: int, code: str = "") -> SignedRow:
+    content = storable((cluster, key, version, identity, revision))
+    return SignedRow("deleted node", (cluster, key), content, revision, code)
+
+
+def signed_cluster(values: Sequence[Any], code: str = "") -> SignedRow:
+    key, name, facts, connection, version = storable(values)
+    return SignedRow("cluster", (key,), (key, name, facts, bytes(connection), version), version, code)
+
+
+def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
+    """Returns the signed part of a session: all but the time of the last request."""
+    name, caller, proof, expires, _used = storable(values)
+    return SignedRow("session", (name,), (name, caller, proof, float(expires)), 0, code)
+
+
+def node_row(row: Row) -> SignedRow:
+    """Returns the signed part of a row of SELECT_SIGNED_NODES, of a node or a deleted one."""
+    *values, revision, gone, code = row
+    if gone:
+        return signed_tombstone(row[0], row[1], row[3], row[10], revision, code)
+    return signed_node(values, revision, code)
+
+
+SIGNED_NODE_COLUMNS = (
+    "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, node_identity, created,"
+    " revision, gone, code"
+)
+SELECT_SIGNED_NODES = (
+    f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
+)
+SELECT_SIGNED_CLUSTERS = "SELECT key, id, facts, connection, version, code FROM clusters ORDER BY key"
+SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '' LIMIT $1"  # noqa: S608 - constants
+SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"
+SIGN_CLUSTER = "UPDATE clusters SET code = $3 WHERE key = $1 AND version = $2 AND code = ''"
+SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
+END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"
+
+
+class RecordKeeper:
+    def __init__(
+        self,
+        codes: RecordCodes,
+        count: Callable[[str], None] = lambda _: None,
+        *,
+        required: bool = False,
+        resource: Callable[[tuple[str, ...]], str] = "/".join,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`count` is told of each refused record. With `required`, rows of an earlier release are not signed.
+
+        `resource` returns the resource ID of a record for the audit log.
+        """
+        self.codes, self.count, self.required, self.clock = codes, count, required, clock
+        self.resource = resource
+        self.upgrade_until = 0.0  # until when rows without a code are accepted
+        self._newest: dict[tuple[str, ...], int] = {}
+        self._alarmed: dict[str, float] = {}
+
+    def sign(self, row: SignedRow) -> str:
+        return self.codes.sign(row.kind, row.values)
+
+    def verify(self, row: SignedRow) -> None:
+        """Raises RecordRefused, or RecordUnverifiable if the key of the code is not present."""
+        state = self.codes.check(row.kind, row.values, row.code)
+        if state is CodeState.UNKNOWN_KEY:
+            raise RecordUnverifiable(row.shown)
+        if state is CodeState.WRONG:
+            raise RecordRefused(row.shown, "its content does not match its authentication code")
+        if state is CodeState.MISSING and self.clock() >= self.upgrade_until:
+            raise RecordRefused(row.shown, "it has no authentication code")
+        if row.revision < self._newest.get(row.identity, 0):
+            raise RecordRefused(row.shown, "it is older than the content that this service has read", older=True)
+        if row.revision:
+            self._newest[row.identity] = row.revision
+
+    def is_authentic(self, row: SignedRow) -> bool:
+        state = self.codes.check(row.kind, row.values, row.code)
+        return state is CodeState.VALID or (state is CodeState.MISSING and self.clock() < self.upgrade_until)
+
+    def is_alarm_due(self, record: str) -> bool:
+        """Returns whether to raise an alarm, at most once in ALARM_SECONDS for a record."""
+        now = self.clock()
+        if now - self._alarmed.get(record, -ALARM_SECONDS) < ALARM_SECONDS:
+            return False
+        self._alarmed = {name: at for name, at in self._alarmed.items() if now - at < ALARM_SECONDS}
+        self._alarmed[record] = now
+        return True
+
+    def opened_upgrade(self) -> Values | None:
+        """Returns the mark that the migration of an earlier release's database writes, or None if it must not."""
+        if self.required:
+            return None
+        until = self.clock() + UPGRADE_SECONDS
+        return until, self.sign(_upgrade(until))
+
+    def read_upgrade(self, rows: Sequence[Row]) -> None:
+        """Reads the mark. A mark that is not authentic, or has ended, does not count."""
+        self.upgrade_until = 0.0
+        for until, code in rows:
+            mark = _upgrade(until)
+            authentic = self.codes.check(mark.kind, mark.values, code) is CodeState.VALID
+            if authentic and until > self.clock() and not self.required:
+                self.upgrade_until = until
+
+    @property
+    def is_upgrade_complete(self) -> bool:
+        """Whether no replica of the earlier release should be running any more."""
+        return self.clock() > self.upgrade_until - UPGRADE_SECONDS + ROLLING_SECONDS
+
+
+def _upgrade(until: float) -> SignedRow:
+    return SignedRow("upgrade", (), (float(until),))

@@ -1,0 +1,229 @@
+"""Attacks of a database administrator: rows that were changed, swapped, added or rolled back, on both databases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_rp.store.fleet import FleetQuery
+from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UserSession
+from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
+from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
+from aks_flex_rp.store.sqlite import SqliteStore
+from tests.service.rp.store.builders import cluster, node, record_keeper
+from tests.service.rp.store.test_rolling_upgrade import created, write
+
+if TYPE_CHECKING:
+    from aks_flex_rp.store.protocol import Store
+    from tests.service.rp.store.conftest import Place
+
+COLUMNS = "name, version, etag, properties, config, secrets, system_data, join_state, node_identity, created"
+COLUMNS += ", revision, code, gone"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(place: Place, keeper: RecordKeeper) -> Store:
+    if place.kind == "sqlite":
+        return SqliteStore(place.address, keeper)
+    return PostgresStore(parse_address(place.address, {}), keeper)
+
+
+async def refusal(store: Store, key: str = "edge-1") -> str:
+    with pytest.raises(RecordRefused) as caught:
+        await store.node("/c", key)
+    return caught.value.why
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'config = \'{"kubernetes":{"url":"https://evil"}}\'',
+        "properties = '{}'",
+        "secrets = CAST('' AS blob)",
+        "node_identity = 'attacker'",
+        'join_state = \'{"state":"Joined"}\'',
+        "version = version + 1",
+        "etag = 'other'",
+        "name = 'Other'",
+        "system_data = '{\"a\":1}'",
+        "revision = revision + 1, code = code || ''",
+        "code = ''",
+    ],
+)
+async def test_changed_node_is_refused_and_alarmed(store: Store, place: Place, change: str) -> None:
+    for key in ("edge-1", "edge-2"):
+        await store.put_node(node(key), None)
+    await write(place, f"UPDATE nodes SET {change} WHERE key = 'edge-1'")  # noqa: S608 - the attack
+
+    assert await refusal(store)
+    await refusal(store)
+    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-2"], "others are not affected"
+    assert await store.node("/c", "edge-2")
+    with pytest.raises(RecordRefused):
+        await store.last_known_node("/c", "edge-1")
+    [event] = await store.audit(what="record.refused")
+    assert (event.resource, event.outcome) == ("/c/edge-1", "denied")
+    numbers = tuple((await store.cluster_numbers()).values())
+    trouble = {each.key: each.trouble for each in await store.fleet(FleetQuery(numbers), 1.0)}
+    assert trouble == {"edge-1": ("RecordRefused",), "edge-2": ()}
+    await store.repair_fleet()
+    assert (await store.fleet(FleetQuery(numbers), 1.0))[0].trouble == ("RecordRefused",)
+
+
+async def test_swapped_rows_are_refused(store: Store, place: Place) -> None:
+    await store.put_node(node("edge-1"), None)
+    await store.put_node(node("edge-2", config={"other": True}), None)
+    assignments = ", ".join(f"{each.strip()} = o.{each.strip()}" for each in COLUMNS.split(","))
+    await write(
+        place,
+        "CREATE TABLE copy AS SELECT * FROM nodes",
+        f"UPDATE nodes SET {assignments} FROM copy AS o WHERE nodes.key = 'edge-1' AND o.key = 'edge-2'",  # noqa: S608
+    )
+
+    assert "does not match" in await refusal(store)
+
+
+async def test_rolled_back_row_is_refused(store: Store, place: Place) -> None:
+    await store.put_node(node(), None)
+    await write(place, "CREATE TABLE copy AS SELECT * FROM nodes")
+    await store.put_node(node(version=2), "edge-1-1")
+    assert await store.node("/c", "edge-1")
+    assignments = ", ".join(f"{each.strip()} = o.{each.strip()}" for each in COLUMNS.split(","))
+    await write(place, f"UPDATE nodes SET {assignments} FROM copy AS o WHERE nodes.key = o.key")  # noqa: S608
+
+    assert "older" in await refusal(store)
+
+
+async def test_node_cannot_be_deleted_in_the_database(store: Store, place: Place) -> None:
+    """Attack: a managed node unbootstraps when its resource is deleted."""
+    await store.put_node(node(identity="me"), None)
+    await write(place, "UPDATE nodes SET gone = 1 WHERE key = 'edge-1'")
+
+    with pytest.raises(RecordRefused):
+        await store.last_known_node("/c", "edge-1")
+
+
+async def test_identity_of_deleted_node_cannot_be_changed(store: Store, place: Place) -> None:
+    await store.put_node(node(identity="me"), None)
+    await store.delete_node("/c", "edge-1", None)
+    assert (await store.last_known_node("/c", "edge-1")).identity == "me"
+    await write(place, "UPDATE nodes SET node_identity = 'attacker' WHERE key = 'edge-1'")
+
+    with pytest.raises(RecordRefused):
+        await store.last_known_node("/c", "edge-1")
+
+
+@pytest.mark.parametrize("change", ["facts = '{}'", "connection = CAST('x' AS blob)", "id = '/OTHER'", "version = 9"])
+async def test_changed_cluster_is_refused(store: Store, place: Place, change: str) -> None:
+    await store.put_cluster(cluster(), None)
+    await store.put_cluster(cluster("/d"), None)
+    await write(place, f"UPDATE clusters SET {change} WHERE key = '/c'")  # noqa: S608 - the attack
+
+    with pytest.raises(RecordRefused):
+        await store.cluster("/c")
+    assert [each.key for each in await store.clusters()] == ["/d"]
+
+
+async def test_session_that_someone_added_signs_nobody_in(store: Store, place: Place) -> None:
+    await store.put_session(UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0))
+    assert await store.session("mine", 1.0)
+    await write(
+        place,
+        "INSERT INTO sessions (id, caller, proof, expires, used)"
+        " VALUES ('theirs', '{\"id\":\"owner\"}', 'proof', 2000000000, 1)",
+        "UPDATE sessions SET caller = '{\"id\":\"owner\"}' WHERE id = 'mine'",
+    )
+
+    assert await store.session("theirs", 1.0) is None
+    assert await store.session("mine", 1.0) is None
+
+
+async def test_row_with_an_unknown_key_is_not_called_an_attack(place: Place) -> None:
+    outcomes: list[str] = []
+    other = opened(place, record_keeper(b"o" * 32))
+    await other.start()
+    await other.put_node(node(), None)
+    await other.stop()
+    store = opened(place, record_keeper(count=outcomes.append))
+    await store.start()
+    with pytest.raises(RecordUnverifiable, match="cannot be verified with the keys present"):
+        await store.node("/c", "edge-1")
+    assert (await store.nodes("/c")).nodes == ()
+    assert await store.audit(what="record.refused") == ()
+    await store.stop()
+    assert set(outcomes) == {"unverifiable"}
+
+
+async def test_rows_of_an_earlier_release_are_signed_once(place: Place) -> None:
+    clock = Clock()
+    await write(place, created("edge-1"), created("edge-2"), steps=3)
+    await write(place, "UPDATE nodes SET gone = 1, properties = '', config = '' WHERE key = 'edge-2'")
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    assert await store.node("/c", "edge-1")
+    assert (await store.last_known_node("/c", "edge-2")).version == 7
+    await write(place, "UPDATE nodes SET code = '' WHERE key = 'edge-1'")  # interrupted before this row
+    await store.stop()
+
+    clock.now += ROLLING_SECONDS + 1
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    assert await store.node("/c", "edge-1"), "a later start continues"
+    await write(place, "UPDATE nodes SET code = '' WHERE key = 'edge-1'")
+    assert await refusal(store), "the upgrade has ended"
+    await store.stop()
+
+
+async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None:
+    clock = Clock()
+    await write(place, created("edge-1"), steps=3)
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    await store.stop()
+    await write(place, "UPDATE nodes SET code = '', config = '{\"evil\":true}'")
+
+    for change in ("UPDATE record_upgrade SET until = 9e12", "UPDATE record_upgrade SET code = ''"):
+        await write(place, "CREATE TABLE kept AS SELECT * FROM record_upgrade", change)
+        store = opened(place, record_keeper(clock=clock))
+        await store.start()
+        assert await refusal(store)
+        await store.stop()
+        await write(
+            place,
+            "DELETE FROM record_upgrade",
+            "INSERT INTO record_upgrade SELECT * FROM kept",
+            "DROP TABLE kept",
+        )
+    clock.now += UPGRADE_SECONDS + 1
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    assert await refusal(store), "the mark is too old"
+    await store.stop()
+
+
+async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None:
+    """Attack: the database is given the schema of the earlier release, so that its rows are signed again."""
+    await write(place, created("edge-1"), steps=3)
+    store = opened(place, record_keeper(required=True))
+    await store.start()
+    assert await refusal(store)
+    await store.stop()
+
+
+async def test_replaced_node_keeps_its_code_after_a_report(store: Store) -> None:
+    await store.put_node(node(), None)
+    await store.report("/c", "edge-1", {"conditions": []}, 5.0)
+    found = await store.node("/c", "edge-1")
+    assert found
+    await store.put_node(replace(found, version=2, etag="x"), found.etag)
+    assert await store.node("/c", "edge-1")
