@@ -134,7 +134,7 @@ async def test_changed_cluster_is_refused(store: Store, place: Place, change: st
     assert [each.key for each in await store.clusters()] == ["/d"]
 
 
-async def test_session_that_someone_added_signs_nobody_in(store: Store, place: Place) -> None:
+async def test_session_that_someone_added_is_refused(store: Store, place: Place) -> None:
     await store.put_session(UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0))
     assert await store.session("mine", 1.0)
     await write(
