@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.aks_pool import pool_facts
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, parse_pool_id
+from aks_flex_node.agent.argument_eraser import erase_argument
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.components import cni
@@ -109,6 +110,8 @@ def config_selection(
 ) -> ConfigSelection:
     """Builds the selection for commands that also accept a configuration URL or an AKS pool."""
     pool = parse_pool_id(aks_pool) if aks_pool is not None else None
+    if url:
+        erase_argument(url)
     chosen = select_config_url(url, url_file, config[0] if config else None, os.environ, plain=plain, pool=aks_pool)
     return ConfigSelection(tuple(config or ()), tuple(sets or ()), chosen, pool)
 

@@ -106,6 +106,15 @@ def format_machine(machine: Document) -> str:
     return f"{name} ({more})" if more else name
 
 
+def join_command(url: str) -> str:
+    """Returns the command line, for bash, that joins a machine with a config URL.
+
+    The URL is a secret, so the agent reads it from standard input: arguments are visible to all users of a machine,
+    and sudo logs them.
+    """
+    return f"aks-flex-node agent --config-url-file - <<< '{url}'"
+
+
 def machine_note(name: str, made: Document, *, replace: bool) -> str:
     """Returns that a new URL works only on the machine of the node, or that it moves the node; empty for neither."""
     if machine := made.get("machine"):

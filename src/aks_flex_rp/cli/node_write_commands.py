@@ -11,7 +11,12 @@ import typer
 
 from aks_flex_node.api import node_changes
 from aks_flex_node.api.node_changes import BOOTSTRAP_TOKEN, NodeChangeError, NodeOptions, UnusedOptionsError
+<<<<<<< HEAD
 from aks_flex_node.api.node_summary import EXEC_WARNING, joins_by_exec, machine_note, not_applied_text
+=======
+from aks_flex_node.api.node_summary import join_command as format_join_command
+from aks_flex_node.api.node_summary import machine_note, not_applied_text
+>>>>>>> h-c
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
@@ -332,7 +337,7 @@ def given_options(ctx: typer.Context) -> str:
 
 def print_join_command(made: Document, json: bool) -> None:
     """Prints the join command of a new configuration URL."""
-    line = f"aks-flex-node agent --config-url '{made['configUrl']}'"
+    line = format_join_command(str(made["configUrl"]))
     document = {"command": line, "configUrl": made["configUrl"], "expires": made["configUrlExpires"]}
     output.print_result(line, document | ({"machine": made["machine"]} if "machine" in made else {}), json)
     output.print_note(f"Run it as root on the machine. Valid until {made['configUrlExpires']}, for one use.")

@@ -117,9 +117,8 @@ class JoinTracker:
     async def on_config_fetched(
         self, cluster: str, node: str, source: str, request: str, machine: MachineIdentity | None = None
     ) -> None:
-        """Records the fetch. Raises ArmError if the node lives on another machine."""
-        if machine:
-            await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request))
+        """Records the fetch. Raises ArmError if another client used the URL, or the node lives on another machine."""
+        await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request))
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request

@@ -72,6 +72,7 @@ class AuditAction(StoredEnum):
     REGENERATE_TOKEN = "regenerateToken"  # noqa: S105
     LIST_CREDENTIALS = "listCredentials"
     CONFIG_URL_FETCHED = "configUrl.fetched"
+    CONFIG_URL_REUSED = "configUrl.reused"
     TOKEN_USED = "token.used"  # noqa: S105
     IDENTITY_USED = "identity.used"
     CERTIFICATE_ISSUED = "certificate.issued"
