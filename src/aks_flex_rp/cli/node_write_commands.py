@@ -11,12 +11,8 @@ import typer
 
 from aks_flex_node.api import node_changes
 from aks_flex_node.api.node_changes import BOOTSTRAP_TOKEN, NodeChangeError, NodeOptions, UnusedOptionsError
-<<<<<<< HEAD
 from aks_flex_node.api.node_summary import EXEC_WARNING, joins_by_exec, machine_note, not_applied_text
-=======
 from aks_flex_node.api.node_summary import join_command as format_join_command
-from aks_flex_node.api.node_summary import machine_note, not_applied_text
->>>>>>> h-c
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
