@@ -41,11 +41,15 @@ class OwnerProperty:
 OWNER_PROPERTIES = (
     OwnerProperty("nodeConfig.artifacts", "It decides from where programs come that run as root on the node."),
     OwnerProperty("nodeConfig.registryMirrors", "It decides from where the node's container images come."),
+    OwnerProperty("nodeConfig.kubelet.serverURL", "The node does what the API server at this address says."),
     OwnerProperty(
         "kubernetesAuth.method",
         "A node that joins by exec is outside the cluster's restrictions for nodes.",
         _set_to_exec,
     ),
+)
+EXEC_IDENTITY = OwnerProperty(
+    "azureAuth", "The identity of a node that joins by exec can read what the pods of other nodes use."
 )
 
 
@@ -72,19 +76,32 @@ class WriteChecks:
         self, cluster: ClusterInfo, name: str, desired: DesiredNode, before: Node | None, request: RequestContext
     ) -> None:
         """Raises ArmError if the caller may not make these changes, or if another node has the identity."""
-        if not request.is_owner:
-            await self._check_owner_properties(cluster, name, desired, before, request)
         tenant = config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))
         identity = node_identity(desired.properties, cluster.id, tenant, name.lower())
-        if identity and (before is None or before.identity != identity):  # a node that already has it keeps it
+        is_new = before is None or before.identity != identity
+        if not request.is_owner:
+            await self._check_owner_properties(cluster, name, desired, before, request, new_identity=is_new)
+        if identity and is_new:  # a node that already has it keeps it
             ownership = IdentityOwnership(self.context.store)
             await ownership.check_unused(identity, cluster.id.key, name.lower(), request.may_see)
 
     async def _check_owner_properties(
-        self, cluster: ClusterInfo, name: str, desired: DesiredNode, before: Node | None, request: RequestContext
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        desired: DesiredNode,
+        before: Node | None,
+        request: RequestContext,
+        *,
+        new_identity: bool,
     ) -> None:
-        stored = DesiredNode(join_rules.stored_properties(before)).document() if before else {}
-        changed = next(owner_changes(stored, desired.document()), None)
+        stored, after = (
+            DesiredNode(join_rules.stored_properties(before)).document() if before else {},
+            desired.document(),
+        )
+        changed = next(owner_changes(stored, after), None)
+        if changed is None and new_identity and _value(after, "kubernetesAuth.method") == "exec":
+            changed = EXEC_IDENTITY
         if changed is None:
             return
         what = AuditAction.UPDATE if before else AuditAction.CREATE

@@ -19,6 +19,7 @@ EXEC = {"useAzureAuth": True, "method": "exec"}
 TRUSTED: dict[str, dict[str, Any]] = {
     "nodeConfig.artifacts": token(artifacts={"baseURL": "https://mirror.example"}),
     "nodeConfig.registryMirrors": token(registryMirrors={"docker.io": ["https://mirror.example"]}),
+    "nodeConfig.kubelet.serverURL": token(kubelet={"serverURL": "https://192.0.2.7:6443"}),
     "kubernetesAuth.method": principal(kubernetesAuth=EXEC),
 }
 PLAIN = {**{path: token() for path in TRUSTED}, "kubernetesAuth.method": principal()}
@@ -71,3 +72,14 @@ def test_contributor_can_move_a_node_from_exec_to_certificate(owner: Api, contri
     safer = principal(kubernetesAuth={"useAzureAuth": True, "method": "certificate"})
     assert contributor.put(name, safer).status == 200
     assert contributor.put(name, principal(kubernetesAuth=EXEC)).status == 403
+
+
+def test_contributor_cannot_give_an_exec_node_another_identity(owner: Api, contributor: Api, name: str) -> None:
+    """The contributor's own application would be bound to the role of exec nodes at its first report."""
+    owner.put(name, principal(kubernetesAuth=EXEC))
+    refused = contributor.put(name, principal(callers.OTHER_NODE, kubernetesAuth=EXEC))
+    assert_refused(refused, 403, "AuthorizationFailed")
+    assert refused.error["target"] == "properties.azureAuth"
+
+    assert contributor.put(name, principal(secret="canary-Zx82-never-to-be-seen", kubernetesAuth=EXEC)).status == 200
+    assert owner.put(name, principal(callers.OTHER_NODE, kubernetesAuth=EXEC)).status == 200
