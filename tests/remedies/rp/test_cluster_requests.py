@@ -15,6 +15,7 @@ import yaml
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_rp.cluster_registry import ClusterRegistry
 from aks_flex_rp.clusters.controller import ClusterController
+from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes.conflict_retry import ATTEMPTS
@@ -193,6 +194,9 @@ def test_requests_are_allowed_when_permissions_are_applied(
         assert command("cluster-forbidden", "kubectl") == ["kubectl", "apply", "-f"]
         [file] = command("cluster-forbidden", "20-rbac.yaml")
         authorized.roles = roles_of(MANIFESTS / file)
+        for role in authorized.roles:  # the manifest also contains the role of exec nodes, which the service reads
+            if "namespace" not in role["metadata"]:
+                kubernetes.api.put(f"{CLUSTER_ROLES}/{role['metadata']['name']}", role)
         person.does(*add)
 
         authorized.roles = tuple(role for role in roles_of(MANIFESTS / file) if "namespace" in role["metadata"])

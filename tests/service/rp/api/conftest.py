@@ -105,11 +105,9 @@ def name() -> str:
 @pytest.fixture(autouse=True)
 def _no_shared_identities(request: pytest.FixtureRequest) -> Iterator[None]:
     """Deletes the nodes of a test from its services: many tests use one identity, which only one node can have."""
-    if "name" not in request.fixturenames:
-        yield
-        return
     fixtures = {"service", "pair", "upgraded"} & set(request.fixturenames)
-    services, prefix = [request.getfixturevalue(each) for each in fixtures], request.getfixturevalue("name")
+    services = [request.getfixturevalue(each) for each in fixtures]
+    prefix = request.getfixturevalue("name") if "name" in request.fixturenames else "no node"
     yield
     for found in services:
         remove_nodes(found[0] if isinstance(found, tuple) else found, prefix)
