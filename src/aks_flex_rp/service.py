@@ -255,6 +255,7 @@ class Service:
                 grace=self.settings.tokens.grace_seconds,
                 gone_after=self.settings.nodes.gone_after_minutes * 60,
             ),
+            shared_addresses=self.settings.nodes.shared_addresses,
         )
 
     def _delivery(self) -> BundleDelivery:

@@ -145,6 +145,11 @@ class NodeLifecycleSettings(SettingsModel):
         gt=0,
         description="Time for which the Node of a deleted resource must be NotReady before the service deletes it.",
     )
+    shared_addresses: bool = Field(
+        default=False,
+        description="Approve serving certificates for an address that another flex node also has. For sites with the "
+        "same private addresses; a node can then serve as the other one.",
+    )
     poll_seconds: float = Field(
         default=30, ge=1, le=3600, description="Poll interval of managed nodes whose polls are not held, in seconds."
     )
