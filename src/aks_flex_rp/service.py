@@ -307,6 +307,7 @@ class Service:
             log.info("Removed %d expired config URLs.", gone)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
+            await self.dashboard.sign_in_page.failures.flush()
         await self.store.forget_audit(now - self.settings.audit_days * 86400)
 
 
