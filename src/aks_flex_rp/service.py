@@ -263,6 +263,7 @@ class Service:
                 grace=self.settings.tokens.grace_seconds,
                 gone_after=self.settings.nodes.gone_after_minutes * 60,
             ),
+            shared_addresses=self.settings.nodes.shared_addresses,
         )
 
     def _delivery(self) -> BundleDelivery:
@@ -315,6 +316,7 @@ class Service:
             log.info("Removed %d expired config URLs.", gone)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
+            await self.dashboard.sign_in_page.failures.flush()
         await self.store.forget_audit(now - self.settings.audit_days * 86400)
 
 

@@ -160,6 +160,11 @@ class NodeLifecycleSettings(SettingsModel):
         description="Let owners create nodes whose kubelet uses its Azure identity for every request "
         "(`kubernetesAuth.method: exec`), outside the cluster's restrictions for nodes. Existing ones keep working.",
     )
+    shared_addresses: bool = Field(
+        default=False,
+        description="Approve serving certificates for an address that another flex node also has. For sites with the "
+        "same private addresses; a node can then serve as the other one.",
+    )
     poll_seconds: float = Field(
         default=30, ge=1, le=3600, description="Poll interval of managed nodes whose polls are not held, in seconds."
     )

@@ -21,7 +21,7 @@ from aks_flex_rp.auth.auth_settings import ENTRA_AUTHORITY, AuthSettings, Tenant
 from aks_flex_rp.auth.token_verifier import TokenVerifier
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE, local_path, redirect
-from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
+from aks_flex_rp.store.model import AuditAction, AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.rate_limit import RateLimiter
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
     from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.sessions import SessionManager
@@ -195,6 +196,7 @@ class SignInPage:
     key: AdminKey | None  # None when sign-in with the admin key is disabled
     key_file: str
     entra: EntraSignIn | None
+    failures: FailedSignIns
 
     async def ask(self, incoming: Incoming) -> Response:
         return self._form(incoming, local_path(incoming.query_params.get("next", "/")))
@@ -222,7 +224,7 @@ class SignInPage:
         after = local_path(form.get("next", "/"))
         self._limit(incoming)
         if self.key is None or not self.key.matches(form.get("key", "").strip().encode("utf-8", "replace")):
-            await self._record(incoming, "somebody", AuditOutcome.DENIED)
+            await self._record_failure(incoming)
             return self._form(incoming, after, WRONG_KEY, 403)
         return await self._start_session(incoming, ADMIN_CALLER, after)
 
@@ -243,7 +245,7 @@ class SignInPage:
             caller, after = await self.entra.finish(incoming.cookies.get(FLOW_COOKIE, ""), incoming.query_params)
         except errors.ArmError as error:
             if error.status == 401:
-                await self._record(incoming, "somebody", AuditOutcome.DENIED)
+                await self._record_failure(incoming)
             raise
         answer = await self._start_session(incoming, caller, local_path(after))
         page_request.delete_cookie(answer, FLOW_COOKIE)
@@ -259,7 +261,7 @@ class SignInPage:
         if earlier := incoming.cookies.get(SESSION_COOKIE):
             await self.sessions.end(earlier)
         session = await self.sessions.begin(caller)
-        await self._record(incoming, caller.name, AuditOutcome.OK, caller.id)
+        await self._record(incoming, caller.name, caller.id)
         answer = redirect(after)
         page_request.set_cookie(answer, SESSION_COOKIE, session.secret, self.sessions.seconds)
         page_request.delete_cookie(answer, START_COOKIE)
@@ -271,7 +273,11 @@ class SignInPage:
         page_request.delete_cookie(answer, SESSION_COOKIE)
         return answer
 
-    async def _record(self, incoming: Incoming, caller: str, outcome: AuditOutcome, who_id: str = "") -> None:
+    async def _record(self, incoming: Incoming, caller: str, who_id: str) -> None:
         source, request = http_messages.client_address(incoming), http_messages.new_request_id()
-        event = AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, outcome, who_id=who_id)
-        await self.store.record(event)
+        await self.store.record(
+            AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, who_id=who_id)
+        )
+
+    async def _record_failure(self, incoming: Incoming) -> None:
+        await self.failures.record(http_messages.client_address(incoming), http_messages.new_request_id())

@@ -23,6 +23,7 @@ from aks_flex_rp.store.migrations import CHANNEL
 from aks_flex_rp.store.model import StoreError, StoreUnavailable
 from aks_flex_rp.store.postgres_address import tls_failure
 from aks_flex_rp.store.rows import storable
+from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -170,13 +171,13 @@ class PostgresStore(SqlStore):
         pool, self._pool = self._pool, None
         if pool:
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
+                await within(CLOSE_SECONDS, pool.close())
             pool.terminate()
         self._changes.end()
 
     async def healthy(self) -> bool:
         try:
-            await asyncio.wait_for(self._once(lambda connection: connection.fetch("SELECT 1")), HEALTH_SECONDS)
+            await within(HEALTH_SECONDS, self._once(lambda connection: connection.fetch("SELECT 1")))
         except (NotSent, StoreUnavailable, *NOT_EXECUTED, *CONNECTION_LOST):
             return False
         return True
