@@ -91,6 +91,7 @@ async def _add(
     from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING
     from aks_flex_rp.service import open_sealer
     from aks_flex_rp.store.model import AuditAction, AuditEvent, Cluster
+    from aks_flex_rp.store.record_keeper import first_revision
 
     sealer = open_sealer(settings)
     async with (
@@ -109,7 +110,7 @@ async def _add(
             output.print_warning(f"{error.message} It is taken over.")
         await prerequisites.ensure_objects(client)
         sealed = sealer.seal(connections.to_bytes(connection), connection_seal_context(name.key))
-        version = before.version + 1 if before else 1
+        version = before.version + 1 if before else first_revision(_now())
         # The configuration of existing nodes may be outdated. The service checks and updates it.
         document = {**facts.to_document(), **extra_facts, holder.HOLDER_FACT: own}
         document |= {SYNC_PENDING: before is not None}

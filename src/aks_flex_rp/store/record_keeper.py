@@ -87,6 +87,11 @@ SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
 END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"
 
 
+def first_revision(now: float) -> int:
+    """Returns a revision above those of any earlier row of the same name, which services may remember."""
+    return int(now * 1_000_000)
+
+
 class RecordKeeper:
     def __init__(
         self,

@@ -121,6 +121,20 @@ async def test_closed_connection_is_replaced_after_some_seconds(made: ServiceSet
         assert await mint(clusters)
 
 
+@in_loop
+async def test_cluster_that_was_removed_and_added_is_served(made: ServiceSettings, kubernetes: ApiServer) -> None:
+    """A running service refuses a record that is older than the one it has read, and a new cluster is not older."""
+    add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    for _ in range(2):
+        await does(made, *add)
+    async with connected(made) as clusters:
+        assert await mint(clusters)
+        await does(made, "cluster", "remove", ID)
+        await does(made, *add)
+        assert await clusters._store.cluster(KEY)
+        assert [each.key for each in await clusters._store.clusters()] == [KEY]
+
+
 @pytest.mark.remedy("node-name-taken")
 @in_loop
 async def test_another_name_is_chosen_or_the_node_is_deleted(made: ServiceSettings, kubernetes: ApiServer) -> None:
