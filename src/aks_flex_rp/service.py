@@ -18,7 +18,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files, raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
-from aks_flex_rp.api.metrics import Metrics
+from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
 from aks_flex_rp.api.routes import ServiceRoutes, create_app
@@ -203,7 +203,8 @@ class Service:
             metrics,
         )
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
-        own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running)
+        metrics_access = MetricsAccess(settings.metrics_token_file)
+        own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running, metrics_access)
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
         self.app = PollHandler(
             create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), authorizer, metrics

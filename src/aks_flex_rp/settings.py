@@ -255,6 +255,11 @@ class ServiceSettings(SettingsModel):
     connections: ConnectionSettings = Field(
         default_factory=ConnectionSettings, description="Bounds on open connections."
     )
+    metrics_token_file: Path | None = Field(
+        default=None,
+        description="File with a token that clients of `/metrics` must send (`Authorization: Bearer TOKEN`). If "
+        "not set, only clients on the same host can read the metrics; set it behind a proxy on that host.",
+    )
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings, description="Web dashboard.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
 
