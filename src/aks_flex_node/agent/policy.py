@@ -1,7 +1,7 @@
 """The policy of this machine (/etc/aks-flex-node/policy.yaml): what its administrator forbids to a provider or an AKS
 pool.
 
-    forbid: [agentUpdates, execAuthentication, vpnChanges, unbootstrap]
+    forbid: [agentUpdates, clusterChanges, execAuthentication, vpnChanges, unbootstrap]
     artifactHosts: [mirror.example]     # in addition to the publishers'; without it, all hosts are allowed
 
 Without the file, nothing is forbidden. A file that cannot be read or understood forbids everything that it could.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from aks_flex_node.agent.config.models import NodeConfig
-from aks_flex_node.agent.config.resolved import kubelet_auth
+from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.host import EntryKind
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 POLICY_FILE = "/etc/aks-flex-node/policy.yaml"
 AGENT_UPDATES, EXEC_AUTHENTICATION = "agentUpdates", "execAuthentication"
-VPN_CHANGES, UNBOOTSTRAP = "vpnChanges", "unbootstrap"
-FORBIDDABLE = (AGENT_UPDATES, EXEC_AUTHENTICATION, VPN_CHANGES, UNBOOTSTRAP)
+CLUSTER_CHANGES, VPN_CHANGES, UNBOOTSTRAP = "clusterChanges", "vpnChanges", "unbootstrap"
+FORBIDDABLE = (AGENT_UPDATES, CLUSTER_CHANGES, EXEC_AUTHENTICATION, VPN_CHANGES, UNBOOTSTRAP)
 KEYS = ("forbid", "artifactHosts")
 MAX_POLICY_BYTES = 1 << 16
 
@@ -66,10 +66,13 @@ class Policy:
         before = current.azure.vpn if current else NodeConfig().azure.vpn
         if self.forbids(VPN_CHANGES) and config.azure.vpn != before:
             yield f"azure.vpn ({VPN_CHANGES})"
+        if self.forbids(CLUSTER_CHANGES) and current:
+            yield from (f"{path} ({CLUSTER_CHANGES})" for path in cluster_changes(config, current))
         if self.artifact_hosts is not None:
             allowed = set(self._hosts())
-            others = (path for path, url in artifact_urls(config) if host_of(url) not in allowed)
-            yield from (f"{path} (artifactHosts)" for path in others)
+            known = set(image_sources(current)) if current else set()  # an earlier release did not check them
+            sources = [*artifact_urls(config), *(each for each in image_sources(config) if each not in known)]
+            yield from (f"{path} (artifactHosts)" for path, url in sources if host_of(url) not in allowed)
 
 
 EVERYTHING = frozenset(FORBIDDABLE)
@@ -135,8 +138,39 @@ def artifact_urls(config: NodeConfig) -> Iterator[tuple[str, str]]:
         yield "artifacts.baseURL", config.artifacts.base_url
 
 
+def image_sources(config: NodeConfig) -> Iterator[tuple[str, str]]:
+    """Yields the settings that name registries of images, with the URLs of the registries."""
+    yield "containerd.pauseImage", f"https://{image_registry(config.containerd.pause_image)}"
+    for registry, mirrors in config.registry_mirrors.items():
+        yield from ((f"registryMirrors.{registry}", mirror) for mirror in mirrors)
+
+
+def image_registry(image: str) -> str:
+    """Returns the registry of an image. A first part without dot and port is part of a name on Docker Hub."""
+    first, slash, _ = image.partition("/")
+    return first if slash and (set(".:") & set(first) or first == "localhost") else "docker.io"
+
+
+def cluster_changes(config: NodeConfig, current: NodeConfig) -> Iterator[str]:
+    """Yields the settings by which the node would obey another API server: its address and its CA."""
+    before, after = current.node.kubelet.server_url, config.node.kubelet.server_url
+    if before and after and address_of(before) != address_of(after):
+        yield "node.kubelet.serverURL"
+    trusted, authority = ca_certificate(current), ca_certificate(config)
+    if trusted and authority and trusted.split() != authority.split():
+        yield "node.kubelet.caCertData"
+
+
 def publisher_hosts() -> set[str]:
-    return {host_of(url) for _, url in artifact_urls(NodeConfig())}
+    defaults = NodeConfig()
+    return {host_of(url) for _, url in (*artifact_urls(defaults), *image_sources(defaults))}
+
+
+def address_of(url: str) -> tuple[str, int]:
+    try:
+        return host_of(url), urlsplit(url).port or 443
+    except ValueError:
+        return host_of(url), 0
 
 
 def host_of(url: str) -> str:

@@ -30,6 +30,17 @@ OWN_LABELS = frozenset(
         "failure-domain.beta.kubernetes.io/region",
     )
 )
+# Fields of the KubeletConfiguration that the agent or the cluster sets, and that the node needs to work or to be
+# secure. Some of them start pods as root, so `extraConfig` of a provider cannot set them.
+GENERATED_KUBELET_OPTIONS = frozenset(
+    """
+    apiVersion kind clusterDNS clusterDomain authentication authorization staticPodPath containerRuntimeEndpoint
+    cgroupDriver rotateCertificates serverTLSBootstrap readOnlyPort maxPods address port enableServer registerNode
+    staticPodURL staticPodURLHeader tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsMinVersion protectKernelDefaults
+    volumePluginDir resolvConf podCIDR providerID kubeReserved systemReserved evictionHard podPidsLimit
+    imageGCHighThresholdPercent imageGCLowThresholdPercent enableDebuggingHandlers
+    """.split()
+)
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 EVICTION_SIGNALS = (
     "memory.available",

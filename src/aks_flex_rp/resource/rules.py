@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 AUTH = ("properties", "azureAuth")
 NODE = ("properties", "nodeConfig")
 METHODS = ("servicePrincipal", "managedIdentity", "arc")
-# Set by the agent or the cluster, and required for the node to work or to be secure.
-GENERATED = frozenset(
-    """
-    apiVersion kind clusterDNS clusterDomain authentication authorization staticPodPath containerRuntimeEndpoint
-    cgroupDriver rotateCertificates serverTLSBootstrap readOnlyPort maxPods address port enableServer registerNode
-    staticPodURL staticPodURLHeader tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsMinVersion protectKernelDefaults
-    volumePluginDir resolvConf podCIDR providerID kubeReserved systemReserved evictionHard podPidsLimit
-    imageGCHighThresholdPercent imageGCLowThresholdPercent enableDebuggingHandlers
-    """.split()
-)
 
 
 @dataclass(frozen=True)
@@ -263,7 +253,7 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
         )
     if kubelet.cluster_domain:
         yield from first_violation((*path, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
-    for key in GENERATED & set(kubelet.extra_config or ()):
+    for key in kubernetes.GENERATED_KUBELET_OPTIONS & set(kubelet.extra_config or ()):
         yield Problem(json_path(*path, "extraConfig", key), "This option is generated and cannot be set.")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.policy import (
     FORBIDDABLE,
@@ -14,16 +15,20 @@ from aks_flex_node.agent.policy import (
     parse_policy,
     read_policy,
     refuse_by_policy,
+    strictest,
 )
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, MakeLink, WriteFile
 from tests.remedies.catalogue import advice
 from tests.unit.agent.builders import config_of, empty_host
+from tests.unit.agent.config.builders import PEM
 from tests.unit.agent.jobs.test_machine_operation import Scene as Operations
 from tests.unit.agent.jobs.test_machine_operation import request
 from tests.unit.agent.jobs.update.harness import Scene
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.hosts.recorded import RecordedHost
 
 ALL = f"forbid: [{', '.join(FORBIDDABLE)}]\nartifactHosts: []\n"
@@ -36,8 +41,14 @@ ORDERS: dict[str, dict[str, object]] = {
     "agentUpdates": {"continuousMonitoring": True, **PRINCIPAL, "agent.version": "9.9.9"},
     "execAuthentication": {**PRINCIPAL, "node.kubelet.auth": "exec"},
     "vpnChanges": {"azure.vpn.p2sGatewayCIDR": "172.16.0.0/24"},
+    "clusterChanges": {"node.kubelet.serverURL": "https://evil.example:443"},
     "artifactHosts": {"artifacts.baseURL": "https://evil.example/mirror"},
 }
+IMAGES: list[dict[str, object]] = [
+    {"containerd.pauseImage": "evil.example/pause:3.9"},
+    {"containerd.pauseImage": "evil/pause:3.9"},
+    {"registryMirrors": {"mcr.microsoft.com": ["https://evil.example"]}},
+]
 
 
 def write(host: RecordedHost, text: str | bytes, mode: int = 0o644) -> None:
@@ -70,6 +81,48 @@ def test_permitted_hosts_are_accepted() -> None:
     scene = Scene().wants({"artifacts.baseURL": "https://Mirror.example/x"})
     write(scene.host, "artifactHosts: [mirror.EXAMPLE]\n")
     assert scene.run().result is JobStatus.DONE
+
+
+@pytest.mark.parametrize("order", IMAGES)
+def test_image_from_another_registry_is_refused(order: dict[str, object]) -> None:
+    """A compromised provider replaces the images of privileged pods."""
+    scene = Scene().wants(order)
+    write(scene.host, "artifactHosts: []\n")
+    outcome = scene.run()
+    assert (outcome.result, outcome.reason) == (JobStatus.REFUSED, "RefusedByPolicy")
+    assert scene.current == "1"
+
+
+def test_image_sources_in_effect_are_not_refused() -> None:
+    """The policy did not cover them in an earlier release."""
+    mirrors: dict[str, object] = {"registryMirrors": {"mcr.microsoft.com": ["https://mirror.example"]}}
+    scene = Scene(mirrors).wants({**mirrors, "node.maxPods": 60})
+    write(scene.host, "artifactHosts: []\n")
+    assert scene.run().result is JobStatus.DONE
+
+
+def test_another_ca_of_the_api_server_is_refused(tmp_path: Path) -> None:
+    """A compromised provider redirects the name of the API server to a server with a certificate of its own CA."""
+    evil = CertificateAuthority(tmp_path)
+    evil.ensure()
+    policy = parse_policy(b"forbid: [clusterChanges]\n")
+    orders = config_of({"node.kubelet.caCertData": evil.certificate.read_text()})
+    assert policy.violations(orders, config_of()) == ["node.kubelet.caCertData (clusterChanges)"]
+
+
+def test_cluster_of_a_joined_node_may_be_named_in_another_form() -> None:
+    policy = strictest("is damaged")
+    same = config_of({"node.kubelet.serverURL": "https://Cluster.example", "node.kubelet.caCertData": PEM})
+    assert policy.violations(same, config_of()) == []
+    assert policy.violations(config_of(ORDERS["clusterChanges"])) == [], "the first join chooses the cluster"
+
+
+def test_damaged_policy_leaves_the_configuration_in_effect() -> None:
+    scene = Scene().wants({"node.maxPods": 60})
+    write(scene.host, b"forbid: [")
+    assert scene.run().result is JobStatus.DONE
+    refused = scene.wants(ORDERS["clusterChanges"], "3").run()
+    assert (refused.reason, scene.current) == ("RefusedByPolicy", "2")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +180,9 @@ def test_missing_and_empty_policies_forbid_nothing() -> None:
 
 def test_policy_is_described_in_one_line() -> None:
     described = parse_policy(b"forbid: [unbootstrap]\nartifactHosts: [m.example]\n").describe()
-    assert described == "forbids unbootstrap, artifact hosts except dl.k8s.io, github.com, m.example"
+    assert (
+        described == "forbids unbootstrap, artifact hosts except dl.k8s.io, github.com, m.example, mcr.microsoft.com"
+    )
 
 
 @pytest.mark.remedy("refused-by-policy")

@@ -133,8 +133,7 @@ def refuse_local_settings(text: str, name: str, current: str = "") -> None:
     """
     source = from_document(parse_config(text, name), name)
     own = from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG).settings if current else {}
-    changed = [path for path, value in source.settings.items() if path not in own or own[path] != value]
-    if problems := list(check_remote_settings(changed)):
+    if problems := list(check_remote_settings(source.settings, own)):
         raise invalid_config_error(_printable_problems(problems, source), name)
 
 

@@ -129,9 +129,10 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
     server_tls_bootstrap: Annotated[
         bool, Meta(description="Request a serving certificate from the cluster. It must be approved there.")
     ] = False
-    extra_config: Annotated[dict[str, object], Meta(description="Additional fields of the KubeletConfiguration.")] = (
-        field(default_factory=dict)
-    )
+    extra_config: Annotated[
+        dict[str, object],
+        Meta(description="Additional fields of the KubeletConfiguration. A provider cannot set generated ones."),
+    ] = field(default_factory=dict)
 
 
 class Taint(ConfigModel, frozen=True, kw_only=True):

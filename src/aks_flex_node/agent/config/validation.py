@@ -88,26 +88,52 @@ MAP_RULES: dict[str, tuple[tuple[Rule, ...], Rule]] = {
 }
 
 
-# What decides which programs run as root on a machine. Only its administrator sets it: in a file on the machine, with
-# an option or with a variable.
-LOCAL_SETTINGS = (
+# Only the administrator of a machine sets these: in a file on the machine, with an option or with a variable.
+PROGRAM_SETTINGS = (
     *(f"{part}.sha256" for part in ("kubernetes", "containerd", "runc", "cni", "npd", "agent")),
     *("artifacts.bundle", "artifacts.caFile", "artifacts.checksumsFile"),
     *("azure.arc.package", "paths"),
 )
+FILE_SETTINGS = (
+    *("agent.logFile", "agent.logDir", "agent.metricsFile", "node.kubelet.caCertFile"),
+    *(
+        "azure.bootstrapToken.tokenFile",
+        "azure.servicePrincipal.clientSecretFile",
+        "azure.workloadIdentity.tokenFile",
+    ),
+)
+LOCAL_SETTINGS = {
+    **dict.fromkeys(PROGRAM_SETTINGS, "it decides which programs run there"),
+    **dict.fromkeys(FILE_SETTINGS, "it names a file that the agent reads or writes there as root"),
+}
+EXTRA_CONFIG = "node.kubelet.extraConfig"
 ARTIFACT_URLS = (
     *(f"{part}.url" for part in ("containerd", "runc", "cni", "npd", "agent")),
     *("kubernetes.urlTemplate", "artifacts.baseURL"),
 )
 
 
-def check_remote_settings(settings: Iterable[str]) -> Iterator[ConfigProblem]:
-    """Checks the settings of a configuration that another machine sent: the provider, or an AKS pool."""
-    for path in settings:
-        if any(path == each or path.startswith(f"{each}.") for each in LOCAL_SETTINGS):
-            yield ConfigProblem(
-                path, "can only be set on the machine itself, because it decides which programs run there."
-            )
+def check_remote_settings(settings: Mapping[str, object], own: Mapping[str, object]) -> Iterator[ConfigProblem]:
+    """Checks the settings of a configuration that another machine sent: the provider, or an AKS pool. `own` are those
+    in effect, which may contain settings of this machine.
+    """
+    for path, value in settings.items():
+        if path in own and own[path] == value:
+            continue
+        reasons = (why for each, why in LOCAL_SETTINGS.items() if path == each or path.startswith(f"{each}."))
+        if reason := next(reasons, None):
+            yield ConfigProblem(path, f"can only be set on the machine itself, because {reason}.")
+    yield from _check_remote_options(settings.get(EXTRA_CONFIG), own.get(EXTRA_CONFIG))
+
+
+def _check_remote_options(value: object, own: object) -> Iterator[ConfigProblem]:
+    """Checks that the options of the kubelet do not replace those that the agent generates."""
+    options, known = (each if isinstance(each, dict) else {} for each in (value, own))
+    generated = {each.lower() for each in kubernetes.GENERATED_KUBELET_OPTIONS}
+    for name, chosen in options.items():
+        if str(name).lower() in generated and not (name in known and known[name] == chosen):
+            reason = "can only be set on the machine itself, because the agent generates this option of the kubelet."
+            yield ConfigProblem(f"{EXTRA_CONFIG}.{name}", reason)
 
 
 def check_encrypted(config: NodeConfig) -> Iterator[ConfigProblem]:
@@ -135,7 +161,7 @@ def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:
             yield from _check_secret(key, value)
         elif isinstance(value, str):
             yield from _violation(key.path, value, (rules.placeholder, *_text_rules(key.path)))
-        elif key.path == "node.kubelet.extraConfig":
+        elif key.path == EXTRA_CONFIG:
             yield from _check_free(key.path, value)
         elif isinstance(value, dict) and key.path in MAP_RULES:
             yield from _check_map(key.path, value)

@@ -94,6 +94,59 @@ def test_provider_cannot_decide_which_programs_are_genuine(scene: Scene, attack:
     )
 
 
+def kubelet(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns a configuration with options of the kubelet."""
+    node = settings()["node"]
+    return settings(node=node | {"kubelet": node.get("kubelet", {}) | {"extraConfig": options}})
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"staticPodURL": "https://evil.example/pod.yaml"},
+        {"staticPodPath": "/var/lib/kubelet/pods"},
+        {"authentication": {"anonymous": {"enabled": True}}},
+        {"Authorization": {"mode": "AlwaysAllow"}},
+        {"volumePluginDir": "/var/lib/kubelet/pods"},
+    ],
+)
+def test_provider_cannot_become_root_by_an_option_of_the_kubelet(scene: Scene, option: dict[str, Any]) -> None:
+    """A compromised provider sends static pods, or lets anonymous users run commands in pods."""
+    scene.accepting.handle(news("2", kubelet(option)))
+    assert kept(scene.host) is None
+    assert f"node.kubelet.extraConfig.{next(iter(option))}" in scene.told[-1][0].message
+    assert "the agent generates this option" in scene.told[-1][0].message
+
+
+def test_other_and_own_options_of_the_kubelet_are_accepted(scene: Scene) -> None:
+    own = {"registryPullQPS": 3, "podPidsLimit": 99}
+    put(scene.host, CURRENT_CONFIG, bundle("1", kubelet(own)))
+    scene.accepting.handle(news("2", kubelet({**own, "registryPullQPS": 4})))
+    assert kept(scene.host)
+    scene.accepting.handle(news("3", kubelet({**own, "podPidsLimit": 100})))
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        {"agent": {"logFile": "/etc/cron.d/job"}},
+        {"agent": {"metricsFile": "/etc/cron.d/job"}},
+        {"node": settings()["node"] | {"kubelet": {"caCertFile": "/etc/shadow"}}},
+        {
+            "azure": settings()["azure"]
+            | {"servicePrincipal": {"clientId": CLIENT, "clientSecretFile": "/etc/shadow"}}
+        },
+        {"azure": settings()["azure"] | {"bootstrapToken": {"tokenFile": "/etc/shadow"}}},
+    ],
+)
+def test_provider_cannot_name_files_that_root_reads_or_writes(scene: Scene, attack: dict[str, Any]) -> None:
+    """A compromised provider has the agent write into a directory of cron, or send a file as a credential."""
+    scene.accepting.handle(news("2", settings(**attack)))
+    assert kept(scene.host) is None
+    assert "it names a file that the agent reads or writes" in scene.told[-1][0].message
+
+
 def test_local_settings_of_the_current_config_are_not_the_sources(scene: Scene) -> None:
     """The configuration of an AKS pool is the current one with a few changes."""
     own = settings(artifacts={"bundle": "/media/usb/bundle.tar"})
