@@ -52,7 +52,8 @@ def ask(azure: Azure, cluster: ClusterId) -> int:
     roles = Roles([], AzureAssignments(azure))
     limits = RateLimiter(LimitSettings())
     authorizer = Authorizer(issuer.tokens(), roles, limits, cast("Any", None), cast("Any", Context()))
-    routes = ServiceRoutes(authorizer, cast("Any", None), cast("Any", None), None, lambda: True)
+    nothing = cast("Any", None)
+    routes = ServiceRoutes(authorizer, nothing, nothing, None, lambda: True, nothing)
     headers = [(b"authorization", bearer(issuer.sign()).encode())]
     query = f"resource={cluster}".encode()
     scope = {"type": "http", "method": "GET", "path": "/audit", "query_string": query, "headers": headers}
