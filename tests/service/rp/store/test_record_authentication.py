@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store.fleet import FleetQuery
-from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UserSession
+from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UpgradeForbidden, UserSession
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
@@ -212,11 +212,27 @@ async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None
 
 
 async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None:
-    """Attack: the database is given the schema of the earlier release, so that its rows are signed again."""
-    await write(place, created("edge-1"), steps=3)
+    """Attack: the database is given the schema of the earlier release, so that its rows are signed again.
+
+    It may also be an upgrade with the setting, after which the rows would be refused without the setting too.
+    """
+    await write(place, created("edge-1"), steps=2)
+    for _ in range(2):
+        with pytest.raises(UpgradeForbidden, match="schema version 2"):
+            await opened(place, record_keeper(required=True)).start()
+
+    store = opened(place, record_keeper())  # a person has removed the setting
+    await store.start()
+    assert await store.node("/c", "edge-1")
+    await store.stop()
+
+
+async def test_database_without_records_is_upgraded_if_none_may_be_signed(place: Place) -> None:
+    await write(place, steps=3)
     store = opened(place, record_keeper(required=True))
     await store.start()
-    assert await refusal(store)
+    await store.put_node(node(), None)
+    assert await store.node("/c", "edge-1")
     await store.stop()
 
 
