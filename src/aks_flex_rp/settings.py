@@ -227,8 +227,8 @@ class ServiceSettings(SettingsModel):
     )
     require_authenticated_records: bool = Field(
         default=False,
-        description="Never sign rows that have no authentication code, also not when the database of an earlier "
-        "release is upgraded. For databases that this release created.",
+        description="Never sign rows that have no authentication code. A database of an earlier release is then not "
+        "upgraded: set it after the upgrade, or for databases that this release created.",
     )
     keys_file: Path | None = Field(
         default=None, description="Encryption keys for secrets. Default: `keys` in stateDir."

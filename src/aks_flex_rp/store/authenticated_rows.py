@@ -39,45 +39,39 @@ class AuthenticatedRows(ABC):
     @abstractmethod
     async def record(self, *events: AuditEvent) -> None: ...
 
-    async def _verified_node(self, row: Row) -> Node:
-        signed = record_keeper.signed_node(row[:12], row[14], row[15])
-        await self._verify(signed, lambda: self._node_again(row[0], row[1]))
-        return rows.node_of(row)
+    async def _verified_node(self, row: Row) -> Node | None:
+        passed = await self._verified(row, record_keeper.present_node_row, sql.NODE)
+        return rows.node_of(passed) if passed else None
 
-    async def _verified_cluster(self, row: Row) -> Cluster:
-        signed = record_keeper.signed_cluster(row[:5], row[5])
-        await self._verify(signed, lambda: self._cluster_again(row[0]))
-        return rows.cluster_of(row)
+    async def _verified_cluster(self, row: Row) -> Cluster | None:
+        passed = await self._verified(row, record_keeper.cluster_row, sql.CLUSTER)
+        return rows.cluster_of(passed) if passed else None
 
     def _is_authentic(self, row: Row) -> bool:
         """Returns whether the row of a node has a valid code, without an alarm."""
-        signed = record_keeper.signed_node(row[:12], row[14], row[15])
-        return self._records.is_authentic(signed)
+        return self._records.is_authentic(record_keeper.present_node_row(row))
 
-    async def _verify(self, signed: SignedRow, again: Callable[[], Awaitable[SignedRow | None]]) -> None:
-        """Verifies a row. Raises the alarm for a refused one.
+    async def _verified(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
+        """Returns the row, or raises the alarm if it is refused.
 
-        A row that is older than one that was read is read `again`: two reads may end in the other order.
+        A row that is older than one that was read is read again with `select`: two reads may end in the other order.
+        The row of the second read is returned then, or None if it was deleted meanwhile.
         """
+        signed = sign(row)
         try:
             try:
                 self._records.verify(signed)
             except RecordRefused as refused:
-                newer = await again() if refused.older else None
-                if newer is None:
+                if not refused.older:
                     raise
-                self._records.verify(newer)
+                found = await self._read(select, *signed.identity)
+                row = found[0] if found else None
+                if row:
+                    self._records.verify(sign(row))
         except (RecordRefused, RecordUnverifiable) as error:
             await self._alarm(error, signed)
             raise
-
-    async def _node_again(self, cluster: str, key: str) -> SignedRow | None:
-        found = await self._read(sql.NODE, cluster, key)
-        return record_keeper.signed_node(found[0][:12], found[0][14], found[0][15]) if found else None
-
-    async def _cluster_again(self, key: str) -> SignedRow | None:
-        found = await self._read(sql.CLUSTER, key)
-        return record_keeper.signed_cluster(found[0][:5], found[0][5]) if found else None
+        return row
 
     async def _alarm(self, error: RecordRefused | RecordUnverifiable, signed: SignedRow) -> None:
         refused = isinstance(error, RecordRefused)
@@ -132,10 +126,12 @@ class AuthenticatedRows(ABC):
 T = TypeVar("T")
 
 
-async def authentic_records(verify: Callable[[Row], Awaitable[T]], found: Sequence[Row]) -> tuple[T, ...]:
+async def authentic_records(verify: Callable[[Row], Awaitable[T | None]], found: Sequence[Row]) -> tuple[T, ...]:
     """Returns the records of the rows that are authentic. A refused one must not hide the others."""
     records: list[T] = []
     for row in found:
         with suppress(RecordRefused, RecordUnverifiable):
-            records.append(await verify(row))
+            record = await verify(row)
+            if record is not None:
+                records.append(record)
     return tuple(records)

@@ -25,7 +25,15 @@ from aks_flex_rp.store.model import (
     UserSession,
 )
 from aks_flex_rp.store.outbox import SqlOutbox
-from aks_flex_rp.store.record_keeper import signed_cluster, signed_node, signed_session, signed_tombstone
+from aks_flex_rp.store.record_keeper import (
+    SELECT_SIGNED_NODE,
+    node_row,
+    session_row,
+    signed_cluster,
+    signed_node,
+    signed_session,
+    signed_tombstone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -159,16 +167,9 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         raise Conflict(f"The node {key} was changed since it was read.")
 
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
-        found = await self._read(sql.LAST_KNOWN_NODE, cluster, key)
-        if not found:
-            return LastKnownNode()
-        version, identity, gone, revision, code, _ = found[0]
-        if not gone:
-            node = await self.node(cluster, key)
-            return LastKnownNode(node.version, node.identity) if node else await self.last_known_node(cluster, key)
-        signed = signed_tombstone(cluster, key, version, identity, revision, code)
-        await self._verify(signed, lambda: self._node_again(cluster, key))
-        return LastKnownNode(version, identity)
+        found = await self._read(SELECT_SIGNED_NODE, cluster, key)
+        row = await self._verified(found[0], node_row, SELECT_SIGNED_NODE) if found else None
+        return LastKnownNode(row[3], row[10]) if row else LastKnownNode()
 
     # Identities of nodes
     async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str], ...]:
@@ -253,8 +254,8 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         if not found:
             return None
         with suppress(RecordRefused, RecordUnverifiable):
-            await self._verify(signed_session(found[0][:5], found[0][5]), _no_session)
-            return rows.session_of(found[0])
+            # Not read again: without a revision, it is never older.
+            return rows.session_of(await self._verified(found[0], session_row, sql.SELECT_SESSION))
         return None
 
     async def use_session(self, id: str, used: float) -> None:  # noqa: A002
@@ -298,10 +299,6 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     # Change notifications
     def changes(self) -> AsyncIterator[StoreChange]:
         return self._changes.subscribe()
-
-
-async def _no_session() -> None:
-    """A session is never older than one that was read."""
 
 
 def clamp_limit(limit: int) -> int:

@@ -214,6 +214,7 @@ OPEN_UPGRADE = (
     "INSERT INTO record_upgrade (id, until, code) SELECT 1, CAST($1 AS DOUBLE PRECISION), CAST($2 AS TEXT)"
     " WHERE EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
 )
+HAS_RECORDS = "SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
 
 MIGRATIONS = (
     Migration(1, TABLES, TYPES, NUMBERS_AND_WAKES),
@@ -225,6 +226,11 @@ MIGRATIONS = (
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)"
 READ_VERSION = "SELECT COALESCE(MAX(version), 0) FROM schema_version"
 WRITE_VERSION = "INSERT INTO schema_version (version) VALUES ($1)"
+
+
+def opens_upgrade(version: int, migrations: tuple[Migration, ...] = MIGRATIONS) -> bool:
+    """Returns whether the records of a store of this version must be signed, if it has some."""
+    return version > 0 and any(one.opens_upgrade for one in migrations if one.version > version)
 
 
 def next_after(version: int, migrations: tuple[Migration, ...] = MIGRATIONS) -> Migration | None:

@@ -5,6 +5,8 @@ StoreError              the store cannot execute the request
 |-- SchemaTooNew        the data was written by a newer version of this program
 |-- RecordRefused       a row was changed without this program
 `-- RecordUnverifiable  the key that authenticates a row is not present
+ConfigError
+`-- UpgradeForbidden    the settings forbid to sign the rows of an earlier release
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from aks_flex_node.errors import FlexError
+from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.text_enum import StoredEnum
 
@@ -192,6 +194,20 @@ class RecordUnverifiable(StoreError):  # noqa: N818 - names a state
             "Restore the missing key as an additional line of the key file, and restart the service.",
         )
         self.record = record
+
+
+class UpgradeForbidden(ConfigError):  # noqa: N818 - names a state
+    """The rows of an earlier release would be signed by the upgrade, which the settings forbid."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(
+            "database-upgrade-forbidden",
+            f"The database has schema version {found}, whose records have no authentication codes, and the service "
+            "must not sign them: `requireAuthenticatedRecords` is set, or `records.authenticated` exists in the "
+            "state directory. Nothing was changed.",
+            "To upgrade an earlier release, remove the setting and the file for the first start. If this is no "
+            "upgrade, someone replaced the database: restore a backup.",
+        )
 
 
 class SchemaTooNew(StoreError):  # noqa: N818

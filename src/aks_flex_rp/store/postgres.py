@@ -20,7 +20,7 @@ from aks_flex_rp.store.base import SqlStore
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 from aks_flex_rp.store.group_commit import GroupCommit
 from aks_flex_rp.store.migrations import CHANNEL
-from aks_flex_rp.store.model import StoreError, StoreUnavailable
+from aks_flex_rp.store.model import StoreError, StoreUnavailable, UpgradeForbidden
 from aks_flex_rp.store.postgres_address import tls_failure
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.time_limit import within
@@ -306,14 +306,18 @@ async def migrate(
 ) -> None:
     """Runs each migration in a transaction, with a lock that other replicas wait for.
 
-    `upgrade` is the mark of an upgrade, for a migration that opens one.
+    `upgrade` is the mark of an upgrade. Without it, a database with unsigned records is not changed.
     """
     step: migrations.Migration | None = steps[0]
     while step:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
             await connection.execute(migrations.VERSION_TABLE)
-            step = migrations.next_after(await connection.fetchval(migrations.READ_VERSION), steps)
+            version = await connection.fetchval(migrations.READ_VERSION)
+            step = migrations.next_after(version, steps)
+            unsigned = migrations.opens_upgrade(version, steps)
+            if unsigned and not upgrade and await connection.fetchval(migrations.HAS_RECORDS):
+                raise UpgradeForbidden(version)
             if step:
                 for statement in (*step.postgres_before, *step.statements, *step.postgres_after):
                     await connection.execute(statement)

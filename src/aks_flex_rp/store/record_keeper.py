@@ -64,8 +64,21 @@ def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     return SignedRow("session", (name,), (name, caller, proof, float(expires)), 0, code)
 
 
+def session_row(row: Row) -> SignedRow:
+    return signed_session(row[:5], row[5])
+
+
+def cluster_row(row: Row) -> SignedRow:
+    return signed_cluster(row[:5], row[5])
+
+
+def present_node_row(row: Row) -> SignedRow:
+    """Returns the signed part of a row with the columns of a node (`sql.NODE_COLUMNS`)."""
+    return signed_node(row[:12], row[14], row[15])
+
+
 def node_row(row: Row) -> SignedRow:
-    """Returns the signed part of a row of SELECT_SIGNED_NODES, of a node or a deleted one."""
+    """Returns the signed part of a row with SIGNED_NODE_COLUMNS, of a node or a deleted one."""
     *values, revision, gone, code = row
     if gone:
         return signed_tombstone(row[0], row[1], row[3], row[10], revision, code)
@@ -79,6 +92,7 @@ SIGNED_NODE_COLUMNS = (
 SELECT_SIGNED_NODES = (
     f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
 )
+SELECT_SIGNED_NODE = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE cluster = $1 AND key = $2"  # noqa: S608 - constants
 SELECT_SIGNED_CLUSTERS = "SELECT key, id, facts, connection, version, code FROM clusters ORDER BY key"
 SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '' LIMIT $1"  # noqa: S608 - constants
 SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.base import SqlStore
-from aks_flex_rp.store.model import StoreError, StoreUnavailable
+from aks_flex_rp.store.model import StoreError, StoreUnavailable, UpgradeForbidden
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.store.sqlite_writer import SqliteWriter, store_error
 
@@ -167,12 +167,19 @@ def migrate(
     steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
     upgrade: Values | None = None,
 ) -> None:
-    """Runs each migration in a transaction that other processes wait for. `upgrade` is the mark of an upgrade."""
+    """Runs each migration in a transaction that other processes wait for.
+
+    `upgrade` is the mark of an upgrade. Without it, a database with unsigned records is not changed.
+    """
     while True:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(migrations.VERSION_TABLE)
-            step = migrations.next_after(connection.execute(migrations.READ_VERSION).fetchone()[0], steps)
+            version = connection.execute(migrations.READ_VERSION).fetchone()[0]
+            step = migrations.next_after(version, steps)
+            unsigned = migrations.opens_upgrade(version, steps)
+            if unsigned and not upgrade and connection.execute(migrations.HAS_RECORDS).fetchone()[0]:
+                raise UpgradeForbidden(version)
             for statement in step.statements if step else ():
                 connection.execute(statement.replace(migrations.CLUSTERED, " WITHOUT ROWID"))
             if step and step.opens_upgrade and upgrade:

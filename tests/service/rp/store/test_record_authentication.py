@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store.fleet import FleetQuery
-from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UserSession
+from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UpgradeForbidden, UserSession
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
@@ -17,8 +17,11 @@ from tests.service.rp.store.builders import cluster, node, record_keeper
 from tests.service.rp.store.test_rolling_upgrade import created, write
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from aks_flex_rp.store.protocol import Store
-    from tests.service.rp.store.conftest import Place
+    from aks_flex_rp.store.rows import Row
+    from tests.service.rp.store.conftest import Place, SqlitePlace
 
 COLUMNS = "name, version, etag, properties, config, secrets, system_data, join_state, node_identity, created"
 COLUMNS += ", revision, code, gone"
@@ -102,6 +105,75 @@ async def test_rolled_back_row_is_refused(store: Store, place: Place) -> None:
     await write(place, f"UPDATE nodes SET {assignments} FROM copy AS o WHERE nodes.key = o.key")  # noqa: S608
 
     assert "older" in await refusal(store)
+
+
+class SlowReader(SqliteStore):
+    """A store in which something happens between a read and the verification of its rows."""
+
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def _read(self, text: str, *values: object) -> Sequence[Row]:
+        found = await super()._read(text, *values)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile:
+            await meanwhile()
+        return found
+
+
+@pytest.fixture
+def slow(sqlite: SqlitePlace) -> SlowReader:
+    return SlowReader(sqlite.address, record_keeper())
+
+
+async def test_reader_that_was_overtaken_gets_the_newer_record(slow: SlowReader) -> None:
+    """The newer row is verified, so the older one must not be returned, which may be one that was rolled back."""
+
+    async def replace_both() -> None:
+        await slow.put_node(node(version=2, identity="new"), "edge-1-1")
+        await slow.put_cluster(cluster(version=2), 1)
+        assert await slow.node("/c", "edge-1")
+        assert await slow.cluster("/c")
+
+    await slow.start()
+    await slow.put_node(node(identity="old"), None)
+    await slow.put_cluster(cluster(), None)
+    slow.meanwhile = replace_both
+    found = await slow.node("/c", "edge-1")
+    assert found
+    assert (found.version, found.identity) == (2, "new")
+
+    slow.meanwhile = lambda: recreate(slow, 3)
+    known = await slow.last_known_node("/c", "edge-1")
+    assert (known.version, known.identity) == (3, "newer")
+
+    async def replace_cluster() -> None:
+        await slow.put_cluster(cluster(version=3), 2)
+        assert await slow.cluster("/c")
+
+    slow.meanwhile = replace_cluster
+    read = await slow.cluster("/c")
+    assert read
+    assert read.version == 3
+    await slow.stop()
+
+
+async def test_node_that_is_deleted_while_it_is_read_raises_no_alarm(slow: SlowReader) -> None:
+    async def delete() -> None:
+        await slow.delete_node("/c", "edge-1", None)
+        assert (await slow.last_known_node("/c", "edge-1")).version
+
+    await slow.start()
+    await slow.put_node(node(), None)
+    slow.meanwhile = delete
+    assert await slow.node("/c", "edge-1") is None
+    assert await slow.audit(what="record.refused") == ()
+    await slow.stop()
+
+
+async def recreate(store: Store, version: int) -> None:
+    await store.delete_node("/c", "edge-1", None)
+    await store.put_node(node(version=version, identity="newer"), None)
+    assert await store.node("/c", "edge-1")
 
 
 async def test_node_cannot_be_deleted_in_the_database(store: Store, place: Place) -> None:
@@ -212,11 +284,27 @@ async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None
 
 
 async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None:
-    """Attack: the database is given the schema of the earlier release, so that its rows are signed again."""
-    await write(place, created("edge-1"), steps=3)
+    """Attack: the database is given the schema of the earlier release, so that its rows are signed again.
+
+    It may also be an upgrade with the setting, after which the rows would be refused without the setting too.
+    """
+    await write(place, created("edge-1"), steps=2)
+    for _ in range(2):
+        with pytest.raises(UpgradeForbidden, match="schema version 2"):
+            await opened(place, record_keeper(required=True)).start()
+
+    store = opened(place, record_keeper())  # a person has removed the setting
+    await store.start()
+    assert await store.node("/c", "edge-1")
+    await store.stop()
+
+
+async def test_database_without_records_is_upgraded_if_none_may_be_signed(place: Place) -> None:
+    await write(place, steps=3)
     store = opened(place, record_keeper(required=True))
     await store.start()
-    assert await refusal(store)
+    await store.put_node(node(), None)
+    assert await store.node("/c", "edge-1")
     await store.stop()
 
 
