@@ -59,14 +59,25 @@ class ArtifactFetcher:
 
     def trusted_digest(self, artifact: Artifact) -> TrustedDigest:
         """Returns the expected digest: from this machine, or from the publisher."""
+        if known := self.known_digest(artifact):
+            return known
+        if artifact.signed_list:
+            return TrustedDigest(self._signed_digest(artifact), DigestSource.SIGNATURE)
+        try:
+            return self.published_digest(artifact)
+        except ArtifactError as error:
+            if error.name == "artifact-checksum-missing":
+                self._require_published(artifact)
+            raise
+
+    def known_digest(self, artifact: Artifact) -> TrustedDigest | None:
+        """Returns the expected digest if it is known without a request, else None."""
         if known := self._digests.find(artifact):
             return known
         if self._bundle:
             return self._bundle.find(artifact, None).trusted_digest
-        if artifact.signed_list:
-            return TrustedDigest(self._signed_digest(artifact), DigestSource.SIGNATURE)
-        published = self._cache.published_digest(artifact) or self._published_digest(artifact)
-        return TrustedDigest(published, DigestSource.PUBLISHER)
+        published = None if artifact.signed_list else self._cache.published_digest(artifact)
+        return TrustedDigest(published, DigestSource.PUBLISHER) if published else None
 
     def reject(self, blob: VerifiedFile) -> None:
         """Forgets where a file came from, so that a corrected file at the same URL is downloaded."""
@@ -101,7 +112,8 @@ class ArtifactFetcher:
             raise signature_error(f"{redact_url(artifact.signed_list)}.asc or its list was not found") from error
         return signed_digest(sums.encode(), signature.encode(), artifact.publisher_name, self._digests.release_keys)
 
-    def _published_digest(self, artifact: Artifact) -> Digest:
+    def published_digest(self, artifact: Artifact) -> TrustedDigest:
+        """Asks the publisher for the digest."""
         failure: ArtifactError | None = None
         for url in artifact.checksums:
             try:
@@ -115,8 +127,7 @@ class ArtifactFetcher:
                 break
             digest = find_digest(text, artifact.publisher_name)
             if digest:
-                return digest
-        self._require_published(artifact)
+                return TrustedDigest(digest, DigestSource.PUBLISHER)
         raise unverified_error(artifact, failure)
 
     def _is_mirrored(self, artifact: Artifact) -> bool:

@@ -7,15 +7,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import OfflineBundle
 from aks_flex_node.agent.artifacts.cache import ArtifactCache
-from aks_flex_node.agent.artifacts.digest import UNKNOWN_SOURCE
+from aks_flex_node.agent.artifacts.confirmation import DigestConfirmation
 from aks_flex_node.agent.artifacts.disk_space import format_megabytes
 from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
-from aks_flex_node.agent.artifacts.model import TreeManifest
 from aks_flex_node.agent.artifacts.tree_build import TreeBuild
 from aks_flex_node.agent.artifacts.trust import LocalDigests
 from aks_flex_node.errors import ArtifactError
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_node.agent.artifacts.download import Transfer
-    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactOrigin, ArtifactTree
+    from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree, TreeManifest
     from aks_flex_node.agent.http.download_options import DownloadOptions
 
 CLOSING_SECONDS = 2.0  # limit for threads that wait for a response; they write nothing afterwards
@@ -47,7 +45,9 @@ class ArtifactStore:
         retrier = Retrier(sources.attempts, backoff or RetryBackoff(), self._stopped)
         artifact_cache = ArtifactCache(cache)
         bundle = OfflineBundle.at(sources.bundle, artifact_cache) if sources.bundle else None
-        self._fetching = ArtifactFetcher(artifact_cache, sources, retrier, digests or LocalDigests(), bundle)
+        known = digests or LocalDigests()
+        self._fetching = ArtifactFetcher(artifact_cache, sources, retrier, known, bundle)
+        self._confirmation = DigestConfirmation(cache, artifact_cache, sources, known, bundle)
         self._lock = threading.Lock()
         self._jobs: dict[ArtifactTree, TreeBuild] = {}
         self._queue: deque[tuple[TreeBuild, Artifact]] = deque()
@@ -82,26 +82,8 @@ class ArtifactStore:
         return job.result
 
     def confirm(self, artifacts: Sequence[Artifact], installed: Path) -> bytes | None:
-        """Returns the manifest of an installed tree with the sources of its digests, or with `unknown` if none can be
-        asked. Returns None if a source knows another digest.
-        """
-        manifest = TreeManifest.read(installed)
-        if manifest is None or len(manifest.artifacts) != len(artifacts):
-            return None
-        origins = []
-        for origin, artifact in zip(manifest.artifacts, artifacts, strict=True):
-            source = self._confirm(origin, artifact)
-            if not source:
-                return None
-            origins.append(replace(origin, digest_source=source))
-        return replace(manifest, artifacts=tuple(origins)).content()
-
-    def _confirm(self, origin: ArtifactOrigin, artifact: Artifact) -> str:
-        try:
-            trusted = self._fetching.trusted_digest(artifact)
-        except ArtifactError:
-            return UNKNOWN_SOURCE
-        return trusted.source.value if str(trusted.digest) == origin.digest else ""
+        """Returns the manifest of an installed tree with the sources of its digests. None if it is not genuine."""
+        return self._confirmation.confirm(artifacts, installed)
 
     def transfers(self) -> list[Transfer]:
         with self._lock:
@@ -115,6 +97,7 @@ class ArtifactStore:
             self._queue.clear()
             threads, jobs = list(self._threads), list(self._jobs.values())
         self._fetching.close()
+        self._confirmation.close()
         end = time.monotonic() + CLOSING_SECONDS
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))

@@ -110,7 +110,7 @@ class Engine:
 
     def _is_missing(self, program: ProgramTree, owned: OwnedResources) -> bool:
         """Returns whether a program must be staged. A program of an earlier release is replaced if a trusted source
-        knows another digest of it. If none can be asked, it stays, and the next job asks again.
+        knows another digest of it. If none can be asked, it stays, and a later job asks again.
         """
         if self.stager and needs_confirmation(self.host, program):
             path, confirmed = f"{program.path}/{MANIFEST}", self.stager.confirm(program)
