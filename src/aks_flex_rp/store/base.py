@@ -130,8 +130,8 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
 
     async def _revision(self, cluster: str, key: str) -> int:
         """Returns the revision of a row, also of a deleted node; 0 if there is none."""
-        found = await self._read(sql.LAST_KNOWN_NODE, cluster, key)
-        return int(found[0][3]) if found else 0
+        found = await self._read(sql.NODE_REVISION, cluster, key)
+        return int(found[0][0]) if found else 0
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
         limit = clamp_limit(limit)
@@ -152,14 +152,15 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     ) -> bool:
         more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
-        while found := await self._read(sql.LAST_KNOWN_NODE, cluster, key):
-            version, identity, gone, revision, _, etag = found[0]
-            if gone:
+        while found := await self._read(SELECT_SIGNED_NODE, cluster, key):
+            row = found[0]
+            if row[13]:
                 return False
-            if expected and etag != expected:
+            if expected and row[4] != expected:
                 break
-            code = self._records.sign(signed_tombstone(cluster, key, version, identity, revision + 1))
-            decisive = (cluster, key, expected or "", revision + 1, code)
+            version, identity, revision = self._records.last_values(row)
+            code = self._records.sign(signed_tombstone(cluster, key, version, identity, revision))
+            decisive = (cluster, key, expected or "", revision, code, row[12], version, identity)
             if await self._write(*sql.compose_write(sql.DELETE_NODE, decisive, *follows), NodeDeleted(cluster, key)):
                 return True
         else:

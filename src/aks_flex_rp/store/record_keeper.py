@@ -147,6 +147,17 @@ class RecordKeeper:
         state = self.codes.check(row.kind, row.values, row.code)
         return state is CodeState.VALID or (state is CodeState.MISSING and self.clock() < self.upgrade_until)
 
+    def last_values(self, row: Row) -> tuple[int, str, int]:
+        """Returns the version and identity that the row of a deleted node keeps, and its revision.
+
+        A row that is not authentic contains what an attacker chose, so nothing of it is kept.
+        """
+        try:
+            self.verify(node_row(row))
+        except (RecordRefused, RecordUnverifiable):
+            return int(self.clock()), "", first_revision(self.clock())
+        return row[3], row[10], row[12] + 1
+
     def is_alarm_due(self, record: str) -> bool:
         """Returns whether to raise an alarm, at most once in ALARM_SECONDS for a record."""
         now = self.clock()

@@ -103,9 +103,7 @@ NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
 
 COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
 
-LAST_KNOWN_NODE = (
-    "SELECT version, node_identity, gone, revision, code, etag FROM nodes WHERE cluster = $1 AND key = $2"
-)
+NODE_REVISION = "SELECT revision FROM nodes WHERE cluster = $1 AND key = $2"
 
 CREATE_NODE = (
     "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
@@ -125,9 +123,9 @@ REPLACE_NODE = (
 )
 
 DELETE_NODE = (
-    "UPDATE nodes SET gone = 1, revision = $4, code = $5, etag = '', properties = '', config = '', secrets = '',"
-    " system_data = '', join_state = '', status = ''"
-    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) AND revision = $4 - 1 RETURNING key"
+    "UPDATE nodes SET gone = 1, revision = $4, code = $5, version = $7, node_identity = $8, etag = '',"
+    " properties = '', config = '', secrets = '', system_data = '', join_state = '', status = ''"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) AND revision = $6 RETURNING key"
 )
 
 # The owner of an identity is replaced only if it is still the expected one.
