@@ -175,12 +175,15 @@ class RecordKeeper:
         return until, self.sign(_upgrade(until))
 
     def read_upgrade(self, rows: Sequence[Row]) -> None:
-        """Reads the mark. A mark that is not authentic, or has ended, does not count."""
-        self.upgrade_until = 0.0
+        """Reads the mark. A mark that is not authentic, or has ended, does not count.
+
+        A mark that ends too late does not either: the clock was ahead when it was written.
+        """
+        self.upgrade_until, now = 0.0, self.clock()
         for until, code in rows:
             mark = _upgrade(until)
             authentic = self.codes.check(mark.kind, mark.values, code) is CodeState.VALID
-            if authentic and until > self.clock() and not self.required:
+            if authentic and now < until <= now + UPGRADE_SECONDS and not self.required:
                 self.upgrade_until = until
 
     @property

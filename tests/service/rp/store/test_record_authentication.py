@@ -303,6 +303,23 @@ async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None
     await store.stop()
 
 
+async def test_mark_of_a_clock_that_was_ahead_does_not_count(place: Place) -> None:
+    """Attack: rows without a code are added in the years until the mark of a wrong clock ends."""
+    clock = Clock()
+    clock.now += 9 * 365 * 24 * 3600
+    await write(place, created("edge-1"), steps=3)
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    await store.stop()
+    await write(place, "UPDATE nodes SET code = '', config = '{\"evil\":true}'")
+
+    clock.now = Clock().now
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    assert await refusal(store)
+    await store.stop()
+
+
 async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None:
     """Attack: the database is given the schema of the earlier release, so that its rows are signed again.
 
