@@ -131,20 +131,21 @@ DELETE_NODE = (
 # The owner of an identity is replaced only if it is still the expected one.
 IDENTITY_OWNER = "SELECT cluster, node FROM identity_owners WHERE identity = $1"
 
-OWNED_IDENTITIES = "SELECT identity FROM identity_owners WHERE cluster = $1 AND node = $2"
+OWNED_IDENTITIES = "SELECT identity FROM identity_owners WHERE cluster = $1 AND node = $2 AND node_identity = $3"
 
 CREATE_IDENTITY_OWNER = WriteStatement(
-    "INSERT INTO identity_owners (identity, cluster, node) VALUES ($1, $2, $3)"
+    "INSERT INTO identity_owners (identity, cluster, node, node_identity) VALUES ($1, $2, $3, $4)"
     " ON CONFLICT (identity) DO NOTHING RETURNING identity"
 )
 
 REPLACE_IDENTITY_OWNER = WriteStatement(
-    "UPDATE identity_owners SET cluster = $2, node = $3"
-    " WHERE identity = $1 AND cluster = $4 AND node = $5 RETURNING identity"
+    "UPDATE identity_owners SET cluster = $2, node = $3, node_identity = $4"
+    " WHERE identity = $1 AND cluster = $5 AND node = $6 RETURNING identity"
 )
 
 NODES_WITH_IDENTITY = (
-    "SELECT cluster, name FROM nodes WHERE gone = 0 AND node_identity IN ($1, $2) ORDER BY cluster, key LIMIT 100"
+    "SELECT cluster, name, node_identity FROM nodes WHERE gone = 0 AND node_identity IN ($1, $2)"
+    " ORDER BY cluster, key LIMIT 100"
 )
 
 FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
