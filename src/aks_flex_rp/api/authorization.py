@@ -117,7 +117,7 @@ class Authorizer:
         state = await self.poll_cache.state(node_key)
         if caller.identity in state.owned or (operation is Operation.READ and not state.etag):
             return True  # the former identity of a deleted node may learn that the node is deleted
-        owned = await IdentityOwnership(self.context.store).owns(caller, *node_key)
+        owned = await IdentityOwnership(self.context.store).owns(caller, *node_key, identity)
         if owned:
             self.poll_cache.forget_owner(node_key, caller.identity)
         return owned

@@ -112,7 +112,7 @@ class PollCache:
                 node.identity,
                 granted_identity(node),
                 _machine_of(node),
-                await self._store.owned_identities(*node_key),
+                await self._store.owned_identities(*node_key, node.identity),
             )
             if node
             else PollState("", (await self._store.last_known_node(*node_key)).identity)

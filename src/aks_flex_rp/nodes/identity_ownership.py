@@ -58,19 +58,20 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
 class IdentityOwnership:
     store: Store
 
-    async def owns(self, caller: Caller, cluster: str, node: str) -> bool:
-        """Returns whether the caller, whose IDs match the node's, may act as this node. The first sign-in decides."""
+    async def owns(self, caller: Caller, cluster: str, node: str, identity: str) -> bool:
+        """Returns whether the caller, whose IDs match the node's identity, may act as this node.
+
+        The first sign-in decides. A sign-in under another ID of the same identity is recorded too.
+        """
         for _ in range(ATTEMPTS):
             owner = await self.store.identity_owner(caller.identity)
-            if owner == (cluster, node):
-                return True
-            if owner is not None and await self._is_node(caller, owner):
+            if owner not in {None, (cluster, node)} and await self._is_node(caller, owner):
                 log.warning(
                     "%s (%s) may not act as node %s of %s: it is the identity of node %s of %s.",
                     *(caller.name, caller.id, node, cluster, owner[1], owner[0]),
                 )
                 return False
-            if await self.store.own_identity(caller.identity, cluster, node, owner):
+            if await self.store.own_identity(caller.identity, cluster, node, identity, owner):
                 return True
         return False
 
@@ -83,14 +84,14 @@ class IdentityOwnership:
     ) -> None:
         """Raises ArmError if another node has the identity.
 
-        A node of a cluster that the caller may not see counts only if the identity has signed in as it: anyone can
-        write the ID of an identity into a node of their own.
+        A node of a cluster that the caller may not see counts only if this identity has signed in as it: anyone can
+        write the ID of an identity into a node of their own, also after they have signed in as it with another one.
         """
-        for other, name in await self.store.nodes_with_identity(identity):
+        for other, name, named in await self.store.nodes_with_identity(identity):
             if (other, name.lower()) == (cluster, node):
                 continue
             visible = other == cluster or await may_see(other)
-            if visible or await self.store.owned_identities(other, name.lower()):
+            if visible or await self.store.owned_identities(other, name.lower(), named):
                 raise in_use(identity, other if visible else "", name)
 
 

@@ -130,8 +130,8 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
 
     async def _revision(self, cluster: str, key: str) -> int:
         """Returns the revision of a row, also of a deleted node; 0 if there is none."""
-        found = await self._read(sql.LAST_KNOWN_NODE, cluster, key)
-        return int(found[0][3]) if found else 0
+        found = await self._read(sql.NODE_REVISION, cluster, key)
+        return int(found[0][0]) if found else 0
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
         limit = clamp_limit(limit)
@@ -152,14 +152,15 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     ) -> bool:
         more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
-        while found := await self._read(sql.LAST_KNOWN_NODE, cluster, key):
-            version, identity, gone, revision, _, etag = found[0]
-            if gone:
+        while found := await self._read(SELECT_SIGNED_NODE, cluster, key):
+            row = found[0]
+            if row[13]:
                 return False
-            if expected and etag != expected:
+            if expected and row[4] != expected:
                 break
-            code = self._records.sign(signed_tombstone(cluster, key, version, identity, revision + 1))
-            decisive = (cluster, key, expected or "", revision + 1, code)
+            version, identity, revision = self._records.last_values(row)
+            code = self._records.sign(signed_tombstone(cluster, key, version, identity, revision))
+            decisive = (cluster, key, expected or "", revision, code, row[12], version, identity)
             if await self._write(*sql.compose_write(sql.DELETE_NODE, decisive, *follows), NodeDeleted(cluster, key)):
                 return True
         else:
@@ -172,23 +173,25 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         return LastKnownNode(row[3], row[10]) if row else LastKnownNode()
 
     # Identities of nodes
-    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str], ...]:
+    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str, str], ...]:
         found = await self._read(sql.NODES_WITH_IDENTITY, identity, identity.partition("@")[0])
-        return tuple((str(cluster), str(name)) for cluster, name in found)
+        return tuple((str(cluster), str(name), str(text)) for cluster, name, text in found)
 
     async def identity_owner(self, identity: str) -> tuple[str, str] | None:
         found = await self._read(sql.IDENTITY_OWNER, identity)
         return (str(found[0][0]), str(found[0][1])) if found else None
 
-    async def owned_identities(self, cluster: str, key: str) -> frozenset[str]:
-        return frozenset(str(each[0]) for each in await self._read(sql.OWNED_IDENTITIES, cluster, key))
+    async def owned_identities(self, cluster: str, key: str, node_identity: str) -> frozenset[str]:
+        found = await self._read(sql.OWNED_IDENTITIES, cluster, key, node_identity)
+        return frozenset(str(each[0]) for each in found)
 
     async def own_identity(
-        self, identity: str, cluster: str, key: str, expected: tuple[str, str] | None = None
+        self, identity: str, cluster: str, key: str, node_identity: str, expected: tuple[str, str] | None = None
     ) -> bool:
+        values = (identity, cluster, key, node_identity)
         if expected is None:
-            return bool(await self._write(sql.CREATE_IDENTITY_OWNER, (identity, cluster, key)))
-        return bool(await self._write(sql.REPLACE_IDENTITY_OWNER, (identity, cluster, key, *expected)))
+            return bool(await self._write(sql.CREATE_IDENTITY_OWNER, values))
+        return bool(await self._write(sql.REPLACE_IDENTITY_OWNER, (*values, *expected)))
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if moments:  # sorted like the batches, so that two replicas cannot deadlock

@@ -113,20 +113,25 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         ...
 
     # Identities of nodes
-    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str], ...]:
-        """Returns cluster and name of nodes with this identity, with or without its tenant, at most 100."""
+    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str, str], ...]:
+        """Returns cluster, name and identity of nodes with this identity, with or without its tenant, at most 100."""
         ...
 
     async def identity_owner(self, identity: str) -> tuple[str, str] | None:
         """Returns cluster and key of the node that owns an identity, also after the node's deletion."""
         ...
 
-    async def owned_identities(self, cluster: str, key: str) -> frozenset[str]: ...
+    async def owned_identities(self, cluster: str, key: str, node_identity: str) -> frozenset[str]:
+        """Returns the identities that have signed in as a node when it had this identity, and belong to it."""
+        ...
 
     async def own_identity(
-        self, identity: str, cluster: str, key: str, expected: tuple[str, str] | None = None
+        self, identity: str, cluster: str, key: str, node_identity: str, expected: tuple[str, str] | None = None
     ) -> bool:
-        """Makes a node the owner of an identity. Returns False if its owner is not `expected`, or exists if None."""
+        """Makes a node, with the identity that it has, the owner of an identity that signed in as it.
+
+        Returns False if the owner is not `expected`, or exists if None.
+        """
         ...
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:

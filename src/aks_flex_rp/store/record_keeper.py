@@ -147,6 +147,17 @@ class RecordKeeper:
         state = self.codes.check(row.kind, row.values, row.code)
         return state is CodeState.VALID or (state is CodeState.MISSING and self.clock() < self.upgrade_until)
 
+    def last_values(self, row: Row) -> tuple[int, str, int]:
+        """Returns the version and identity that the row of a deleted node keeps, and its revision.
+
+        A row that is not authentic contains what an attacker chose, so nothing of it is kept.
+        """
+        try:
+            self.verify(node_row(row))
+        except (RecordRefused, RecordUnverifiable):
+            return int(self.clock()), "", first_revision(self.clock())
+        return row[3], row[10], row[12] + 1
+
     def is_alarm_due(self, record: str) -> bool:
         """Returns whether to raise an alarm, at most once in ALARM_SECONDS for a record."""
         now = self.clock()
@@ -164,12 +175,15 @@ class RecordKeeper:
         return until, self.sign(_upgrade(until))
 
     def read_upgrade(self, rows: Sequence[Row]) -> None:
-        """Reads the mark. A mark that is not authentic, or has ended, does not count."""
-        self.upgrade_until = 0.0
+        """Reads the mark. A mark that is not authentic, or has ended, does not count.
+
+        A mark that ends too late does not either: the clock was ahead when it was written.
+        """
+        self.upgrade_until, now = 0.0, self.clock()
         for until, code in rows:
             mark = _upgrade(until)
             authentic = self.codes.check(mark.kind, mark.values, code) is CodeState.VALID
-            if authentic and until > self.clock() and not self.required:
+            if authentic and now < until <= now + UPGRADE_SECONDS and not self.required:
                 self.upgrade_until = until
 
     @property

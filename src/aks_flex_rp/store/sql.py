@@ -103,9 +103,7 @@ NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
 
 COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
 
-LAST_KNOWN_NODE = (
-    "SELECT version, node_identity, gone, revision, code, etag FROM nodes WHERE cluster = $1 AND key = $2"
-)
+NODE_REVISION = "SELECT revision FROM nodes WHERE cluster = $1 AND key = $2"
 
 CREATE_NODE = (
     "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
@@ -125,28 +123,29 @@ REPLACE_NODE = (
 )
 
 DELETE_NODE = (
-    "UPDATE nodes SET gone = 1, revision = $4, code = $5, etag = '', properties = '', config = '', secrets = '',"
-    " system_data = '', join_state = '', status = ''"
-    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) AND revision = $4 - 1 RETURNING key"
+    "UPDATE nodes SET gone = 1, revision = $4, code = $5, version = $7, node_identity = $8, etag = '',"
+    " properties = '', config = '', secrets = '', system_data = '', join_state = '', status = ''"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) AND revision = $6 RETURNING key"
 )
 
 # The owner of an identity is replaced only if it is still the expected one.
 IDENTITY_OWNER = "SELECT cluster, node FROM identity_owners WHERE identity = $1"
 
-OWNED_IDENTITIES = "SELECT identity FROM identity_owners WHERE cluster = $1 AND node = $2"
+OWNED_IDENTITIES = "SELECT identity FROM identity_owners WHERE cluster = $1 AND node = $2 AND node_identity = $3"
 
 CREATE_IDENTITY_OWNER = WriteStatement(
-    "INSERT INTO identity_owners (identity, cluster, node) VALUES ($1, $2, $3)"
+    "INSERT INTO identity_owners (identity, cluster, node, node_identity) VALUES ($1, $2, $3, $4)"
     " ON CONFLICT (identity) DO NOTHING RETURNING identity"
 )
 
 REPLACE_IDENTITY_OWNER = WriteStatement(
-    "UPDATE identity_owners SET cluster = $2, node = $3"
-    " WHERE identity = $1 AND cluster = $4 AND node = $5 RETURNING identity"
+    "UPDATE identity_owners SET cluster = $2, node = $3, node_identity = $4"
+    " WHERE identity = $1 AND cluster = $5 AND node = $6 RETURNING identity"
 )
 
 NODES_WITH_IDENTITY = (
-    "SELECT cluster, name FROM nodes WHERE gone = 0 AND node_identity IN ($1, $2) ORDER BY cluster, key LIMIT 100"
+    "SELECT cluster, name, node_identity FROM nodes WHERE gone = 0 AND node_identity IN ($1, $2)"
+    " ORDER BY cluster, key LIMIT 100"
 )
 
 FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant

@@ -132,6 +132,36 @@ def test_reserving_a_foreign_identity_blocks_no_node(
     assert acts(node.at(NEIGHBOUR), f"{name}-squat") == {403}
 
 
+def test_foreign_identity_in_a_node_that_signed_in_blocks_no_node(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    """A contributor elsewhere signs in with their own identity, and then writes that of the victim into the node."""
+    own, squat = f"6b6b6b6b{identity[8:]}", f"{name}-squat"
+    service.admin.at(NEIGHBOUR).put(squat, managed(clientId=own))
+    assert acts(service.admin.as_somebody(tenant.application(own)).at(NEIGHBOUR), squat) == {200}
+    assert service.admin.at(NEIGHBOUR).put(squat, managed(clientId=identity)).status == 200
+    owner = service.admin.as_somebody(tenant.application(callers.OWNER))
+
+    assert owner.put(name, managed(clientId=identity)).status == 201
+    node = service.admin.as_somebody(tenant.application(identity))
+    assert acts(node, name) == {200}
+    assert acts(node.at(NEIGHBOUR), squat) == {403}
+
+
+def test_identity_counts_under_the_id_that_the_node_has_now(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    """The node signs in with its client ID, and later with the object ID of the same identity."""
+    hidden = f"{name}-hidden"
+    node = service.admin.as_somebody(tenant.application(identity)).at(NEIGHBOUR)
+    for ids in ({"clientId": identity}, {"principalId": object_id(identity)}):
+        service.admin.at(NEIGHBOUR).put(hidden, managed(**ids))
+        assert acts(node, hidden) == {200}
+    owner = service.admin.as_somebody(tenant.application(callers.OWNER))
+
+    assert_refused(owner.put(name, managed(principalId=object_id(identity))), 409, "IdentityInUse")
+
+
 @pytest.mark.parametrize("ending", ["deleted", "changed"])
 def test_identity_can_be_used_again(service: Running, tenant: Tenant, identity: str, name: str, ending: str) -> None:
     service.admin.put(name, principal(identity))
@@ -152,8 +182,9 @@ def test_two_replicas_give_an_identity_to_one_node(
 ) -> None:
     store = service.service.store
     who = f"{object_id(identity)}@tenant"
-    assert service.call(store.own_identity(who, PLANT.key, name)) is True
-    assert service.call(store.own_identity(who, PLANT.key, f"{name}-2")) is False
-    assert service.call(store.own_identity(who, PLANT.key, f"{name}-2", (PLANT.key, "another"))) is False
+    assert service.call(store.own_identity(who, PLANT.key, name, who)) is True
+    assert service.call(store.own_identity(who, PLANT.key, f"{name}-2", who)) is False
+    assert service.call(store.own_identity(who, PLANT.key, f"{name}-2", who, (PLANT.key, "another"))) is False
     assert service.call(store.identity_owner(who)) == (PLANT.key, name)
-    assert service.call(store.owned_identities(PLANT.key, name)) == {who}
+    assert service.call(store.owned_identities(PLANT.key, name, who)) == {who}
+    assert service.call(store.owned_identities(PLANT.key, name, "another")) == frozenset()

@@ -195,6 +195,26 @@ async def test_identity_of_deleted_node_cannot_be_changed(store: Store, place: P
         await store.last_known_node("/c", "edge-1")
 
 
+@pytest.mark.parametrize("revision", ["1", "9223372036854775807"])
+async def test_deletion_signs_nothing_of_a_refused_node(place: Place, revision: str) -> None:
+    """Attack: the identity of an attacker becomes that of the deleted node, or its name can never be used again."""
+    clock = Clock()
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    await store.put_node(node(identity="me"), None)
+    await store.put_node(node(identity="me", version=2), "edge-1-1")
+    assert await store.node("/c", "edge-1")
+    values = f"node_identity = 'attacker', version = 9223372036854775807, revision = {revision}"
+    await write(place, f"UPDATE nodes SET {values}")  # noqa: S608 - the attack
+
+    assert await store.delete_node("/c", "edge-1", None)
+    known = await store.last_known_node("/c", "edge-1")
+    assert (known.version, known.identity) == (int(clock.now), "")
+    await store.put_node(node(version=known.version + 1), None)
+    assert await store.node("/c", "edge-1")
+    await store.stop()
+
+
 @pytest.mark.parametrize("change", ["facts = '{}'", "connection = CAST('x' AS blob)", "id = '/OTHER'", "version = 9"])
 async def test_changed_cluster_is_refused(store: Store, place: Place, change: str) -> None:
     await store.put_cluster(cluster(), None)
@@ -280,6 +300,23 @@ async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None
     store = opened(place, record_keeper(clock=clock))
     await store.start()
     assert await refusal(store), "the mark is too old"
+    await store.stop()
+
+
+async def test_mark_of_a_clock_that_was_ahead_does_not_count(place: Place) -> None:
+    """Attack: rows without a code are added in the years until the mark of a wrong clock ends."""
+    clock = Clock()
+    clock.now += 9 * 365 * 24 * 3600
+    await write(place, created("edge-1"), steps=3)
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    await store.stop()
+    await write(place, "UPDATE nodes SET code = '', config = '{\"evil\":true}'")
+
+    clock.now = Clock().now
+    store = opened(place, record_keeper(clock=clock))
+    await store.start()
+    assert await refusal(store)
     await store.stop()
 
 
