@@ -132,7 +132,8 @@ def _valid_audience(audience: str, endpoint: str, resource_manager: str) -> str:
         )
     if not may_send_token(audience, endpoint, resource_manager):
         raise InvalidArgumentValueError(
-            f"--rp-audience: tokens for {audience} are not sent to {endpoint}, because they are valid in Azure.",
+            f"--rp-audience: tokens for {audience} are not sent to {endpoint}, because another service may accept "
+            "them.",
             "Use the audience of the service's own application, such as api://CLIENT-ID.",
         )
     return audience

@@ -305,9 +305,9 @@ class ServiceSettings(SettingsModel):
             return found
         raise PydanticCustomError(
             "node_audience",
-            "auth.tenants: nodes call the service at {origin}, and never send it tokens for Azure. Add an audience "
-            "of the service's own to the audiences of tenant {tenant}, such as api://CLIENT-ID, or set agentsUrl to "
-            "Azure Resource Manager",
+            "auth.tenants: nodes call the service at {origin}, and never send it tokens that another service may "
+            "accept, such as Azure. Add an audience of the service's own to the audiences of tenant {tenant}, such "
+            "as api://CLIENT-ID, or set agentsUrl to Azure Resource Manager",
             {"origin": origin, "tenant": tenant.tenant_id},
         )
 

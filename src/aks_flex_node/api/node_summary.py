@@ -107,12 +107,12 @@ def format_machine(machine: Document) -> str:
 
 
 def join_command(url: str) -> str:
-    """Returns the command line, for bash, that joins a machine with a config URL.
+    """Returns the command line that joins a machine with a config URL.
 
     The URL is a secret, so the agent reads it from standard input: arguments are visible to all users of a machine,
     and sudo logs them.
     """
-    return f"aks-flex-node agent --config-url-file - <<< '{url}'"
+    return f"echo '{url}' | aks-flex-node agent --config-url-file -"
 
 
 def machine_note(name: str, made: Document, *, replace: bool) -> str:

@@ -276,13 +276,13 @@ def read_secret(file: str) -> str:
 
 
 def _token(file: str, url: str) -> str:
-    """Reads a token for the service at this URL. Refuses one for Azure, which the service could use there."""
+    """Reads a token for the service at this URL. Refuses one that another service may accept, such as Azure."""
     token = read_secret(file)
     for audience in token_audiences(token):
         if not may_send_token(audience, url):
             raise ConfigError(
                 "access-token-for-azure",
-                f"The token is for {audience}. It is not sent to {url}, which could use it in Azure.",
+                f"The token is for {audience}. It is not sent to {url}, which could use it at another service.",
                 "Get a token for the service: `az account get-access-token --resource AUDIENCE`, with the audience "
                 "in the service's settings (auth.tenants[].audiences).",
             )

@@ -25,13 +25,31 @@ AZURE = [
     "00000003-0000-0000-c000-000000000000",
     "797F4846-BA00-4FD7-BA43-DAC1F8F63013",
     "6dae42f8-4368-4678-94ff-3960e28e3630",
+    "499b84ac-1321-427f-aa17-267ca6975798",
+    "api://499b84ac-1321-427f-aa17-267ca6975798",
+    "00000002-0000-0ff1-ce00-000000000000",
+    "https://app.vssps.visualstudio.com",
+    "https://api.loganalytics.io",
+    "https://edge.azconfig.io",
+    "https://dev.azuresynapse.net",
+    "api://AzureADTokenExchange",
+    "api://AzureADTokenExchangeUSGov",
+]
+OTHERS = [
+    "https://service-of-microsoft.example",
+    "https://management.contoso.onmicrosoft.com/0f0e0d0c-0000-4000-8000-000000000001",  # as of Azure Stack
+    "http://flex.example.evil:8443",
+    "urn:ms-drs:enterpriseregistration",
+    "enterpriseregistration",
+    "",
 ]
 OWN = [
     "api://aks-flex-rp",
     f"api://{APPLICATION}",
     APPLICATION,
-    "https://contoso.onmicrosoft.com/flex",
-    "https://notazure.com",
+    "API://contoso.onmicrosoft.com/flex",
+    "https://flex.example",
+    "https://flex.example:8443/",
 ]
 
 
@@ -50,9 +68,16 @@ def test_azure_token_is_never_sent_to_another_server(audience: str) -> None:
 
 
 @pytest.mark.parametrize("audience", OWN)
-def test_own_audience_may_be_sent_to_any_server(audience: str) -> None:
+def test_own_audience_may_be_sent_to_the_provider(audience: str) -> None:
     assert not is_azure_audience(audience)
     assert may_send_token(audience, "https://flex.example:8443")
+
+
+@pytest.mark.parametrize("audience", OTHERS)
+def test_token_for_an_unknown_service_is_not_sent(audience: str) -> None:
+    """A compromised provider names a service that the list of Azure's audiences does not contain."""
+    assert not may_send_token(audience, "https://flex.example:8443")
+    assert not may_send_token(audience, "https://flex.example:8443", resource_manager="https://evil.example")
 
 
 @pytest.mark.parametrize("audience", [ARM, f"{ARM}/", "https://management.core.windows.net/"])

@@ -61,7 +61,7 @@ def agent(
     A URL from the resource provider replaces the file. The configuration is fetched once and stored, so later runs do
     not need the URL. The URL is a secret: pass it in standard input, because sudo logs arguments.
 
-    Example: aks-flex-node agent --config-url-file - <<< 'https://rp.example:8443/configs/...#ca=sha256:...'
+    Example: echo 'https://rp.example:8443/configs/...#ca=sha256:...' | aks-flex-node agent --config-url-file -
 
     A flex node pool of AKS also replaces the file, or a file adds to it. The pool's settings are read from Azure, as
     the identity in the configuration or as the user of `az login`.

@@ -168,7 +168,7 @@ class ProviderClient:
         return may_send_token(audience, self.endpoint.origin, resource_manager(self.config))
 
     def _dedicated_audience(self) -> str:
-        """Returns the audience that the provider names if that of the configuration belongs to Azure, else "".
+        """Returns the audience that the provider names if that of the configuration may not be sent to it, else "".
 
         A node that joined with an earlier release has such a configuration until it gets the next one.
         """
@@ -201,8 +201,8 @@ class ProviderClient:
 
 def _audience_refused(audience: str, origin: str) -> ProviderRequestError:
     message = (
-        f"Tokens for {audience} are not sent to {origin}, because they are valid in Azure. Set an audience of the "
-        "provider's own in its settings (auth.tenants[].audiences)."
+        f"Tokens for {audience} are not sent to {origin}, because another service may accept them. Set an "
+        "audience of the provider's own, such as api://CLIENT-ID, in its settings (auth.tenants[].audiences)."
     )
     return ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, message))
 

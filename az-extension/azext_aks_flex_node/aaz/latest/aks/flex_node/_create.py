@@ -29,7 +29,7 @@ class Create(FlexNodeCommand):
     :example: Create a node that joins with a bootstrap token, and join a machine
         CONFIG_URL=$(az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --auth-method bootstrapToken --output-config-url --query properties.configUrl -o tsv)
-        aks-flex-node agent --config-url-file - <<< "$CONFIG_URL"
+        echo "$CONFIG_URL" | aks-flex-node agent --config-url-file -
     :example: Create a managed node with a service principal, and prompt for the secret
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --auth-method servicePrincipal --client-id 11111111-2222-3333-4444-555555555555 \
