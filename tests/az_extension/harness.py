@@ -87,5 +87,6 @@ def _settings(cloud: Cloud, state: Path, port: int, pair: CertificatePair) -> Se
         public_url=f"https://localhost:{port}",
         auth={"tenants": [tenant], "behind_arm": True, "roles": grants},
         limits=PLENTY,
+        nodes={"allow_exec": True},
         tls={"certificate_file": pair.certificate, "key_file": pair.key},
     )
