@@ -117,6 +117,7 @@ MIGRATION_LOCK = 0x61666E  # an arbitrary number, the same in all replicas
 COMMAND_SECONDS = 10.0  # a command takes milliseconds, but a broken connection may never respond
 HEALTH_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
+PROBE_SECONDS = 0.1  # between attempts to connect to a server that refuses connections
 
 # Errors after which the statement was certainly not executed: deadlock, standby, out of memory, disk or connections.
 NOT_EXECUTED = (
@@ -150,6 +151,8 @@ class PostgresStore(SqlStore):
         self._connections = connections
         self._patience = timeout
         self._pool: asyncpg.Pool | None = None
+        self._is_lost = False  # the last attempt to get a connection failed
+        self._probe = asyncio.Lock()
         self._batches = GroupCommit(self._execute)
         self._listener = ChangeListener(self._connect, self._changes)
 
@@ -217,14 +220,27 @@ class PostgresStore(SqlStore):
             raise StoreUnavailable("The store is not running.")
         pool = self._pool
         try:
+            if self._is_lost:
+                await within(self._patience, self._wait_until_found(pool))
             connection = await pool.acquire(timeout=self._patience)
         except (asyncpg.PostgresError, *CONNECTION_LOST) as error:
+            self._is_lost = True
             raise NotSent from error
         try:
             yield connection
         finally:
             with suppress(*CONNECTION_LOST):  # the statement is done; the pool discards a broken connection
                 await pool.release(connection)
+
+    async def _wait_until_found(self, pool: asyncpg.Pool) -> None:
+        """Tries to connect to a server that refused a connection, in one request at a time: a server that shuts down
+        waits for every attempt, and many clients would never let it end.
+        """
+        async with self._probe:
+            if self._is_lost:
+                await asyncio.sleep(PROBE_SECONDS)
+                async with pool.acquire():
+                    self._is_lost = False
 
     async def _with_retry(self, act: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
         """Retries until success or timeout. Only repeatable operations are retried if they may have been executed."""
