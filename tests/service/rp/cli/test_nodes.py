@@ -177,7 +177,7 @@ def test_printed_join_command_of_node_create_works(person: Person) -> None:
     wrapped = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", env=WRAPPED)
 
     [command] = re.findall(r"`aks-flex-rp (.*?)`", created.err)
-    assert person.does(*shlex.split(command), env={"AKS_FLEX_RP_STATE": ""}).out.startswith("aks-flex-node agent ")
+    assert person.does(*shlex.split(command), env={"AKS_FLEX_RP_STATE": ""}).out.startswith("echo 'https://")
     assert "`aks-flex-lab rp node join-command --name edge-1 --cluster plant`" in wrapped.err
 
 
