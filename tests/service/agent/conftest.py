@@ -33,7 +33,7 @@ def publishing(authority: CertificateAuthority, tmp_path_factory: pytest.TempPat
     what = ("--root", room / "tree", "--cert", pair.certificate, "--key", pair.key)
     process = spawn((sys.executable, "-m", "aks_flex_lab.mirror", *where, *what), log=server.log)
     try:
-        until(lambda: server.control.is_socket() or not process.alive)
+        until(lambda: MirrorClient(server.control).is_running() or not process.alive)
         yield server
     finally:
         process.stop()
