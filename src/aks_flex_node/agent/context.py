@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.host import EntryKind
 from aks_flex_node.host.real import RealHost
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,6 @@ Without the file, nothing is forbidden. A file that cannot be read or understood
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.resolved import ca_certificate, kubelet_auth
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.host import EntryKind
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

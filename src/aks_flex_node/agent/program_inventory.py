@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from aks_flex_node.agent.reconcile import program_stager
 from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage, needs_confirmation
 from aks_flex_node.agent.reconcile.resources import Symlink
 from aks_flex_node.host.actions import RemoveTree
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts import Bundle

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_pol
 from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

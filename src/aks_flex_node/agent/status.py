@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

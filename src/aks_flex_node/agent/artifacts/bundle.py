@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from aks_flex_node.agent.artifacts.disk_space import explain_disk_full
 from aks_flex_node.agent.artifacts.download import write_all
 from aks_flex_node.agent.http.download_options import redact_url, url_identity
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

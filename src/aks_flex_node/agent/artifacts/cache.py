@@ -6,12 +6,12 @@ import fcntl
 import json
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest, hash_file
 from aks_flex_node.agent.artifacts.disk_space import make_directory, remove_tree
 from aks_flex_node.agent.http.download_options import url_identity
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

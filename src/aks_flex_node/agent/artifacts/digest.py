@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,12 +7,13 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES, Digest, hash_file
 from aks_flex_node.agent.http.download_options import url_identity
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

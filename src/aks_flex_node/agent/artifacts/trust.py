@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

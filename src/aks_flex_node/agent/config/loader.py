@@ -5,7 +5,7 @@ together. Read-only.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,7 @@ from aks_flex_node.agent.config.validation import (
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, parse_arm_error
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ New credentials are verified first; the old ones are used until the new ones wor
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import stored_config
@@ -18,6 +18,7 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,7 +12,7 @@ import queue
 import signal
 import socket
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node.agent import context
@@ -43,6 +43,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
 from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy, refusal_message
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
 from aks_flex_node.errors import BusyError, ConfigError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

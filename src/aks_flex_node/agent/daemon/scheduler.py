@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import MaintenanceWindow

@@ -7,7 +7,6 @@ that a reboot or an update of the agent causes, so that the next run writes the 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from aks_flex_node.agent.policy import AGENT_UPDATES, UNBOOTSTRAP, read_policy, 
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import Run, WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,6 @@ process, so that the daemon does not load them.
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.job_records import job_result
@@ -19,6 +18,7 @@ from aks_flex_node.agent.job_records.job_result import (
 )
 from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

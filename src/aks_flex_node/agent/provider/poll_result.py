@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.http.client import parse_retry_after
 from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, REPLACED, parse_arm_error, parse_object
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

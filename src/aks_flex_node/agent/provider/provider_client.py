@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -23,6 +23,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,11 +9,12 @@ import hashlib
 import json
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host import processes
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.reconcile.observer import MANIFEST, file_change_times, find_damage, needs_confirmation
@@ -14,6 +14,7 @@ from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, PlaceTree, Remove, SetAside, StartUnit, WriteFile
 from aks_flex_node.host.host import EntryKind, FileEntry
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

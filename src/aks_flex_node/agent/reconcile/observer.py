@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from aks_flex_node.host.disk import backup_path, temporary_path
 from aks_flex_node.host.host import EntryKind
 from aks_flex_node.host.processes import TIMED_OUT
 from aks_flex_node.host.system import sysctl_path
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

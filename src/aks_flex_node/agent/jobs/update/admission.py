@@ -5,7 +5,6 @@ downgrade, version skew, maintenance window). Pure: machine, cluster and time ar
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -17,6 +16,7 @@ from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION
 from aks_flex_node.agent.policy import REFUSAL_HINT, refusal_message
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import MachineError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

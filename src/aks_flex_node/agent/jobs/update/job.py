@@ -7,7 +7,7 @@ continues with the apply stage and the health check, or with the rollback.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, stored_config
@@ -36,6 +36,7 @@ from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ArtifactError, ClusterError, ConfigError, FlexError
 from aks_flex_node.host.real import RealHost
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.jobs.update.admission import ConfigChanges
