@@ -89,10 +89,11 @@ def test_a_connection_that_is_made_elsewhere_is_found() -> None:
 
 
 def test_agent_and_what_it_loads_use_lean_dataclasses() -> None:
-    """The daemon's CPU time at its start has a budget; see `lean_dataclass`."""
+    """The daemon's CPU time at its start has a budget; see `lean_dataclass`. The az extension has copies of `api`."""
     standard = [
         module_name(path)
         for path in (SOURCE / "aks_flex_node").rglob("*.py")
+        if path.parent.name != "api"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
         if "dataclass" in [alias.name for alias in node.names]

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from aks_flex_node.errors import CommandUsageError
-from aks_flex_node.lean_dataclass import dataclass
 
 CONFIG_PATH = "/configs/"
 MAX_URL_LENGTH = 4096

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
-
-from aks_flex_node.lean_dataclass import dataclass
 
 MACHINE_HEADER = "Aks-Flex-Node-Machine"
 MAX_TEXT = 253  # characters of a host name, address or OS

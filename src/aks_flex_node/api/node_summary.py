@@ -6,9 +6,8 @@ library, so that the wheel needs no dependency.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
-
-from aks_flex_node.lean_dataclass import dataclass
 
 Document = dict[str, Any]
 
