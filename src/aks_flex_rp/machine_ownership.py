@@ -166,11 +166,13 @@ class MachineOwnership:
         return self.owner if owner_alive and not self.is_replacing(now) else None
 
     def fetch_client(self, machine: MachineIdentity | None, address: str) -> FetchClient:
-        """Compares a client that fetches the configuration with the first one of the attempt."""
+        """Compares a client that fetches the configuration with the first one of the attempt. One that does not send
+        its machine is another than a first one that did, because many clients may have the same address.
+        """
         if not self.fetch_address and not self.fetch_machine:
             return FetchClient.FIRST
-        if machine and self.fetch_machine:
-            return FetchClient.SAME if machine.id == self.fetch_machine else FetchClient.OTHER
+        if self.fetch_machine:
+            return FetchClient.SAME if machine and machine.id == self.fetch_machine else FetchClient.OTHER
         return FetchClient.UNKNOWN if address == self.fetch_address else FetchClient.OTHER
 
     def is_replacing(self, now: float) -> bool:

@@ -58,9 +58,9 @@ class Policy:
         return list(self._violations(config, current))
 
     def _violations(self, config: NodeConfig, current: NodeConfig | None) -> Iterator[str]:
-        version = config.agent.version
-        if self.forbids(AGENT_UPDATES) and version and version != (current.agent.version if current else None):
-            yield f"agent.version {version} ({AGENT_UPDATES})"
+        version, running = config.agent.version or "", (current.agent.version or "") if current else ""
+        if self.forbids(AGENT_UPDATES) and version != running:
+            yield f"agent.version {version or '(the installed program)'} ({AGENT_UPDATES})"
         if self.forbids(EXEC_AUTHENTICATION) and kubelet_auth(config) == "exec":
             yield f"node.kubelet.auth exec ({EXEC_AUTHENTICATION})"
         before = current.azure.vpn if current else NodeConfig().azure.vpn

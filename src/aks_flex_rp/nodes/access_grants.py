@@ -84,15 +84,15 @@ class AccessGrants:
         await self.context.clusters.withdraw(cluster.id.key, node.key)
         return await self.context.store.node(node.cluster, node.key) or after
 
-    async def try_ensure_access(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> None:
-        """Ensures the access, but only logs a failure:
-
-        the request was about something else and must not wait for it.
+    async def try_ensure_access(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:
+        """Ensures the access, but only logs a failure: the request was about something else and must not wait for
+        it. Returns the updated node.
         """
         try:
-            await self.ensure_access(cluster, node, request)
+            return await self.ensure_access(cluster, node, request)
         except (ClusterError, errors.ArmError) as error:
             log.warning("%s could not be granted access to its cluster, retrying later: %s", node.name, error)
+            return node
 
     async def _store_access(
         self, cluster: ClusterInfo, node: Node, join: JoinState, access: ClusterAccess, request: RequestContext

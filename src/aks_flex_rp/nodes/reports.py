@@ -140,8 +140,10 @@ class StatusReports:
             raise errors.node_not_found(cluster.id, name)
         if machine and request.acts_as_node:
             node = await self.claims.on_report(node, machine, request)
-        joining = report.join_phase is JoinPhase.CONFIG_FETCHED
-        node = await self.access_grants.ensure_access(cluster, node, request, joining=joining)
+        if report.join_phase is JoinPhase.CONFIG_FETCHED:
+            node = await self.access_grants.ensure_access(cluster, node, request, joining=True)
+        else:  # the status of a node is stored whatever its cluster permits
+            node = await self.access_grants.try_ensure_access(cluster, node, request)
         node = await self._store_report(cluster, node, report, now)
         if report.join_phase is JoinPhase.FAILED:
             await self._failed(node, report.join_failure or "The agent reported no reason.")

@@ -57,6 +57,14 @@ def write(host: RecordedHost, text: str | bytes, mode: int = 0o644) -> None:
     host.apply(WriteFile(POLICY_FILE, text if isinstance(text, bytes) else text.encode(), mode))
 
 
+def test_return_to_the_installed_program_is_another_version() -> None:
+    policy = parse_policy(b"forbid: [agentUpdates]")
+    current = config_of({"continuousMonitoring": True, **PRINCIPAL, "agent.version": "9.9.9"})
+    desired = config_of({"continuousMonitoring": True, **PRINCIPAL})
+    assert policy.violations(desired, current) == ["agent.version (the installed program) (agentUpdates)"]
+    assert policy.violations(desired, desired) == policy.violations(desired) == []
+
+
 @pytest.mark.parametrize("forbidden", ORDERS)
 def test_order_that_the_policy_forbids_is_refused_and_nothing_changes(forbidden: str) -> None:
     scene = Scene().wants(ORDERS[forbidden])

@@ -95,6 +95,17 @@ def test_cluster_access_is_restored_on_join_report_and_audited_once(joining: Joi
     assert len(joining.events("access.granted")) == 1
 
 
+def test_report_is_stored_when_cluster_refuses_the_grant(joining: Joining) -> None:
+    joining.service.clusters.away = True
+    try:
+        assert joining.node.report(joining.name, BEGINS).status != 200, "a join needs its access"
+        assert joining.node.report(joining.name, {"agentVersion": "7.0"}).status == 200
+    finally:
+        joining.service.clusters.away = False
+    assert joining.given is None
+    assert joining.admin.get(joining.name).properties["status"]["agentVersion"] == "7.0"
+
+
 def test_node_gets_certificate_by_its_identity_more_than_once(certified: Joining) -> None:
     certified.node.report(certified.name, BEGINS)
     assert certified.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
