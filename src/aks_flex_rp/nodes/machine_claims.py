@@ -16,7 +16,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim, FetchClient
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
@@ -140,7 +140,7 @@ class MachineClaims:
             if after != node.join:
                 await self.context.store.put_node(replace(node, join=after), node.etag, ())
 
-        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
+        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
 
     async def _note_second_fetch(
         self, node: Node, machine: MachineIdentity | None, origin: UrlBearer, *, refused: bool
