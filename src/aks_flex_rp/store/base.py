@@ -261,6 +261,11 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             return rows.session_of(await self._verified(found[0], session_row, sql.SELECT_SESSION))
         return None
 
+    async def confirm_session(self, session: UserSession) -> bool:
+        values = rows.session_values(session)
+        code = self._records.sign(signed_session(values))
+        return bool(await self._write(sql.CONFIRM_SESSION, (values[0], values[1], values[5], values[6], code)))
+
     async def use_session(self, id: str, used: float) -> None:  # noqa: A002
         await self._write(sql.USE_SESSION, (id, used))
 

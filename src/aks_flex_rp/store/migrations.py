@@ -196,6 +196,8 @@ CODES = (
     "ALTER TABLE nodes ADD COLUMN code TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE clusters ADD COLUMN code TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN code TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN checked DOUBLE PRECISION NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN refresh TEXT NOT NULL DEFAULT ''",
     "CREATE TABLE record_upgrade (id INTEGER PRIMARY KEY, until DOUBLE PRECISION NOT NULL, code TEXT NOT NULL)",
     "CREATE INDEX nodes_unsigned ON nodes (code) WHERE code = ''",
 )

@@ -60,12 +60,12 @@ def signed_cluster(values: Sequence[Any], code: str = "") -> SignedRow:
 
 def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
-    name, caller, proof, expires, _used = storable(values)
-    return SignedRow("session", (name,), (name, caller, proof, float(expires)), 0, code)
+    name, caller, proof, expires, _used, checked, refresh = storable(values)
+    return SignedRow("session", (name,), (name, caller, proof, float(expires), float(checked), refresh), 0, code)
 
 
 def session_row(row: Row) -> SignedRow:
-    return signed_session(row[:5], row[5])
+    return signed_session(row[:7], row[7])
 
 
 def cluster_row(row: Row) -> SignedRow:

@@ -127,8 +127,9 @@ def event_of(row: Row) -> AuditEvent:
 
 
 def session_values(session: UserSession) -> Values:
-    return session.id, to_json(session.caller), session.proof, session.expires, session.used
+    first = (session.id, to_json(session.caller), session.proof, session.expires)
+    return (*first, session.used, session.checked, session.refresh)
 
 
 def session_of(row: Row) -> UserSession:
-    return UserSession(row[0], from_json(row[1]), row[2], row[3], row[4])
+    return UserSession(row[0], from_json(row[1]), *row[2:7])

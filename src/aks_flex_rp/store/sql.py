@@ -209,12 +209,15 @@ def audit(filters: tuple[str, ...]) -> str:
     return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants
 
 
-_SESSION_COLUMNS = "id, caller, proof, expires, used, code"
+_SESSION_COLUMNS = "id, caller, proof, expires, used, checked, refresh, code"
 
 PUT_SESSION = WriteStatement(
-    f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id"  # noqa: S608 - a constant
+    f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id"  # noqa: S608 - a constant
 )
 SELECT_SESSION = f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE id = $1 AND expires > $2"  # noqa: S608 - a constant
+CONFIRM_SESSION = WriteStatement(
+    "UPDATE sessions SET caller = $2, checked = $3, refresh = $4, code = $5 WHERE id = $1 RETURNING id"
+)
 USE_SESSION = WriteStatement("UPDATE sessions SET used = $2 WHERE id = $1 RETURNING id")
 END_SESSION = WriteStatement("DELETE FROM sessions WHERE id = $1 RETURNING id")
 SWEEP_SESSIONS = WriteStatement("DELETE FROM sessions WHERE expires <= $1 OR used < $2 RETURNING id")

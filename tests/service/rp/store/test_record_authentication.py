@@ -240,6 +240,23 @@ async def test_session_that_someone_added_is_refused(store: Store, place: Place)
     assert await store.session("mine", 1.0) is None
 
 
+@pytest.mark.parametrize("change", ["checked = 1900000000", "refresh = 'other'", "expires = 3000000000"])
+async def test_session_check_cannot_be_postponed(store: Store, place: Place, change: str) -> None:
+    await store.put_session(UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0, 1.0, "sealed"))
+    await write(place, f"UPDATE sessions SET {change} WHERE id = 'mine'")  # noqa: S608 - the attack
+    assert await store.session("mine", 1.0) is None
+
+
+async def test_confirmed_session_is_authentic_until_it_ends(store: Store) -> None:
+    session = UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0, 1.0, "sealed")
+    await store.put_session(session)
+    confirmed = replace(session, caller={"id": "me", "ids": []}, checked=2.0, refresh="next")
+    assert await store.confirm_session(confirmed)
+    assert await store.session("mine", 1.0) == confirmed
+    await store.end_session("mine")
+    assert not await store.confirm_session(confirmed)
+
+
 async def test_row_with_an_unknown_key_is_not_called_an_attack(place: Place) -> None:
     outcomes: list[str] = []
     other = opened(place, record_keeper(b"o" * 32))
