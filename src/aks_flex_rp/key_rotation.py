@@ -101,7 +101,7 @@ async def count_by_key(database: Database) -> Counter[str]:
     found: Counter[str] = Counter()
     for kind in SEALED_COLUMNS:
         async for row in read_rows(database, kind.select, kind.keys):
-            found[sealing_key_id(bytes(row[-1]))] += 1
+            found[sealing_key_id(_as_bytes(row[-1]))] += 1
     for table in SIGNED_TABLES:
         async for row in read_rows(database, table.select, table.keys):
             value = _as_bytes(row[table.sealed])
@@ -122,7 +122,7 @@ async def reseal(database: Database, sealer: Sealer) -> RotationResult:
 async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, rotation: RotationResult) -> int:
     changed = 0
     async for *names, stored in read_rows(database, kind.select, kind.keys):
-        value = bytes(stored)
+        value = _as_bytes(stored)
         if sealer.is_current(value):
             continue
         opened = _opened(sealer, value, kind.context(*names), rotation)
@@ -169,8 +169,10 @@ def _note(rotation: RotationResult, context: str) -> None:
 
 
 def _as_bytes(value: Any) -> bytes:
-    """Returns the bytes of a sealed value. SQLite stores the empty one of a deleted node as text."""
-    return value.encode() if isinstance(value, str) else bytes(value)
+    """Returns the bytes of a sealed value. SQLite stores the empty one of a deleted node as text, and any type."""
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
 async def read_rows(database: Database, select: str, keys: int) -> AsyncIterator[Row]:

@@ -131,13 +131,16 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def _revision(self, cluster: str, key: str) -> int:
         """Returns the revision of a row, also of a deleted node; 0 if there is none."""
         found = await self._read(sql.NODE_REVISION, cluster, key)
+        if found and not isinstance(found[0][0], int):
+            raise RecordRefused(f"node {cluster}/{key}", "its revision is not a number")
         return int(found[0][0]) if found else 0
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
         limit = clamp_limit(limit)
         found = await self._read(sql.NODES, cluster, after, limit + 1)
         nodes = await authentic_records(self._verified_node, found[:limit])
-        return NodePage(nodes, found[limit - 1][1] if len(found) > limit else None)
+        last = found[limit - 1][1] if len(found) > limit else None
+        return NodePage(nodes, last if isinstance(last, str) else None)  # SQLite sorts other types after text
 
     async def count_nodes(self) -> int:
         return int((await self._read(sql.COUNT_NODES))[0][0])

@@ -14,6 +14,7 @@ from aks_flex_rp.store import fleet, rows, sql
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.rows import Row, Values
 
 AT_ONCE = 250  # nodes per read; a larger read would delay polls
@@ -63,7 +64,7 @@ class FleetRepair(ABC):
     async def _cluster_number(self, cluster: str) -> int: ...
 
     @abstractmethod
-    def _is_authentic(self, row: Row) -> bool: ...
+    def _authentic_node(self, row: Row) -> Node | None: ...
 
     async def refresh_fleet(self) -> int:
         return await self.repair_fleet() if await self._read(OLD_ROW_VERSION) else 0
@@ -81,9 +82,9 @@ class FleetRepair(ABC):
 
     async def _correction(self, row: Row) -> tuple[str, Values] | None:
         """Returns the statement that corrects the row, or None if it matches its node, or the node is refused."""
-        if not self._is_authentic(row):
+        node, shape, has = self._authentic_node(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
+        if node is None:
             return None
-        node, shape, has = rows.node_of(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
         says = rows.storable(fleet.row_of(node))
         if shape is None:
             return ADD_ROW, (await self._cluster_number(node.cluster), node.key, *says)

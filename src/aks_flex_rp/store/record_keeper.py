@@ -44,24 +44,34 @@ class SignedRow:
 def signed_node(values: Sequence[Any], revision: int, code: str = "") -> SignedRow:
     """Returns the signed part of a node: the columns that a write sets, and the revision."""
     *names, secrets, system, join, identity, created = storable(values)
-    content = (*names, bytes(secrets), system, join, identity, float(created), revision)
-    return SignedRow("node", (names[0], names[1]), content, revision, code)
+    content = (*names, _bytes(secrets), system, join, identity, _float(created), revision)
+    return SignedRow("node", (str(names[0]), str(names[1])), content, revision, code)
 
 
 def signed_tombstone(cluster: str, key: str, version: int, identity: str, revision: int, code: str = "") -> SignedRow:
     content = storable((cluster, key, version, identity, revision))
-    return SignedRow("deleted node", (cluster, key), content, revision, code)
+    return SignedRow("deleted node", (str(cluster), str(key)), content, revision, code)
 
 
 def signed_cluster(values: Sequence[Any], code: str = "") -> SignedRow:
     key, name, facts, connection, version = storable(values)
-    return SignedRow("cluster", (key,), (key, name, facts, bytes(connection), version), version, code)
+    return SignedRow("cluster", (str(key),), (key, name, facts, _bytes(connection), version), version, code)
 
 
 def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
     name, caller, proof, expires, _used, checked, refresh = storable(values)
-    return SignedRow("session", (name,), (name, caller, proof, float(expires), float(checked), refresh), 0, code)
+    content = (name, caller, proof, _float(expires), _float(checked), refresh)
+    return SignedRow("session", (str(name),), content, 0, code)
+
+
+def _bytes(value: Any) -> Any:
+    """Returns bytes for every type of bytes that a driver returns. SQLite may return any other type, too."""
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
+
+
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, (int, float)) else value
 
 
 def session_row(row: Row) -> SignedRow:
@@ -138,6 +148,8 @@ class RecordKeeper:
             raise RecordRefused(row.shown, "its content does not match its authentication code")
         if state is CodeState.MISSING and self.clock() >= self.upgrade_until:
             raise RecordRefused(row.shown, "it has no authentication code")
+        if not isinstance(row.revision, int):
+            raise RecordRefused(row.shown, "its revision is not a number")
         if row.revision < self._newest.get(row.identity, 0):
             raise RecordRefused(row.shown, "it is older than the content that this service has read", older=True)
         if row.revision:

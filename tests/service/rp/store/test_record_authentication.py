@@ -83,6 +83,92 @@ async def test_changed_node_is_refused_and_alarmed(store: Store, place: Place, c
     assert (await store.fleet(FleetQuery(numbers), 1.0))[0].trouble == ("RecordRefused",)
 
 
+WRONG_TYPES = [
+    "secrets = 'text'",
+    "secrets = 7",
+    "created = 'text'",
+    "config = x'00ff'",
+    "config = CAST(x'ff' AS TEXT)",
+    "revision = 'text'",
+    "revision = 1.5",
+    "version = x'00'",
+    "code = x'00'",
+    "code = CAST(x'ff' AS TEXT)",
+]
+
+
+@pytest.mark.parametrize("change", WRONG_TYPES)
+async def test_row_with_a_wrong_type_does_not_hide_others(sqlite: SqlitePlace, change: str) -> None:
+    """Attack: SQLite stores any type in a column, and a row that cannot be parsed breaks the list of the fleet."""
+    store = sqlite()
+    await store.start()
+    for key in ("edge-1", "edge-2", "edge-3"):
+        await store.put_node(node(key), None)
+    await write(sqlite, f"UPDATE nodes SET {change} WHERE key = 'edge-2'")  # noqa: S608 - the attack
+
+    assert await refusal(store, "edge-2")
+    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-1", "edge-3"]
+    await store.repair_fleet()
+    with pytest.raises(RecordRefused):
+        await store.last_known_node("/c", "edge-2")
+    assert await store.delete_node("/c", "edge-2", None)
+    known = await store.last_known_node("/c", "edge-2")
+    await store.put_node(node("edge-2", version=known.version + 1), None)
+    assert await store.node("/c", "edge-2")
+    await store.stop()
+
+
+async def test_row_with_a_key_that_is_no_text_ends_no_list(sqlite: SqlitePlace) -> None:
+    store = sqlite()
+    await store.start()
+    for key in ("edge-1", "edge-2", "edge-3"):
+        await store.put_node(node(key), None)
+    await write(sqlite, "UPDATE nodes SET key = x'ff' WHERE key = 'edge-3'")
+    first = await store.nodes("/c", limit=1)
+    assert ([each.key for each in first.nodes], first.after) == (["edge-1"], "edge-1")
+    second = await store.nodes("/c", "edge-1", limit=2)
+    assert [each.key for each in second.nodes] == ["edge-2"]
+    assert second.after is None
+    await store.stop()
+
+
+@pytest.mark.parametrize("change", ["status = 7", "status = 'text'", "status = '[]'"])
+async def test_node_with_a_damaged_report_is_shown_without_it(sqlite: SqlitePlace, change: str) -> None:
+    store = sqlite()
+    await store.start()
+    await store.put_node(node(), None)
+    await write(sqlite, f"UPDATE nodes SET {change}", "UPDATE fleet SET last_seen = 'text'")  # noqa: S608
+    found = await store.node("/c", "edge-1")
+    assert found
+    assert (found.status, found.last_seen) == ({}, 0.0)
+    await store.stop()
+
+
+@pytest.mark.parametrize("change", ["connection = 7", "facts = x'00'", "version = 'text'", "code = x'00'"])
+async def test_cluster_with_a_wrong_type_does_not_hide_others(sqlite: SqlitePlace, change: str) -> None:
+    store = sqlite()
+    await store.start()
+    await store.put_cluster(cluster(), None)
+    await store.put_cluster(cluster("/d"), None)
+    await write(sqlite, f"UPDATE clusters SET {change} WHERE key = '/c'")  # noqa: S608 - the attack
+    with pytest.raises(RecordRefused):
+        await store.cluster("/c")
+    assert [each.key for each in await store.clusters()] == ["/d"]
+    await store.stop()
+
+
+async def test_unparsable_row_of_an_upgrade_does_not_hide_others(sqlite: SqlitePlace) -> None:
+    """Rows without a code are accepted and signed during an upgrade, whatever they contain."""
+    damaged = "UPDATE nodes SET secrets = 7, config = 'text' WHERE key = 'edge-1'"
+    await write(sqlite, created("edge-1"), created("edge-2"), damaged, steps=3)
+    store = opened(sqlite, record_keeper(clock=Clock()))
+    await store.start()
+    assert "cannot be parsed" in await refusal(store)
+    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-2"]
+    await store.repair_fleet()
+    await store.stop()
+
+
 async def test_swapped_rows_are_refused(store: Store, place: Place) -> None:
     await store.put_node(node("edge-1"), None)
     await store.put_node(node("edge-2", config={"other": True}), None)
