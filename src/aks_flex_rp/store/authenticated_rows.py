@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from aks_flex_rp.record_codes import CodeState
 from aks_flex_rp.store import record_keeper, rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, RecordRefused, RecordUnverifiable
 
@@ -66,6 +67,24 @@ class AuthenticatedRows(ABC):
             refused = RecordRefused(signed.shown, "its content cannot be parsed")
         await self._alarm(refused, signed)
         raise refused
+
+    async def _is_owner_authentic(self, row: Row) -> bool:
+        """Returns whether the service wrote the owner of an identity. Otherwise the next sign-in decides again.
+
+        A key that is not present is no attack, and not alarmed.
+        """
+        signed = record_keeper.identity_owner_row(row)
+        state = self._records.codes.check(signed.kind, signed.values, signed.code)
+        if state in {CodeState.WRONG, CodeState.MISSING}:
+            await self._alarm(
+                RecordRefused(signed.shown, "its content does not match its authentication code"), signed
+            )
+        return state is CodeState.VALID
+
+    async def _alarm_missing(self, cluster: str, key: str) -> None:
+        """Raises the alarm for a node that lists still contain, and whose row was deleted without the service."""
+        signed = record_keeper.SignedRow("node", (cluster, key), ())
+        await self._alarm(RecordRefused(signed.shown, "its row was deleted"), signed)
 
     async def _verified(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
         """Returns the row, or raises the alarm if it is refused.

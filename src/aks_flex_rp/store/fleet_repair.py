@@ -50,6 +50,11 @@ OLD_ROW_VERSION = f"SELECT key FROM fleet WHERE shape <> {fleet.ROW_VERSION} LIM
 
 _NODE_MISSING = f"NOT EXISTS ({_NODE_EXISTS.format(place='fleet.place', key='fleet.key')})"
 ORPHANS = f"SELECT place, key FROM fleet WHERE {_NODE_MISSING} LIMIT $1"  # noqa: S608 - a constant
+# A deletion by the service removes the row of the fleet, and keeps that of the node.
+MISSING_NODES = (
+    "SELECT p.cluster, f.key FROM fleet f JOIN places p ON p.number = f.place"
+    " WHERE NOT EXISTS (SELECT 1 FROM nodes n WHERE n.cluster = p.cluster AND n.key = f.key) LIMIT $1"
+)
 DELETE_ORPHAN = f"DELETE FROM fleet WHERE place = $1 AND key = $2 AND {_NODE_MISSING}"  # noqa: S608 - a constant
 
 
@@ -64,12 +69,17 @@ class FleetRepair(ABC):
     async def _cluster_number(self, cluster: str) -> int: ...
 
     @abstractmethod
+    async def _alarm_missing(self, cluster: str, key: str) -> None: ...
+
+    @abstractmethod
     def _authentic_node(self, row: Row) -> Node | None: ...
 
     async def refresh_fleet(self) -> int:
         return await self.repair_fleet() if await self._read(OLD_ROW_VERSION) else 0
 
     async def repair_fleet(self) -> int:
+        for cluster, key in await self._read(MISSING_NODES, AT_ONCE):
+            await self._alarm_missing(str(cluster), str(key))
         nobodys = [tuple(row) for row in await self._read(ORPHANS, AT_ONCE)]
         repaired = await self._repair(DELETE_ORPHAN, nobodys)
         last: tuple[str, str] = ("", "")

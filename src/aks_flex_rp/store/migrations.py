@@ -182,7 +182,7 @@ OUTBOX_NUMBERS = (
 # Other nodes with the same identity have no rights by it.
 IDENTITY_OWNERS = (
     "CREATE TABLE identity_owners (identity KEYTEXT PRIMARY KEY, cluster KEYTEXT NOT NULL, node KEYTEXT NOT NULL,"
-    " node_identity TEXT NOT NULL)",
+    " node_identity TEXT NOT NULL, code TEXT NOT NULL DEFAULT '')",
     "CREATE INDEX identities_of_node ON identity_owners (cluster, node)",
     "CREATE INDEX nodes_of_identity ON nodes (node_identity) WHERE gone = 0",
 )

@@ -65,6 +65,14 @@ def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     return SignedRow("session", (str(name),), content, 0, code)
 
 
+def signed_identity_owner(values: Sequence[Any], code: str = "") -> SignedRow:
+    return SignedRow("identity owner", (str(values[0]),), storable(values), 0, code)
+
+
+def identity_owner_row(row: Row) -> SignedRow:
+    return signed_identity_owner(row[:4], row[4])
+
+
 def _bytes(value: Any) -> Any:
     """Returns bytes for every type of bytes that a driver returns. SQLite may return any other type, too."""
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
@@ -155,6 +163,9 @@ class RecordKeeper:
         if row.revision:
             self._newest[row.identity] = row.revision
 
+    def has_valid_code(self, row: SignedRow) -> bool:
+        return self.codes.check(row.kind, row.values, row.code) is CodeState.VALID
+
     def is_authentic(self, row: SignedRow) -> bool:
         state = self.codes.check(row.kind, row.values, row.code)
         return state is CodeState.VALID or (state is CodeState.MISSING and self.clock() < self.upgrade_until)
@@ -167,8 +178,12 @@ class RecordKeeper:
         try:
             self.verify(node_row(row))
         except (RecordRefused, RecordUnverifiable):
-            return int(self.clock()), "", first_revision(self.clock())
+            return int(self.clock()), "", self.new_revision(str(row[0]), str(row[1]))
         return row[3], row[10], row[12] + 1
+
+    def new_revision(self, *identity: str) -> int:
+        """Returns a revision above what any service has read of a row that is missing or not authentic."""
+        return max(first_revision(self.clock()), self._newest.get(identity, 0) + 1)
 
     def is_alarm_due(self, record: str) -> bool:
         """Returns whether to raise an alarm, at most once in ALARM_SECONDS for a record."""

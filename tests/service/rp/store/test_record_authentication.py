@@ -343,6 +343,42 @@ async def test_confirmed_session_is_authentic_until_it_ends(store: Store) -> Non
     assert not await store.confirm_session(confirmed)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE identity_owners SET node = 'edge-2'",
+        "UPDATE identity_owners SET node = 'edge-2', code = ''",
+        "INSERT INTO identity_owners (identity, cluster, node, node_identity) VALUES ('other', '/c', 'edge-2', 'me')",
+    ],
+)
+async def test_owner_of_an_identity_cannot_be_changed(store: Store, place: Place, change: str) -> None:
+    """Attack: another node with the same identity becomes the one that may act with it."""
+    assert await store.own_identity("me", "/c", "edge-1", "me")
+    await write(place, change)
+    assert await store.owned_identities("/c", "edge-2", "me") == frozenset()
+    forged = "other" if "INSERT" in change else "me"
+    assert await store.identity_owner(forged) is None
+    assert len(await store.audit(what="record.refused")) == 1
+    assert await store.own_identity(forged, "/c", "edge-1", "me"), "the next sign-in decides"
+    assert await store.identity_owner(forged) == ("/c", "edge-1")
+    assert await store.own_identity(forged, "/c", "edge-3", "me", ("/c", "edge-1"))
+    assert await store.owned_identities("/c", "edge-3", "me") >= {forged}
+
+
+async def test_node_is_created_again_after_its_row_was_deleted(store: Store, place: Place) -> None:
+    """A service remembers the revision of the deleted row, and must not take the new one for an older copy."""
+    await store.put_node(node(), None)
+    await store.put_node(node(version=2), "edge-1-1")
+    assert await store.node("/c", "edge-1")
+    await write(place, "DELETE FROM nodes")
+    assert (await store.last_known_node("/c", "edge-1")).version == 0
+    await store.repair_fleet()
+    [event] = await store.audit(what="record.refused")
+    assert event.detail == {"reason": "its row was deleted"}
+    await store.put_node(node(version=3), None)
+    assert await store.node("/c", "edge-1")
+
+
 async def test_row_with_an_unknown_key_is_not_called_an_attack(place: Place) -> None:
     outcomes: list[str] = []
     other = opened(place, record_keeper(b"o" * 32))
