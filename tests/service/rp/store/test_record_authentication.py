@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_rp import key_rotation
+from aks_flex_rp.crypto.encryption import Sealer
+from aks_flex_rp.raw_database import SqliteDatabase
 from aks_flex_rp.store.fleet import FleetQuery
 from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UpgradeForbidden, UserSession
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
-from aks_flex_rp.store.sqlite import SqliteStore
+from aks_flex_rp.store.sqlite import SqliteStore, connect
 from tests.service.rp.store.builders import cluster, node, record_keeper
 from tests.service.rp.store.test_rolling_upgrade import created, write
 
@@ -363,6 +367,21 @@ async def test_owner_of_an_identity_cannot_be_changed(store: Store, place: Place
     assert await store.identity_owner(forged) == ("/c", "edge-1")
     assert await store.own_identity(forged, "/c", "edge-3", "me", ("/c", "edge-1"))
     assert await store.owned_identities("/c", "edge-3", "me") >= {forged}
+
+
+async def test_owner_of_an_identity_is_signed_with_the_new_key(sqlite: SqlitePlace) -> None:
+    old, new = b"k" * 32, b"n" * 32
+    store = opened(sqlite, record_keeper(old))
+    await store.start()
+    assert await store.own_identity("me", "/c", "edge-1", "me")
+    await store.stop()
+    with closing(connect(f"file:{sqlite.address}")) as connection:
+        rotation = await key_rotation.reseal(SqliteDatabase(connection), Sealer([new, old], "the test"))
+    assert rotation.resealed["owners of identities"] == 1
+    store = opened(sqlite, RecordKeeper(Sealer([new], "the test").codes))
+    await store.start()
+    assert await store.identity_owner("me") == ("/c", "edge-1")
+    await store.stop()
 
 
 async def test_node_is_created_again_after_its_row_was_deleted(store: Store, place: Place) -> None:
