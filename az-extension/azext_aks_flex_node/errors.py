@@ -187,6 +187,7 @@ def _unavailable_advice(ctx: FlexNodeContext) -> str:
 
 ADVICE_BY_CODE: dict[str, Callable[[FlexNodeContext], str]] = {
     "ParentResourceNotFound": _cluster_advice,
+    "NodeNotKnown": _node_advice,
     "ResourceNotFound": _node_advice,
     "ResourceGroupNotFound": lambda _: "List the resource groups with `az group list -o table`.",
 }

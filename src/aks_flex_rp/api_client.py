@@ -67,6 +67,7 @@ class RequestRefused(FlexError):  # noqa: N818 - a response, not a fault
 HINTS = {
     "InvalidRequestContent": "Correct the listed values. Nothing was changed.",
     "InvalidResourceName": "Correct the name. Nothing was changed.",
+    "NodeNotKnown": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
     "NodeOnAnotherMachine": "Nothing was changed.",

@@ -16,7 +16,8 @@ from aks_flex_rp.crypto.encryption import sealing_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
 from aks_flex_rp.nodes.context import secrets_seal_context
 from aks_flex_rp.record_codes import CodeState, code_key_id
-from aks_flex_rp.store.record_keeper import SELECT_SIGNED_NODES, node_row, signed_cluster
+from aks_flex_rp.store import sql
+from aks_flex_rp.store.record_keeper import SELECT_SIGNED_NODES, identity_owner_row, node_row, signed_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -101,7 +102,7 @@ async def count_by_key(database: Database) -> Counter[str]:
     found: Counter[str] = Counter()
     for kind in SEALED_COLUMNS:
         async for row in read_rows(database, kind.select, kind.keys):
-            found[sealing_key_id(bytes(row[-1]))] += 1
+            found[sealing_key_id(_as_bytes(row[-1]))] += 1
     for table in SIGNED_TABLES:
         async for row in read_rows(database, table.select, table.keys):
             value = _as_bytes(row[table.sealed])
@@ -114,15 +115,29 @@ async def reseal(database: Database, sealer: Sealer) -> RotationResult:
     for _ in range(PASSES):
         changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in SEALED_COLUMNS])
         changed += sum([await _reseal_table(database, sealer, table, rotation) for table in SIGNED_TABLES])
+        changed += await _sign_owners(database, sealer, rotation)
         if not changed:
             break
     return rotation
 
 
+async def _sign_owners(database: Database, sealer: Sealer, rotation: RotationResult) -> int:
+    """Signs the owners of identities again. One that is not authentic is replaced at the next sign-in."""
+    changed = 0
+    async for row in read_rows(database, sql.IDENTITY_OWNERS, 1):
+        signed = identity_owner_row(row)
+        valid = sealer.codes.check(signed.kind, signed.values, signed.code) is CodeState.VALID
+        if valid and not sealer.codes.is_current(signed.code):
+            code = sealer.codes.sign(signed.kind, signed.values)
+            changed += await database.change(sql.SIGN_IDENTITY_OWNER, row[0], signed.code, code)
+    rotation.resealed["owners of identities"] += changed
+    return changed
+
+
 async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, rotation: RotationResult) -> int:
     changed = 0
     async for *names, stored in read_rows(database, kind.select, kind.keys):
-        value = bytes(stored)
+        value = _as_bytes(stored)
         if sealer.is_current(value):
             continue
         opened = _opened(sealer, value, kind.context(*names), rotation)
@@ -169,8 +184,10 @@ def _note(rotation: RotationResult, context: str) -> None:
 
 
 def _as_bytes(value: Any) -> bytes:
-    """Returns the bytes of a sealed value. SQLite stores the empty one of a deleted node as text."""
-    return value.encode() if isinstance(value, str) else bytes(value)
+    """Returns the bytes of a sealed value. SQLite stores the empty one of a deleted node as text, and any type."""
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
 async def read_rows(database: Database, select: str, keys: int) -> AsyncIterator[Row]:

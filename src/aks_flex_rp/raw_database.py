@@ -16,7 +16,7 @@ from aks_flex_rp import private_files
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import SchemaTooNew, StoreError
 from aks_flex_rp.store.postgres_address import parse_address, tls_failure
-from aks_flex_rp.store.sqlite import connect, named_parameters
+from aks_flex_rp.store.sqlite import connect, fetch_all, named_parameters
 from aks_flex_rp.store.sqlite_writer import store_error
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class SqliteDatabase:
         self._connection = connection
 
     async def rows(self, text: str, *values: object) -> list[Row]:
-        return self._connection.execute(text, named_parameters(values)).fetchall()
+        return fetch_all(self._connection, text, values)
 
     async def change(self, text: str, *values: object) -> int:
         return self._connection.execute(text, named_parameters(values)).rowcount

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LENGTH_BYTES = 8
+DIGEST_LENGTH = 16  # hexadecimal digits
 DERIVATION = b"aks-flex-rp authentication of records"
 
 
@@ -38,16 +39,22 @@ class RecordCodes:
     def sign(self, kind: str, values: Sequence[object]) -> str:
         return self._code(self._newest, kind, values)
 
-    def check(self, kind: str, values: Sequence[object], code: str) -> CodeState:
-        if not code:
+    def digest(self, kind: str, values: Sequence[object]) -> str:
+        """Identifies content for a person. Without the key, no two contents with the same digest can be found."""
+        return self._code(self._newest, f"digest of {kind}", values).rpartition(".")[2][:DIGEST_LENGTH]
+
+    def check(self, kind: str, values: Sequence[object], code: object) -> CodeState:
+        if code == "":
             return CodeState.MISSING
+        if not isinstance(code, str) or "." not in code:  # no key made it
+            return CodeState.WRONG
         key = code_key_id(code)
         if key not in self._keys:
             return CodeState.UNKNOWN_KEY
         is_right = hmac.compare_digest(self._code(key, kind, values).encode(), code.encode())
         return CodeState.VALID if is_right else CodeState.WRONG
 
-    def is_current(self, code: str) -> bool:
+    def is_current(self, code: object) -> bool:
         """Returns whether the newest key made it."""
         return code_key_id(code) == self._newest
 
@@ -60,9 +67,9 @@ class RecordCodes:
         return f"{key}.{made.hexdigest()}"
 
 
-def code_key_id(code: str) -> str:
-    """Returns the ID of the key that made a code."""
-    return code.partition(".")[0]
+def code_key_id(code: object) -> str:
+    """Returns the ID of the key that made a code; empty for what is no code."""
+    return code.partition(".")[0] if isinstance(code, str) else ""
 
 
 def _encoded(value: object) -> bytes:
@@ -75,4 +82,4 @@ def _encoded(value: object) -> bytes:
         return b"i%d" % value
     if isinstance(value, float):
         return b"f" + repr(value).encode()
-    raise TypeError(f"A column cannot contain {type(value).__name__}.")
+    return b"?" + repr(value).encode()  # never written by the service

@@ -56,6 +56,7 @@ FAILED_PROVIDER_STATES = frozenset(
         ProviderState.UNTRUSTED,
         ProviderState.BAD_CONFIGURATION,
         ProviderState.NO_CLUSTER,
+        ProviderState.NODE_NOT_KNOWN,
         ProviderState.REPLACED,
         ProviderState.ON_ANOTHER_MACHINE,
         ProviderState.AGENT_FAILING,

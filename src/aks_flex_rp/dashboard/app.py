@@ -161,7 +161,8 @@ class Dashboard:
     async def _visitor(self, incoming: Incoming) -> PageRequest | None:
         """Returns the request of a signed-in user, whose error page keeps the navigation."""
         with suppress(FlexError, OSError):  # the error page may be about the database
-            session = await self.sessions.find(incoming.cookies.get(SESSION_COOKIE, ""), by_hand=False)
+            secret = incoming.cookies.get(SESSION_COOKIE, "")
+            session = await self.sessions.find(secret, by_hand=False, check=False)
             return await self._page_request(incoming, session) if session else None
         return None
 
@@ -186,7 +187,8 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
     dashboard_settings, authorizer = settings.dashboard, arm.authorizer
     entra = _entra(settings, sealer)
     pages = PageRenderer([entra.authority] if entra else ())
-    sessions = SessionManager(authorizer.context.store, dashboard_settings, lambda: key.fingerprint)
+    confirm = entra.confirm if entra else None
+    sessions = SessionManager(authorizer.context.store, dashboard_settings, lambda: key.fingerprint, sealer, confirm)
     scopes = DashboardScopes(authorizer)
     url_cookie = ConfigUrlCookie(sealer)
     by_key = key if dashboard_settings.admin_key else None

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from aks_flex_rp.record_codes import CodeState
 from aks_flex_rp.store import record_keeper, rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, RecordRefused, RecordUnverifiable
 
@@ -25,6 +26,8 @@ MARK_REFUSED = (
     " WHERE place = (SELECT number FROM places WHERE cluster = $1) AND key = $2"
 )
 
+T = TypeVar("T")
+
 
 class AuthenticatedRows(ABC):
     def __init__(self, records: RecordKeeper) -> None:
@@ -41,15 +44,47 @@ class AuthenticatedRows(ABC):
 
     async def _verified_node(self, row: Row) -> Node | None:
         passed = await self._verified(row, record_keeper.present_node_row, sql.NODE)
-        return rows.node_of(passed) if passed else None
+        return await self._parsed(passed, rows.node_of, record_keeper.present_node_row) if passed else None
 
     async def _verified_cluster(self, row: Row) -> Cluster | None:
         passed = await self._verified(row, record_keeper.cluster_row, sql.CLUSTER)
-        return rows.cluster_of(passed) if passed else None
+        return await self._parsed(passed, rows.cluster_of, record_keeper.cluster_row) if passed else None
 
-    def _is_authentic(self, row: Row) -> bool:
-        """Returns whether the row of a node has a valid code, without an alarm."""
-        return self._records.is_authentic(record_keeper.present_node_row(row))
+    def _authentic_node(self, row: Row) -> Node | None:
+        """Returns the node of a row with a valid code, or None without an alarm."""
+        if not self._records.is_authentic(record_keeper.present_node_row(row)):
+            return None
+        with suppress(*rows.PARSE_ERRORS):
+            return rows.node_of(row)
+        return None
+
+    async def _parsed(self, row: Row, parse: Callable[[Row], T], sign: Callable[[Row], SignedRow]) -> T:
+        """Parses a row. One that was signed during an upgrade may have any content."""
+        try:
+            return parse(row)
+        except rows.PARSE_ERRORS:
+            signed = sign(row)
+            refused = RecordRefused(signed.shown, "its content cannot be parsed")
+        await self._alarm(refused, signed)
+        raise refused
+
+    async def _is_owner_authentic(self, row: Row) -> bool:
+        """Returns whether the service wrote the owner of an identity. Otherwise the next sign-in decides again.
+
+        A key that is not present is no attack, and not alarmed.
+        """
+        signed = record_keeper.identity_owner_row(row)
+        state = self._records.codes.check(signed.kind, signed.values, signed.code)
+        if state in {CodeState.WRONG, CodeState.MISSING}:
+            await self._alarm(
+                RecordRefused(signed.shown, "its content does not match its authentication code"), signed
+            )
+        return state is CodeState.VALID
+
+    async def _alarm_missing(self, cluster: str, key: str) -> None:
+        """Raises the alarm for a node that lists still contain, and whose row was deleted without the service."""
+        signed = record_keeper.SignedRow("node", (cluster, key), ())
+        await self._alarm(RecordRefused(signed.shown, "its row was deleted"), signed)
 
     async def _verified(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
         """Returns the row, or raises the alarm if it is refused.
@@ -121,9 +156,6 @@ class AuthenticatedRows(ABC):
         values = [(*each.identity, each.revision, self._records.sign(each)) for each in signed]
         if values:
             await self._write_many(text, values, repeatable=True)
-
-
-T = TypeVar("T")
 
 
 async def authentic_records(verify: Callable[[Row], Awaitable[T | None]], found: Sequence[Row]) -> tuple[T, ...]:

@@ -27,9 +27,11 @@ from aks_flex_rp.store.model import (
 from aks_flex_rp.store.outbox import SqlOutbox
 from aks_flex_rp.store.record_keeper import (
     SELECT_SIGNED_NODE,
+    identity_owner_row,
     node_row,
     session_row,
     signed_cluster,
+    signed_identity_owner,
     signed_node,
     signed_session,
     signed_tombstone,
@@ -114,7 +116,9 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         is_new = expected is None
         text, first = (sql.CREATE_NODE, rows.to_json(node.status)) if is_new else (sql.REPLACE_NODE, expected)
         read = 0 if is_new else node.revision
-        revision = (read or await self._revision(node.cluster, node.key)) + 1
+        known = read or await self._revision(node.cluster, node.key)
+        # If the row of an earlier node was deleted, services may remember its revision.
+        revision = known + 1 if known else self._records.new_revision(node.cluster, node.key)
         columns = rows.node_values(node)
         last: Values = (first, self._records.sign(signed_node(columns, revision)), revision)
         number = await self._cluster_number(node.cluster)
@@ -131,13 +135,16 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def _revision(self, cluster: str, key: str) -> int:
         """Returns the revision of a row, also of a deleted node; 0 if there is none."""
         found = await self._read(sql.NODE_REVISION, cluster, key)
+        if found and not isinstance(found[0][0], int):
+            raise RecordRefused(f"node {cluster}/{key}", "its revision is not a number")
         return int(found[0][0]) if found else 0
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
         limit = clamp_limit(limit)
         found = await self._read(sql.NODES, cluster, after, limit + 1)
         nodes = await authentic_records(self._verified_node, found[:limit])
-        return NodePage(nodes, found[limit - 1][1] if len(found) > limit else None)
+        last = found[limit - 1][1] if len(found) > limit else None
+        return NodePage(nodes, last if isinstance(last, str) else None)  # SQLite sorts other types after text
 
     async def count_nodes(self) -> int:
         return int((await self._read(sql.COUNT_NODES))[0][0])
@@ -178,17 +185,21 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         return tuple((str(cluster), str(name), str(text)) for cluster, name, text in found)
 
     async def identity_owner(self, identity: str) -> tuple[str, str] | None:
-        found = await self._read(sql.IDENTITY_OWNER, identity)
-        return (str(found[0][0]), str(found[0][1])) if found else None
+        for row in await self._read(sql.IDENTITY_OWNER, identity):
+            if await self._is_owner_authentic(row):
+                return str(row[1]), str(row[2])
+            await self._write(sql.REMOVE_IDENTITY_OWNER, (identity, row[4]))
+        return None
 
     async def owned_identities(self, cluster: str, key: str, node_identity: str) -> frozenset[str]:
         found = await self._read(sql.OWNED_IDENTITIES, cluster, key, node_identity)
-        return frozenset(str(each[0]) for each in found)
+        return frozenset(str(row[0]) for row in found if self._records.has_valid_code(identity_owner_row(row)))
 
     async def own_identity(
         self, identity: str, cluster: str, key: str, node_identity: str, expected: tuple[str, str] | None = None
     ) -> bool:
-        values = (identity, cluster, key, node_identity)
+        values: Values = (identity, cluster, key, node_identity)
+        values = (*values, self._records.sign(signed_identity_owner(values)))
         if expected is None:
             return bool(await self._write(sql.CREATE_IDENTITY_OWNER, values))
         return bool(await self._write(sql.REPLACE_IDENTITY_OWNER, (*values, *expected)))
@@ -260,6 +271,11 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             # Not read again: without a revision, it is never older.
             return rows.session_of(await self._verified(found[0], session_row, sql.SELECT_SESSION))
         return None
+
+    async def confirm_session(self, session: UserSession) -> bool:
+        values = rows.session_values(session)
+        code = self._records.sign(signed_session(values))
+        return bool(await self._write(sql.CONFIRM_SESSION, (values[0], values[1], values[5], values[6], code)))
 
     async def use_session(self, id: str, used: float) -> None:  # noqa: A002
         await self._write(sql.USE_SESSION, (id, used))

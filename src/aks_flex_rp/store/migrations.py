@@ -182,7 +182,7 @@ OUTBOX_NUMBERS = (
 # Other nodes with the same identity have no rights by it.
 IDENTITY_OWNERS = (
     "CREATE TABLE identity_owners (identity KEYTEXT PRIMARY KEY, cluster KEYTEXT NOT NULL, node KEYTEXT NOT NULL,"
-    " node_identity TEXT NOT NULL)",
+    " node_identity TEXT NOT NULL, code TEXT NOT NULL DEFAULT '')",
     "CREATE INDEX identities_of_node ON identity_owners (cluster, node)",
     "CREATE INDEX nodes_of_identity ON nodes (node_identity) WHERE gone = 0",
 )
@@ -196,6 +196,8 @@ CODES = (
     "ALTER TABLE nodes ADD COLUMN code TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE clusters ADD COLUMN code TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN code TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN checked DOUBLE PRECISION NOT NULL DEFAULT 0",
+    "ALTER TABLE sessions ADD COLUMN refresh TEXT NOT NULL DEFAULT ''",
     "CREATE TABLE record_upgrade (id INTEGER PRIMARY KEY, until DOUBLE PRECISION NOT NULL, code TEXT NOT NULL)",
     "CREATE INDEX nodes_unsigned ON nodes (code) WHERE code = ''",
 )

@@ -146,6 +146,8 @@ class UserSession:
     proof: str  # credential that the session depends on: fingerprint of the admin key, or the Entra application
     expires: float
     used: float  # time of the last request, accurate to a minute
+    checked: float = 0.0  # when Entra ID last confirmed the user
+    refresh: str = ""  # sealed refresh token for the next check; empty if there is none
 
 
 class Conflict(Exception):  # noqa: N818 - a result, and often an expected one

@@ -182,6 +182,10 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         """Returns a session that has not expired."""
         ...
 
+    async def confirm_session(self, session: UserSession) -> bool:
+        """Writes the user, the refresh token and the time of a check. Returns False if the session has ended."""
+        ...
+
     async def use_session(self, id: str, used: float) -> None: ...  # noqa: A002
 
     async def end_session(self, id: str) -> None: ...  # noqa: A002

@@ -44,28 +44,46 @@ class SignedRow:
 def signed_node(values: Sequence[Any], revision: int, code: str = "") -> SignedRow:
     """Returns the signed part of a node: the columns that a write sets, and the revision."""
     *names, secrets, system, join, identity, created = storable(values)
-    content = (*names, bytes(secrets), system, join, identity, float(created), revision)
-    return SignedRow("node", (names[0], names[1]), content, revision, code)
+    content = (*names, _bytes(secrets), system, join, identity, _float(created), revision)
+    return SignedRow("node", (str(names[0]), str(names[1])), content, revision, code)
 
 
 def signed_tombstone(cluster: str, key: str, version: int, identity: str, revision: int, code: str = "") -> SignedRow:
     content = storable((cluster, key, version, identity, revision))
-    return SignedRow("deleted node", (cluster, key), content, revision, code)
+    return SignedRow("deleted node", (str(cluster), str(key)), content, revision, code)
 
 
 def signed_cluster(values: Sequence[Any], code: str = "") -> SignedRow:
     key, name, facts, connection, version = storable(values)
-    return SignedRow("cluster", (key,), (key, name, facts, bytes(connection), version), version, code)
+    return SignedRow("cluster", (str(key),), (key, name, facts, _bytes(connection), version), version, code)
 
 
 def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
-    name, caller, proof, expires, _used = storable(values)
-    return SignedRow("session", (name,), (name, caller, proof, float(expires)), 0, code)
+    name, caller, proof, expires, _used, checked, refresh = storable(values)
+    content = (name, caller, proof, _float(expires), _float(checked), refresh)
+    return SignedRow("session", (str(name),), content, 0, code)
+
+
+def signed_identity_owner(values: Sequence[Any], code: str = "") -> SignedRow:
+    return SignedRow("identity owner", (str(values[0]),), storable(values), 0, code)
+
+
+def identity_owner_row(row: Row) -> SignedRow:
+    return signed_identity_owner(row[:4], row[4])
+
+
+def _bytes(value: Any) -> Any:
+    """Returns bytes for every type of bytes that a driver returns. SQLite may return any other type, too."""
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
+
+
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, (int, float)) else value
 
 
 def session_row(row: Row) -> SignedRow:
-    return signed_session(row[:5], row[5])
+    return signed_session(row[:7], row[7])
 
 
 def cluster_row(row: Row) -> SignedRow:
@@ -138,10 +156,15 @@ class RecordKeeper:
             raise RecordRefused(row.shown, "its content does not match its authentication code")
         if state is CodeState.MISSING and self.clock() >= self.upgrade_until:
             raise RecordRefused(row.shown, "it has no authentication code")
+        if not isinstance(row.revision, int):
+            raise RecordRefused(row.shown, "its revision is not a number")
         if row.revision < self._newest.get(row.identity, 0):
             raise RecordRefused(row.shown, "it is older than the content that this service has read", older=True)
         if row.revision:
             self._newest[row.identity] = row.revision
+
+    def has_valid_code(self, row: SignedRow) -> bool:
+        return self.codes.check(row.kind, row.values, row.code) is CodeState.VALID
 
     def is_authentic(self, row: SignedRow) -> bool:
         state = self.codes.check(row.kind, row.values, row.code)
@@ -155,8 +178,12 @@ class RecordKeeper:
         try:
             self.verify(node_row(row))
         except (RecordRefused, RecordUnverifiable):
-            return int(self.clock()), "", first_revision(self.clock())
+            return int(self.clock()), "", self.new_revision(str(row[0]), str(row[1]))
         return row[3], row[10], row[12] + 1
+
+    def new_revision(self, *identity: str) -> int:
+        """Returns a revision above what any service has read of a row that is missing or not authentic."""
+        return max(first_revision(self.clock()), self._newest.get(identity, 0) + 1)
 
     def is_alarm_due(self, record: str) -> bool:
         """Returns whether to raise an alarm, at most once in ALARM_SECONDS for a record."""

@@ -112,14 +112,14 @@ CREATE_NODE = (
     " ON CONFLICT (cluster, key) DO UPDATE SET name = $3, version = $4, etag = $5, properties = $6, config = $7,"
     " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, code = $14,"
     " gone = 0, revision = $15"
-    " WHERE nodes.gone = 1 AND nodes.version < $4 AND nodes.revision = $15 - 1 RETURNING key"
+    " WHERE nodes.gone = 1 AND nodes.version < $4 AND nodes.revision = CAST($15 AS BIGINT) - 1 RETURNING key"
 )
 
 REPLACE_NODE = (
     "UPDATE nodes SET name = $3, version = $4, etag = $5, properties = $6, config = $7, secrets = $8,"
     " system_data = $9, join_state = $10, node_identity = $11, created = $12, code = $14, revision = $15"
     " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4"
-    " AND revision = $15 - 1 RETURNING key"
+    " AND revision = CAST($15 AS BIGINT) - 1 RETURNING key"
 )
 
 DELETE_NODE = (
@@ -129,19 +129,29 @@ DELETE_NODE = (
 )
 
 # The owner of an identity is replaced only if it is still the expected one.
-IDENTITY_OWNER = "SELECT cluster, node FROM identity_owners WHERE identity = $1"
+_OWNER = "SELECT identity, cluster, node, node_identity, code FROM identity_owners"
 
-OWNED_IDENTITIES = "SELECT identity FROM identity_owners WHERE cluster = $1 AND node = $2 AND node_identity = $3"
+IDENTITY_OWNER = f"{_OWNER} WHERE identity = $1"
+
+IDENTITY_OWNERS = f"{_OWNER} WHERE identity > $1 ORDER BY identity LIMIT $2"
+
+OWNED_IDENTITIES = f"{_OWNER} WHERE cluster = $1 AND node = $2 AND node_identity = $3"
 
 CREATE_IDENTITY_OWNER = WriteStatement(
-    "INSERT INTO identity_owners (identity, cluster, node, node_identity) VALUES ($1, $2, $3, $4)"
+    "INSERT INTO identity_owners (identity, cluster, node, node_identity, code) VALUES ($1, $2, $3, $4, $5)"
     " ON CONFLICT (identity) DO NOTHING RETURNING identity"
 )
 
 REPLACE_IDENTITY_OWNER = WriteStatement(
-    "UPDATE identity_owners SET cluster = $2, node = $3, node_identity = $4"
-    " WHERE identity = $1 AND cluster = $5 AND node = $6 RETURNING identity"
+    "UPDATE identity_owners SET cluster = $2, node = $3, node_identity = $4, code = $5"
+    " WHERE identity = $1 AND cluster = $6 AND node = $7 RETURNING identity"
 )
+
+REMOVE_IDENTITY_OWNER = WriteStatement(
+    "DELETE FROM identity_owners WHERE identity = $1 AND code = $2 RETURNING identity"
+)
+
+SIGN_IDENTITY_OWNER = "UPDATE identity_owners SET code = $3 WHERE identity = $1 AND code = $2"
 
 NODES_WITH_IDENTITY = (
     "SELECT cluster, name, node_identity FROM nodes WHERE gone = 0 AND node_identity IN ($1, $2)"
@@ -209,12 +219,15 @@ def audit(filters: tuple[str, ...]) -> str:
     return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants
 
 
-_SESSION_COLUMNS = "id, caller, proof, expires, used, code"
+_SESSION_COLUMNS = "id, caller, proof, expires, used, checked, refresh, code"
 
 PUT_SESSION = WriteStatement(
-    f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id"  # noqa: S608 - a constant
+    f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id"  # noqa: S608 - a constant
 )
 SELECT_SESSION = f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE id = $1 AND expires > $2"  # noqa: S608 - a constant
+CONFIRM_SESSION = WriteStatement(
+    "UPDATE sessions SET caller = $2, checked = $3, refresh = $4, code = $5 WHERE id = $1 RETURNING id"
+)
 USE_SESSION = WriteStatement("UPDATE sessions SET used = $2 WHERE id = $1 RETURNING id")
 END_SESSION = WriteStatement("DELETE FROM sessions WHERE id = $1 RETURNING id")
 SWEEP_SESSIONS = WriteStatement("DELETE FROM sessions WHERE expires <= $1 OR used < $2 RETURNING id")

@@ -78,7 +78,7 @@ class SqliteStore(SqlStore):
 
     def _query(self, text: str, values: Values) -> Sequence[Row]:
         try:
-            return self._reading().execute(text, named_parameters(values)).fetchall()
+            return fetch_all(self._reading(), text, values)
         except sqlite3.DatabaseError as error:
             raise store_error(error) from None
 
@@ -119,6 +119,20 @@ class SqliteStore(SqlStore):
 def named_parameters(values: Values) -> dict[str, object]:
     """Returns named parameters: SQLite treats `$1` as a name."""
     return dict(zip(NAMES, storable(values)))  # noqa: B905 - there are more names than values
+
+
+def fetch_all(connection: sqlite3.Connection, text: str, values: Values) -> list[Row]:
+    """Returns the rows of a query. A text that is not UTF-8 must not hide the other rows."""
+    try:
+        return connection.execute(text, named_parameters(values)).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    connection.text_factory = lambda data: data.decode(errors="replace")  # slower than the built-in one
+    try:
+        return connection.execute(text, named_parameters(values)).fetchall()
+    finally:
+        connection.text_factory = str
 
 
 def connect(uri: str, timeout: float = 10.0) -> sqlite3.Connection:

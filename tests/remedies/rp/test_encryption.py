@@ -75,7 +75,7 @@ def test_connection_is_decrypted_with_the_old_key_or_written_again(keeper: Keepe
     keeper.does("cluster", "check", ID)
     private(keeper.keys, new)
     fails(keeper, "record-key-missing", "cluster", "check", ID)
-    keeper.does(*our_command("record-key-missing", "records accept"))
+    keeper.does(*our_command("record-key-missing", "records accept", DIGEST=digest_of_all(keeper)))
     fails(keeper, "decryption-failed", "cluster", "check", ID)
     words = our_command("decryption-failed", "cluster add")
     keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
@@ -102,7 +102,7 @@ def test_secret_of_node_is_decrypted_with_the_old_key_or_written_again(
     private(keeper.keys, new)  # the key is lost
     with serving(made, clusters) as service:
         fails(keeper, "request-rejected", *show)
-        keeper.does(*our_command("decryption-failed", "records accept"))
+        keeper.does(*our_command("decryption-failed", "records accept", DIGEST=digest_of_all(keeper)))
         fails(keeper, "request-rejected", *show)
         assert "decryption-failed: " in service.log
         words = our_command("decryption-failed", "node update")
@@ -132,7 +132,7 @@ def test_rotation_is_completed_when_lost_secrets_are_set_again(
     assert "edge-1" in said
     assert "edge-2" in said
 
-    keeper.does(*our_command("encryption-keys-incomplete", "records accept"))
+    keeper.does(*our_command("encryption-keys-incomplete", "records accept", DIGEST=digest_of_all(keeper)))
     words = our_command("encryption-keys-incomplete", "cluster add")
     keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     with serving(made, clusters):
@@ -178,7 +178,7 @@ def test_changed_record_is_restored_or_accepted(
         keeper.does(*other)
         assert "record-refused: " in service.log
         assert "record.refused" in keeper.does("audit", *ON_PLANT, "--node", "edge-1").out
-    [listed] = keeper.does("records", "list", "--json").json
+    [listed] = keeper.does("records", "list", "--json").json["records"]
     assert (listed["name"], listed["state"]) == ("edge-1", "wrong")
 
     advice("record-refused", "Stop the service and restore a backup")
@@ -188,12 +188,74 @@ def test_changed_record_is_restored_or_accepted(
         change(made, attack)
         fails(keeper, "request-rejected", *show)
         fails(keeper, "record-name-required", "records", "accept")
-        fails(keeper, "record-not-refused", "records", "accept", "edge-2")
+        fails(keeper, "record-name-required", "records", "accept", "edge-1")
+        fails(keeper, "record-not-refused", "records", "accept", "edge-2", "--digest", "x")
+        fails(keeper, "record-not-refused", "records", "show", "edge-2")
         advice("record-not-refused", "Use a name of `aks-flex-rp records list`")
-        assert our_command("record-name-required", "records accept NAME", NAME="x") == ("records", "accept", "x")
-        keeper.does(*our_command("record-refused", "records accept NAME", NAME="edge-1"))
+        words = our_command("record-name-required", "records accept NAME", NAME="x", DIGEST="d")
+        assert words == ("records", "accept", "x", "--digest", "d")
+        [reviewed] = keeper.does(*our_command("record-refused", "records show", NAME="edge-1"), "--json").json
+        assert "1.33" in reviewed["config"]
+        keeper.does(*our_command("record-refused", "records accept NAME", NAME="edge-1", DIGEST=reviewed["digest"]))
         keeper.does(*show)
     assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+def digest_of_all(keeper: Keeper) -> str:
+    """Returns the digest that a person reads in the list, as the remedies say."""
+    return keeper.does("records", "list").out.strip().rpartition("digest of all: ")[2]
+
+
+@pytest.mark.remedy("record-changed")
+def test_record_that_changed_after_the_review_is_not_accepted(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    """Attack: a database administrator shows one content for the review, and has another one accepted."""
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    change(made, "UPDATE nodes SET config = replace(config, '1.34', '1.33') WHERE key = 'edge-1'")
+    [reviewed] = keeper.does("records", "show", "edge-1", "--json").json
+    before_all = digest_of_all(keeper)
+    change(made, "UPDATE nodes SET config = replace(config, '1.33', '1.32') WHERE key = 'edge-1'")
+
+    fails(keeper, "record-changed", "records", "accept", "edge-1", "--digest", reviewed["digest"])
+    fails(keeper, "record-changed", "records", "accept", "--all", "--digest", before_all)
+
+    show = our_command("record-changed", "records show", NAME="edge-1")
+    assert SECRET not in keeper.does(*show).out
+    [again] = keeper.does(*show, "--json").json
+    assert "1.32" in again["config"]
+    keeper.does(*our_command("record-changed", "records accept", NAME="edge-1", DIGEST=again["digest"]))
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+@pytest.mark.remedy("record-unusable")
+def test_record_that_the_service_cannot_use_is_restored(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path
+) -> None:
+    """Attack: a number at the end of its range would make every later change of the node fail."""
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    backup = str(tmp_path / "backup.tar")
+    keeper.does("backup", backup)
+    for content in (f"version = {2**63 - 1}", "secrets = 7, version = 1", "config = x'00'"):
+        change(made, f"UPDATE nodes SET {content} WHERE key = 'edge-2'")  # noqa: S608 - the attack
+        fails(keeper, "record-unusable", "records", "accept", "--all", "--digest", digest_of_all(keeper))
+
+    keeper.does(*our_command("record-unusable", "restore", FILE=backup), "--yes")
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+def test_accepted_record_with_the_largest_revision_can_be_changed(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    change(made, "UPDATE nodes SET revision = 9223372036854775807 WHERE key = 'edge-1'")
+    keeper.does("records", "accept", "--all", "--digest", digest_of_all(keeper))
+    with serving(made, clusters):
+        keeper.does("node", "update", *ON_PLANT, "--name", "edge-1", "--client-secret-file", str(secret))
+        keeper.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
 
 
 def change(made: ServiceSettings, statement: str) -> None:

@@ -6,11 +6,12 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import urllib3
 
+from aks_flex_node.agent.provider.poll_result import ProviderState, classify
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.test_arm import assert_refused
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
+    from aks_flex_rp.store.base import SqlStore
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
@@ -163,6 +165,41 @@ def _give_up(api: Api, name: str, etag: str) -> None:
     url = f"{api.connection.url}{api.path(name)}?api-version=2026-05-01-preview"
     with suppress(urllib3.exceptions.TimeoutError):
         api.connection.pool.request("GET", url, headers=headers, timeout=0.5)
+
+
+def delete_row(service: Running, name: str) -> None:
+    """Deletes the row of a node in the database, as the service never does."""
+    store = cast("SqlStore", service.service.store)
+    service.call(store._write_many("DELETE FROM nodes WHERE key = $1", [(name,)]))
+
+
+def test_node_whose_row_was_deleted_is_not_told_to_leave(service: Running, node: Api, name: str) -> None:
+    """Attack: a database administrator deletes rows, so that managed nodes remove themselves from the cluster."""
+    for _ in range(2):  # the service remembers the node
+        assert node.get(name).status == 200
+    delete_row(service, name)
+
+    for guard in ({}, {"if_none_match": '"1"'}):
+        refused = node.get(name, **guard)
+        assert_refused(refused, 404, "NodeNotKnown")
+        assert classify(refused.status, {}, refused.content).state is ProviderState.NODE_NOT_KNOWN
+    assert_refused(service.admin.get(name), 404, "ResourceNotFound")
+    store = service.service.store
+    service.call(store.repair_fleet())
+    [event] = service.call(store.audit(resource=f"{service.admin.cluster.node(name)}", what="record.refused"))
+    assert event.detail == {"reason": "its row was deleted"}
+
+    service.admin.put(name, principal())
+    assert node.get(name).status == 200, "the node is managed again"
+
+
+def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running, tenant: Tenant, name: str) -> None:
+    """The identity of the node also has a role, so that the service answers it without the row."""
+    reader = service.admin.as_somebody(tenant.application(callers.READER))
+    assert_refused(reader.get(name), 404, "NodeNotKnown")
+    service.admin.put(name, principal())
+    service.admin.delete(name)
+    assert_refused(reader.get(name), 404, "ResourceNotFound")
 
 
 def test_only_identity_of_deleted_node_gets_404_on_poll(

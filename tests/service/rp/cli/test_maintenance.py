@@ -109,7 +109,9 @@ def test_restore_does_not_recover_sessions(worked: Person, made: ServiceSettings
                 file.execute(each)
             return file.execute("SELECT id FROM sessions").fetchall()
 
-    assert sessions("INSERT INTO sessions VALUES ('of a thief', '{}', 'proof', 1e12, 1e12, '')")
+    assert sessions(
+        "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('thief', '{}', 'proof', 1e12, 1)"
+    )
     worked.does("backup", str(tmp_path / "backup.tar"))
     sessions("DELETE FROM sessions")  # a user signs out
     worked.does("restore", str(tmp_path / "backup.tar"), "--yes")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_rp import key_rotation
+from aks_flex_rp.crypto.encryption import Sealer
+from aks_flex_rp.raw_database import SqliteDatabase
 from aks_flex_rp.store.fleet import FleetQuery
 from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UpgradeForbidden, UserSession
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
-from aks_flex_rp.store.sqlite import SqliteStore
+from aks_flex_rp.store.sqlite import SqliteStore, connect
 from tests.service.rp.store.builders import cluster, node, record_keeper
 from tests.service.rp.store.test_rolling_upgrade import created, write
 
@@ -81,6 +85,92 @@ async def test_changed_node_is_refused_and_alarmed(store: Store, place: Place, c
     assert trouble == {"edge-1": ("RecordRefused",), "edge-2": ()}
     await store.repair_fleet()
     assert (await store.fleet(FleetQuery(numbers), 1.0))[0].trouble == ("RecordRefused",)
+
+
+WRONG_TYPES = [
+    "secrets = 'text'",
+    "secrets = 7",
+    "created = 'text'",
+    "config = x'00ff'",
+    "config = CAST(x'ff' AS TEXT)",
+    "revision = 'text'",
+    "revision = 1.5",
+    "version = x'00'",
+    "code = x'00'",
+    "code = CAST(x'ff' AS TEXT)",
+]
+
+
+@pytest.mark.parametrize("change", WRONG_TYPES)
+async def test_row_with_a_wrong_type_does_not_hide_others(sqlite: SqlitePlace, change: str) -> None:
+    """Attack: SQLite stores any type in a column, and a row that cannot be parsed breaks the list of the fleet."""
+    store = sqlite()
+    await store.start()
+    for key in ("edge-1", "edge-2", "edge-3"):
+        await store.put_node(node(key), None)
+    await write(sqlite, f"UPDATE nodes SET {change} WHERE key = 'edge-2'")  # noqa: S608 - the attack
+
+    assert await refusal(store, "edge-2")
+    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-1", "edge-3"]
+    await store.repair_fleet()
+    with pytest.raises(RecordRefused):
+        await store.last_known_node("/c", "edge-2")
+    assert await store.delete_node("/c", "edge-2", None)
+    known = await store.last_known_node("/c", "edge-2")
+    await store.put_node(node("edge-2", version=known.version + 1), None)
+    assert await store.node("/c", "edge-2")
+    await store.stop()
+
+
+async def test_row_with_a_key_that_is_no_text_ends_no_list(sqlite: SqlitePlace) -> None:
+    store = sqlite()
+    await store.start()
+    for key in ("edge-1", "edge-2", "edge-3"):
+        await store.put_node(node(key), None)
+    await write(sqlite, "UPDATE nodes SET key = x'ff' WHERE key = 'edge-3'")
+    first = await store.nodes("/c", limit=1)
+    assert ([each.key for each in first.nodes], first.after) == (["edge-1"], "edge-1")
+    second = await store.nodes("/c", "edge-1", limit=2)
+    assert [each.key for each in second.nodes] == ["edge-2"]
+    assert second.after is None
+    await store.stop()
+
+
+@pytest.mark.parametrize("change", ["status = 7", "status = 'text'", "status = '[]'"])
+async def test_node_with_a_damaged_report_is_shown_without_it(sqlite: SqlitePlace, change: str) -> None:
+    store = sqlite()
+    await store.start()
+    await store.put_node(node(), None)
+    await write(sqlite, f"UPDATE nodes SET {change}", "UPDATE fleet SET last_seen = 'text'")  # noqa: S608
+    found = await store.node("/c", "edge-1")
+    assert found
+    assert (found.status, found.last_seen) == ({}, 0.0)
+    await store.stop()
+
+
+@pytest.mark.parametrize("change", ["connection = 7", "facts = x'00'", "version = 'text'", "code = x'00'"])
+async def test_cluster_with_a_wrong_type_does_not_hide_others(sqlite: SqlitePlace, change: str) -> None:
+    store = sqlite()
+    await store.start()
+    await store.put_cluster(cluster(), None)
+    await store.put_cluster(cluster("/d"), None)
+    await write(sqlite, f"UPDATE clusters SET {change} WHERE key = '/c'")  # noqa: S608 - the attack
+    with pytest.raises(RecordRefused):
+        await store.cluster("/c")
+    assert [each.key for each in await store.clusters()] == ["/d"]
+    await store.stop()
+
+
+async def test_unparsable_row_of_an_upgrade_does_not_hide_others(sqlite: SqlitePlace) -> None:
+    """Rows without a code are accepted and signed during an upgrade, whatever they contain."""
+    damaged = "UPDATE nodes SET secrets = 7, config = 'text' WHERE key = 'edge-1'"
+    await write(sqlite, created("edge-1"), created("edge-2"), damaged, steps=3)
+    store = opened(sqlite, record_keeper(clock=Clock()))
+    await store.start()
+    assert "cannot be parsed" in await refusal(store)
+    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-2"]
+    await store.repair_fleet()
+    await store.stop()
 
 
 async def test_swapped_rows_are_refused(store: Store, place: Place) -> None:
@@ -238,6 +328,74 @@ async def test_session_that_someone_added_is_refused(store: Store, place: Place)
 
     assert await store.session("theirs", 1.0) is None
     assert await store.session("mine", 1.0) is None
+
+
+@pytest.mark.parametrize("change", ["checked = 1900000000", "refresh = 'other'", "expires = 3000000000"])
+async def test_session_check_cannot_be_postponed(store: Store, place: Place, change: str) -> None:
+    await store.put_session(UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0, 1.0, "sealed"))
+    await write(place, f"UPDATE sessions SET {change} WHERE id = 'mine'")  # noqa: S608 - the attack
+    assert await store.session("mine", 1.0) is None
+
+
+async def test_confirmed_session_is_authentic_until_it_ends(store: Store) -> None:
+    session = UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0, 1.0, "sealed")
+    await store.put_session(session)
+    confirmed = replace(session, caller={"id": "me", "ids": []}, checked=2.0, refresh="next")
+    assert await store.confirm_session(confirmed)
+    assert await store.session("mine", 1.0) == confirmed
+    await store.end_session("mine")
+    assert not await store.confirm_session(confirmed)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE identity_owners SET node = 'edge-2'",
+        "UPDATE identity_owners SET node = 'edge-2', code = ''",
+        "INSERT INTO identity_owners (identity, cluster, node, node_identity) VALUES ('other', '/c', 'edge-2', 'me')",
+    ],
+)
+async def test_owner_of_an_identity_cannot_be_changed(store: Store, place: Place, change: str) -> None:
+    """Attack: another node with the same identity becomes the one that may act with it."""
+    assert await store.own_identity("me", "/c", "edge-1", "me")
+    await write(place, change)
+    assert await store.owned_identities("/c", "edge-2", "me") == frozenset()
+    forged = "other" if "INSERT" in change else "me"
+    assert await store.identity_owner(forged) is None
+    assert len(await store.audit(what="record.refused")) == 1
+    assert await store.own_identity(forged, "/c", "edge-1", "me"), "the next sign-in decides"
+    assert await store.identity_owner(forged) == ("/c", "edge-1")
+    assert await store.own_identity(forged, "/c", "edge-3", "me", ("/c", "edge-1"))
+    assert await store.owned_identities("/c", "edge-3", "me") >= {forged}
+
+
+async def test_owner_of_an_identity_is_signed_with_the_new_key(sqlite: SqlitePlace) -> None:
+    old, new = b"k" * 32, b"n" * 32
+    store = opened(sqlite, record_keeper(old))
+    await store.start()
+    assert await store.own_identity("me", "/c", "edge-1", "me")
+    await store.stop()
+    with closing(connect(f"file:{sqlite.address}")) as connection:
+        rotation = await key_rotation.reseal(SqliteDatabase(connection), Sealer([new, old], "the test"))
+    assert rotation.resealed["owners of identities"] == 1
+    store = opened(sqlite, RecordKeeper(Sealer([new], "the test").codes))
+    await store.start()
+    assert await store.identity_owner("me") == ("/c", "edge-1")
+    await store.stop()
+
+
+async def test_node_is_created_again_after_its_row_was_deleted(store: Store, place: Place) -> None:
+    """A service remembers the revision of the deleted row, and must not take the new one for an older copy."""
+    await store.put_node(node(), None)
+    await store.put_node(node(version=2), "edge-1-1")
+    assert await store.node("/c", "edge-1")
+    await write(place, "DELETE FROM nodes")
+    assert (await store.last_known_node("/c", "edge-1")).version == 0
+    await store.repair_fleet()
+    [event] = await store.audit(what="record.refused")
+    assert event.detail == {"reason": "its row was deleted"}
+    await store.put_node(node(version=3), None)
+    assert await store.node("/c", "edge-1")
 
 
 async def test_row_with_an_unknown_key_is_not_called_an_attack(place: Place) -> None:
