@@ -253,8 +253,11 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
         )
     if kubelet.cluster_domain:
         yield from first_violation((*path, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
-    for key in kubernetes.GENERATED_KUBELET_OPTIONS & set(kubelet.extra_config or ()):
-        yield Problem(json_path(*path, "extraConfig", key), "This option is generated and cannot be set.")
+    for key in kubelet.extra_config or ():
+        if reason := kubernetes.reserved_kubelet_option(key):
+            yield Problem(
+                json_path(*path, "extraConfig", key), f"This option cannot be set here, because it {reason}."
+            )
 
 
 def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
