@@ -294,8 +294,8 @@ class Service:
             return Roles(self.settings.role_grants)
         from aks_flex_rp.auth.roles import AzureAssignments  # noqa: PLC0415
 
-        tenant = self.settings.azure.tenant_id or (auth.tenants[0].tenant_id if len(auth.tenants) == 1 else None)
-        return Roles(self.settings.role_grants, AzureAssignments(open_arm(self.settings), tenant=tenant))
+        tenant = self.settings.assignments_tenant or ""
+        return Roles(self.settings.role_grants, AzureAssignments(open_arm(self.settings), tenant))
 
     async def _measure(self) -> None:
         """Updates the gauges that come from the store, so that a scrape does not wait for the store."""

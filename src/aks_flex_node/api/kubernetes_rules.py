@@ -30,8 +30,8 @@ OWN_LABELS = frozenset(
         "failure-domain.beta.kubernetes.io/region",
     )
 )
-# Fields of the KubeletConfiguration that `extraConfig` of a provider cannot set, and why. The kubelet is root, so some
-# of them make their writer root on the node.
+# Fields of the KubeletConfiguration that `extraConfig` of a provider cannot set, and why. The kubelet is root, so
+# some of them make their writer root on the node.
 RESERVED_KUBELET_OPTIONS = {
     "starts pods or programs as root": "staticPodPath staticPodURL staticPodURLHeader volumePluginDir",
     "chooses who runs containers and images": "containerRuntimeEndpoint imageServiceEndpoint cgroupDriver",
