@@ -44,6 +44,7 @@ from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from aks_flex_rp.nodes.cluster_sync import ClusterSync
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
+from aks_flex_rp.nodes.earlier_roles import EarlierRoles
 from aks_flex_rp.nodes.join_tracker import JoinTracker
 from aks_flex_rp.nodes.queries import NodeQueries
 from aks_flex_rp.nodes.reports import StatusReports
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from aks_flex_rp.clusters.connections import ClusterConnection
+    from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.crypto.self_signed import PrivateCa as OwnAuthority
     from aks_flex_rp.crypto.tls_certificates import CertificateChain, CertificateSource
@@ -182,7 +184,13 @@ class Service:
             allow_exec=settings.nodes.allow_exec,
             endpoints=agent_endpoints(settings),
         )
-        follow, notices = ClusterSync(context).sync, self._notifying.publisher
+        sync, notices = ClusterSync(context), self._notifying.publisher
+        earlier_roles = EarlierRoles(sync)
+
+        async def follow(key: str, facts: ClusterFacts) -> None:
+            await sync.sync(key, facts)
+            await earlier_roles.replace_all(key, facts)
+
         self.join_tracker = JoinTracker(
             context,
             follow,
@@ -286,8 +294,8 @@ class Service:
             return Roles(self.settings.role_grants)
         from aks_flex_rp.auth.roles import AzureAssignments  # noqa: PLC0415
 
-        tenant = self.settings.azure.tenant_id or (auth.tenants[0].tenant_id if len(auth.tenants) == 1 else None)
-        return Roles(self.settings.role_grants, AzureAssignments(open_arm(self.settings), tenant=tenant))
+        tenant = self.settings.assignments_tenant or ""
+        return Roles(self.settings.role_grants, AzureAssignments(open_arm(self.settings), tenant))
 
     async def _measure(self) -> None:
         """Updates the gauges that come from the store, so that a scrape does not wait for the store."""

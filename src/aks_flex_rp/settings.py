@@ -281,7 +281,22 @@ class ServiceSettings(SettingsModel):
                     "accepts several tenants ({tenants}), and an application can have the same ID in each",
                     {"number": number, "principal": grant.principal, "tenants": ", ".join(tenants)},
                 )
+        if self.auth.azure_role_assignments and tenants and self.assignments_tenant is None:
+            raise PydanticCustomError(
+                "assignments_tenant",
+                "azure.tenantId: set the tenant of the subscriptions of {manager}, because auth.azureRoleAssignments "
+                "is true and the service accepts several tenants ({tenants}); principals of the others have no role "
+                "there",
+                {"manager": self.azure.resource_manager, "tenants": ", ".join(tenants)},
+            )
         return self
+
+    @property
+    def assignments_tenant(self) -> str | None:
+        """Returns the tenant whose principals the role assignments of Azure, or a private cloud, name."""
+        tenants = self._tenants()
+        only = tenants[0] if len(tenants) == 1 else None
+        return (self.azure.tenant_id or only or "").lower() or None
 
     @property
     def role_grants(self) -> tuple[RoleGrant, ...]:

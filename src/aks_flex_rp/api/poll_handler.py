@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 import time
 from dataclasses import dataclass, field
 from itertools import count
@@ -63,6 +62,9 @@ class PathCache:
     def __init__(self, max_size: int = MAX_CACHED_PATHS) -> None:
         self._max_size = max_size
         self._known: dict[str, NodeKey] = {}
+        # A hundred thousand nodes share the key of their cluster. It is not interned: some releases of Python never
+        # free such strings, and a stranger can make up any number of clusters.
+        self._clusters: dict[str, str] = {}
 
     def node_key(self, path: str) -> NodeKey | None:
         known = self._known.get(path)
@@ -70,12 +72,14 @@ class PathCache:
         if found is None:
             return known
         key = ClusterId(found[1], found[2], found[3]).key
-        return sys.intern(key), found[4].lower()  # a hundred thousand nodes share the key of their cluster
+        return self._clusters.get(key, key), found[4].lower()
 
     def remember(self, path: str, node_key: NodeKey) -> None:
         if path not in self._known:
             if len(self._known) >= self._max_size:
                 del self._known[next(iter(self._known))]
+            if len(self._clusters) < self._max_size:
+                self._clusters.setdefault(node_key[0], node_key[0])
             self._known[path] = node_key
 
 

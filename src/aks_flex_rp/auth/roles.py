@@ -155,18 +155,18 @@ class CachedRoles:
 class AzureAssignments:
     """Reads role assignments from Azure and caches them. Must be used from one event loop only."""
 
-    def __init__(
-        self, arm: ArmLister, clock: Callable[[], float] = time.monotonic, tenant: str | None = None
-    ) -> None:
-        """`tenant` is the tenant of the subscriptions: callers of other tenants have no assignments there."""
+    def __init__(self, arm: ArmLister, tenant: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`tenant` is the tenant of the subscriptions: callers of other tenants have no assignments there. An object
+        ID alone does not name a caller, because another tenant, such as that of a private cloud, may choose the same.
+        """
         self._arm = arm
-        self._tenant = tenant.lower() if tenant else None
+        self._tenant = tenant.lower()
         self._clock = clock
         self._answers: dict[tuple[str, str], CachedRoles] = {}
         self._pending: dict[tuple[str, str], asyncio.Task[frozenset[Role]]] = {}
 
     def known(self, caller: Caller, cluster: ClusterId) -> frozenset[Role] | None:
-        if self._tenant and caller.tenant != self._tenant:
+        if not caller.tenant or caller.tenant != self._tenant:
             return frozenset()
         found = self._answers.get((caller.id, cluster.key))
         return found.roles if found and found.is_fresh(self._clock()) else None

@@ -15,6 +15,7 @@ from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_R
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
+INTERIM_PREFIX = "aks-flex-node:interim:"
 IDENTITY_LABEL = "flex.aks.azure.com/identity"  # label on all bindings of nodes, with the identity as its value
 
 
@@ -54,23 +55,41 @@ def binding_node(binding: KubeObject) -> str:
     return name.removeprefix(BINDING_PREFIX) if name.startswith(BINDING_PREFIX) else ""
 
 
+def interim_name(binding: KubeObject) -> str:
+    """Returns the name of an interim binding, or an empty string for others."""
+    name = str(binding["metadata"]["name"])
+    return name if name.startswith(INTERIM_PREFIX) else ""
+
+
 async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> None:
     """Creates or corrects the binding. Does nothing for an access method of another release."""
     if access.role is None:
-        return
+        return None
     there = await client.find(_path(node))
     if there and there["roleRef"]["name"] != access.role:  # roleRef is immutable
         if there["roleRef"]["name"] == EARLIER_KUBELET_ROLE and access.role == KUBELET_ROLE:
-            await _check_kubelet_role(client, node, access)
+            await client.get(f"{CLUSTER_ROLES}/{KUBELET_ROLE}")  # an earlier manifest does not have it
+            return await _replace_earlier_role(client, node, access, there)
         await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
     await client.apply(_path(node), access_binding(access.identity, access.role, node))
+    return None
 
 
-async def _check_kubelet_role(client: KubeClient, node: str, access: ClusterAccess) -> None:
-    """Raises ApiRefused if the role does not exist or may not be bound, so that a running node keeps its access."""
-    await client.get(f"{CLUSTER_ROLES}/{KUBELET_ROLE}")
-    probe = f"{node}:check"  # no node has this name
-    await client.apply(_path(probe), access_binding(access.identity, KUBELET_ROLE, probe), dry=True)
+async def _replace_earlier_role(client: KubeClient, node: str, access: ClusterAccess, earlier: KubeObject) -> None:
+    """Replaces the binding of a running node. An interim one has the new role meanwhile, so that the node never loses
+    its access. The access controller deletes it if this is interrupted.
+    """
+    interim = access_binding(access.identity, KUBELET_ROLE, node)
+    name = f"{INTERIM_PREFIX}{node}"
+    labels = {label: value for label, value in interim["metadata"]["labels"].items() if label != EXEC_LABEL}
+    await client.apply(f"{BINDINGS}/{name}", {**interim, "metadata": {"name": name, "labels": labels}})
+    await client.delete(_path(node), {"uid": earlier["metadata"]["uid"]})
+    await client.apply(_path(node), access_binding(access.identity, KUBELET_ROLE, node))
+    await delete_interim(client, name)
+
+
+async def delete_interim(client: KubeClient, name: str) -> None:
+    await client.delete(f"{BINDINGS}/{name}")
 
 
 async def withdraw_access(client: KubeClient, node: str) -> bool:

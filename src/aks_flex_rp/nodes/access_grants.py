@@ -50,7 +50,7 @@ class AccessGrants:
             if found is None:
                 await self.context.clusters.withdraw(cluster.id.key, node.key)
                 raise errors.node_not_found(cluster.id, node.name)
-            access = _desired_access(found, request, joining=joining)
+            access = _desired_access(found, request, self.context.now(), joining=joining)
             if access is None:
                 if granted and found.join.access is None:  # the node has another identity now, or joins with a token
                     await self.context.clusters.withdraw(cluster.id.key, node.key)
@@ -110,7 +110,7 @@ class AccessGrants:
         return await self.context.store.node(node.cluster, node.key) or noted
 
 
-def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> ClusterAccess | None:
+def _desired_access(node: Node, request: RequestContext, now: float, *, joining: bool) -> ClusterAccess | None:
     """Returns the access that the calling node needs, or None if the caller is not the node itself.
 
     Users are excluded: a cluster does not know them by their object ID.
@@ -121,5 +121,5 @@ def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> Cl
     own = request.acts_as_node and caller.is_node(node.identity)
     if method is None or caller.kind not in WORKLOADS or not own:
         return None
-    earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id)
+    earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id, now)
     return ClusterAccess(caller.id, method, earlier)

@@ -87,12 +87,13 @@ class ClusterSync:
         while True:
             page = await self.context.store.nodes(cluster.id.key, after, AT_ONCE)
             for node in page.nodes:
-                renewed |= await self._sync_node(cluster, node)
+                renewed |= await self.sync_node(cluster, node)
             if page.after is None:
                 return renewed
             after = page.after
 
-    async def _sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
+    async def sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
+        """Generates the configuration of a node again. Returns whether it changed."""
         properties = join_rules.stored_properties(node)
         version = cluster.facts.version if cluster.follow_version else node.config["kubernetes"]["version"]
         chosen = config_generator.effective_versions(

@@ -34,14 +34,19 @@ def _stored_auth(node: Node) -> KubernetesAuth:
     return auth.model_copy(update={"method": "exec"}) if auth.method is None and meant == "exec" else auth
 
 
-def needs_earlier_role(node: Node, identity: str) -> bool:
+EARLIER_ROLE_SECONDS = 900.0  # to apply a configuration with which the kubelet does not need the earlier role
+
+
+def needs_earlier_role(node: Node, identity: str, now: float) -> bool:
     """Returns whether an exec node still needs the role of earlier releases: its kubelet watches all Secrets until it
-    has applied a configuration that says otherwise.
+    has applied a configuration that says otherwise. It has limited time for that.
     """
     access = node.join.access
     if access is None or not access.earlier_role or access.identity != identity:
         return False
-    return not has_applied_config(node) or not config_generator.reads_secrets_by_name(node.config)
+    if not config_generator.reads_secrets_by_name(node.config):
+        return True
+    return not has_applied_config(node) and now - node.version < EARLIER_ROLE_SECONDS  # a version is Unix time
 
 
 def granted_identity(node: Node) -> str | None:

@@ -216,7 +216,7 @@ def _node(node: NodeConfigProperties) -> Iterator[Problem]:
         yield from _kubelet(node.kubelet)
     yield from _mirrors(node)
     if node.artifacts and node.artifacts.base_url:
-        yield from _url(json_path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
+        yield from _artifact_url(json_path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
     window = node.update_policy.maintenance_window if node.update_policy else None
     if window and window.time_zone and window.time_zone not in zoneinfo.available_timezones():
         zone = json_path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
@@ -253,8 +253,11 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
         )
     if kubelet.cluster_domain:
         yield from first_violation((*path, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
-    for key in kubernetes.GENERATED_KUBELET_OPTIONS & set(kubelet.extra_config or ()):
-        yield Problem(json_path(*path, "extraConfig", key), "This option is generated and cannot be set.")
+    for key in kubelet.extra_config or ():
+        if reason := kubernetes.reserved_kubelet_option(key):
+            yield Problem(
+                json_path(*path, "extraConfig", key), f"This option cannot be set here, because it {reason}."
+            )
 
 
 def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
@@ -265,6 +268,18 @@ def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
             yield Problem(json_path(*path), "The list contains no mirror. Add one, or remove the registry.")
         for number, url in enumerate(mirrors):
             yield from _url(json_path(*path, number), url)
+
+
+def _artifact_url(path: str, text: str) -> Iterator[Problem]:
+    """Checks the URL of a mirror of programs. Nodes refuse one without TLS."""
+    if text.startswith("http://"):
+        yield Problem(
+            path,
+            "The URL is not encrypted, and nodes refuse it. Use https://. Without an https mirror, use an offline "
+            "bundle on the machine (artifacts.bundle).",
+        )
+    else:
+        yield from _url(path, text)
 
 
 def _url(path: str, text: str) -> Iterator[Problem]:

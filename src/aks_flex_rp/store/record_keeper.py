@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 UPGRADE_SECONDS = 24 * 3600.0  # in which the rows of an earlier release are signed, also after interruptions
 ROLLING_SECONDS = 3600.0  # in which replicas of an earlier release may still write
 ALARM_SECONDS = 600.0  # between alarms of one record
+MAX_KNOWN_RECORDS = 500_000  # whose revision is remembered
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class RecordKeeper:
         self.codes, self.count, self.required, self.clock = codes, count, required, clock
         self.resource = resource
         self.upgrade_until = 0.0  # until when rows without a code are accepted
+        self.max_known = MAX_KNOWN_RECORDS
         self._newest: dict[tuple[str, ...], int] = {}
         self._alarmed: dict[str, float] = {}
 
@@ -161,6 +163,10 @@ class RecordKeeper:
         if row.revision < self._newest.get(row.identity, 0):
             raise RecordRefused(row.shown, "it is older than the content that this service has read", older=True)
         if row.revision:
+            # The record that was read least recently is forgotten first: a contributor can create any number.
+            self._newest.pop(row.identity, None)
+            while len(self._newest) >= self.max_known:
+                del self._newest[next(iter(self._newest))]
             self._newest[row.identity] = row.revision
 
     def has_valid_code(self, row: SignedRow) -> bool:

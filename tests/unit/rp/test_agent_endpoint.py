@@ -91,6 +91,18 @@ def test_grant_without_tenant_is_refused_with_several_tenants(tmp_path: Path) ->
     assert grant.tenant_id == OTHER["tenantId"]
 
 
+def test_assignments_of_a_private_cloud_belong_to_its_tenant(tmp_path: Path) -> None:
+    """An administrator of the second tenant could create a principal with the object ID of an owner."""
+    auth = {"tenants": [*TENANTS, OTHER], "azureRoleAssignments": True}
+    azure = {"resourceManager": "https://arm.example"}
+    with pytest.raises(ValidationError, match=r"azure\.tenantId: set the tenant of the subscriptions of https://arm"):
+        settings(tmp_path, auth=auth, azure=azure)
+    named = {**azure, "tenantId": str(OTHER["tenantId"]).upper()}
+    assert settings(tmp_path, auth=auth, azure=named).assignments_tenant == OTHER["tenantId"]
+    alone = {"tenants": TENANTS, "azureRoleAssignments": True}
+    assert settings(tmp_path, auth=alone, azure=azure).assignments_tenant == str(TENANTS[0]["tenantId"]).lower()
+
+
 @pytest.mark.parametrize("audiences", [["https://management.azure.com/"], ["https://arm.example"], []])
 def test_service_does_not_start_with_audiences_of_azure(tmp_path: Path, audiences: list[str]) -> None:
     """Callers would send the service tokens that it can use in Azure."""

@@ -12,7 +12,12 @@ import yaml
 
 from aks_flex_rp import settings
 from aks_flex_rp.clusters.exec_nodes import kubelet_role
-from aks_flex_rp.clusters.prerequisites import REQUIRED_PERMISSIONS, Permission
+from aks_flex_rp.clusters.permissions import (
+    OWN_OBJECTS_POLICY,
+    REQUIRED_PERMISSIONS,
+    Permission,
+    own_objects_policy,
+)
 from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE
 
 ROOT = Path(__file__).parents[3] / "packaging"
@@ -48,6 +53,14 @@ def test_manifest_has_the_role_of_exec_nodes() -> None:
     assert role == kubelet_role()
 
 
+def test_manifest_has_the_policy_that_limits_the_service_account() -> None:
+    [policy] = of_kind("ValidatingAdmissionPolicy")
+    [binding] = of_kind("ValidatingAdmissionPolicyBinding")
+    assert policy["metadata"]["name"] == binding["spec"]["policyName"] == OWN_OBJECTS_POLICY
+    assert policy["spec"] == own_objects_policy("system:serviceaccount:aks-flex:aks-flex-rp")
+    assert binding["spec"]["validationActions"] == ["Deny"]
+
+
 def test_service_account_may_bind_named_roles_only() -> None:
     """With another role, such as system:node or cluster-admin, the service could give itself more permissions."""
     binds = {each.name for each in granted() if each.verb in {"bind", "escalate"}}
@@ -62,7 +75,7 @@ def test_every_rbac_role_is_bound_to_service_account() -> None:
         and each["subjects"] == [{"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "aks-flex"}]
     }
 
-    assert bound == {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default")}
+    assert bound == {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default"), ("Role", "aks-flex-tokens")}
 
 
 def test_manifest_config_is_accepted_by_service(tmp_path: Path) -> None:

@@ -14,7 +14,13 @@ from aks_flex_node.agent.config.conversion import convert_settings
 from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.parser import parse_config
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
-from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identity, join_token, kubelet_auth
+from aks_flex_node.agent.config.resolved import (
+    KubeletAuth,
+    ca_certificate,
+    has_azure_identity,
+    join_token,
+    kubelet_auth,
+)
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
@@ -45,6 +51,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.config.models import NodeConfig
 
+EARLIER_DEFAULT: KubeletAuth = "exec"  # of a stored configuration without a method, which an earlier release wrote
 STORED_CONFIGS = frozenset({APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG})
 
 
@@ -146,17 +153,26 @@ def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> 
 
 
 def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> LoadedConfig:
-    """Completes the configuration of a managed node that has an identity, but neither a token nor `auth`: the node
-    joins with its identity. A joined node keeps its method, which the applied configuration has.
+    """Completes a configuration that has an identity, but neither a token nor `auth`: the node joins with its
+    identity, by `certificate`. A joined node keeps its method, which the applied configuration has.
     """
     config = loaded.config
     given = config.node.kubelet.auth or config.azure.bootstrap_token or config.azure.target_agent_pool_name
     if given or not has_azure_identity(config):
         return loaded
-    method = kubelet_auth(applied) if applied else "exec"
-    if method == kubelet_auth(config) or method == "bootstrapToken":
-        return loaded
-    key = "node.kubelet.auth"
+    method = _method_of_join(config, applied) if applied else "certificate"
+    return loaded if method == "bootstrapToken" else _with_auth(loaded, method, "implied by the Azure identity")
+
+
+def _method_of_join(config: NodeConfig, applied: NodeConfig) -> KubeletAuth:
+    """Returns the method of a joined node. Earlier releases did not record it: without a provider, it was `exec`."""
+    if applied.node.kubelet.auth:
+        return applied.node.kubelet.auth
+    return EARLIER_DEFAULT if kubelet_auth(config) == "certificate" else "bootstrapToken"
+
+
+def _with_auth(loaded: LoadedConfig, method: KubeletAuth, origin: str) -> LoadedConfig:
+    config, key = loaded.config, "node.kubelet.auth"
     completed = base_model.replace(
         config, node=base_model.replace(config.node, kubelet=base_model.replace(config.node.kubelet, auth=method))
     )
@@ -164,7 +180,7 @@ def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> Loaded
         loaded,
         config=completed,
         settings={**loaded.settings, key: method},
-        origins={**loaded.origins, key: "implied by the Azure identity"},
+        origins={**loaded.origins, key: origin},
     )
 
 
@@ -206,7 +222,10 @@ def _complete(weaker_first: list[SettingsSource], name: str, named: tuple[Path, 
     if problems:
         raise invalid_config_error(_printable_problems(problems, merged), name)
     file = named[0] if named else None
-    return LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
+    loaded = LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
+    if name in STORED_CONFIGS and not config.node.kubelet.auth and kubelet_auth(config) == "certificate":
+        return _with_auth(loaded, EARLIER_DEFAULT, name)
+    return loaded
 
 
 def _without_known(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:

@@ -123,7 +123,7 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             "identity on every request. `certificate`: with that token only until it has a client "
             "certificate, which is safer. `bootstrapToken`: with a bootstrap token until it has a "
             "client certificate. Default: `bootstrapToken` if a token is set or the configuration comes from "
-            "a provider, else `exec` if an Azure identity is set."
+            "a provider, else `certificate` if an Azure identity is set. A joined node keeps its method."
         ),
     ] = None
     server_tls_bootstrap: Annotated[

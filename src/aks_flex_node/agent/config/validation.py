@@ -127,13 +127,14 @@ def check_remote_settings(settings: Mapping[str, object], own: Mapping[str, obje
 
 
 def _check_remote_options(value: object, own: object) -> Iterator[ConfigProblem]:
-    """Checks that the options of the kubelet do not replace those that the agent generates."""
+    """Checks the options of the kubelet. Those that decide who is root on the node belong to its administrator."""
     options, known = (each if isinstance(each, dict) else {} for each in (value, own))
-    generated = {each.lower() for each in kubernetes.GENERATED_KUBELET_OPTIONS}
     for name, chosen in options.items():
-        if str(name).lower() in generated and not (name in known and known[name] == chosen):
-            reason = "can only be set on the machine itself, because the agent generates this option of the kubelet."
-            yield ConfigProblem(f"{EXTRA_CONFIG}.{name}", reason)
+        reason = kubernetes.reserved_kubelet_option(str(name))
+        if reason and not (name in known and known[name] == chosen):
+            yield ConfigProblem(
+                f"{EXTRA_CONFIG}.{name}", f"can only be set on the machine itself, because it {reason}."
+            )
 
 
 def check_encrypted(config: NodeConfig) -> Iterator[ConfigProblem]:

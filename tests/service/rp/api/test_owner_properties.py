@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -65,6 +67,24 @@ def test_contributor_cannot_remove_or_change_a_mirror(owner: Api, contributor: A
     assert contributor.put(name, token()).status == 403
     assert contributor.put(name, token(artifacts={"baseURL": "https://other.example"})).status == 403
     assert owner.put(name, token()).status == 200
+
+
+def test_mirror_without_tls_is_refused_and_a_stored_one_is_served(service: Running, owner: Api, name: str) -> None:
+    """Everyone between an http mirror and the node chooses what the node downloads."""
+    unsafe = token(artifacts={"baseURL": "http://mirror.example"})
+    for path in ("nodeConfig.artifacts", ""):
+        refused = owner.put(name, unsafe)
+        assert_refused(refused, 400, "InvalidRequestContent")
+        assert "not encrypted" in refused.text
+        assert "properties.nodeConfig.artifacts.baseURL" in refused.text
+        if path:
+            assert owner.put(name, TRUSTED[path]).status == 201
+
+    found = service.call(service.service.store.node(PLANT.key, name))
+    assert found
+    stored = replace(found, properties=found.properties | {"nodeConfig": unsafe["properties"]["nodeConfig"]})
+    service.call(service.service.store.put_node(stored, found.etag))
+    assert owner.get(name).properties["nodeConfig"]["artifacts"]["baseURL"] == "http://mirror.example"
 
 
 def test_contributor_can_move_a_node_from_exec_to_certificate(owner: Api, contributor: Api, name: str) -> None:

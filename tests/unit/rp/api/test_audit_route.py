@@ -16,7 +16,7 @@ from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.auth.auth_settings import LimitSettings
 from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import AzureAssignments, Roles
-from tests.unit.rp.auth.token_issuer import Issuer, bearer
+from tests.unit.rp.auth.token_issuer import TENANT, Issuer, bearer
 
 KNOWN = ClusterId("11111111-0000-4000-8000-00000000000a", "edge", "plant")
 INVENTED = ClusterId("11111111-0000-4000-8000-00000000000a", "edge", "invented")
@@ -49,7 +49,7 @@ class Context:
 
 def ask(azure: Azure, cluster: ClusterId) -> int:
     issuer = Issuer()
-    roles = Roles([], AzureAssignments(azure))
+    roles = Roles([], AzureAssignments(azure, TENANT))
     limits = RateLimiter(LimitSettings())
     authorizer = Authorizer(issuer.tokens(), roles, limits, cast("Any", None), cast("Any", Context()))
     nothing = cast("Any", None)

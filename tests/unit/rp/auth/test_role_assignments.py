@@ -16,7 +16,7 @@ from aks_flex_rp.callers import Caller, CallerKind
 SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
 CLUSTER = ClusterId(SUBSCRIPTION, "edge", "plant")
 SIBLING = ClusterId(SUBSCRIPTION, "edge", "plant2")
-CALLER = Caller("oid-1", "me", CallerKind.USER, ids=frozenset({"oid-1"}))
+CALLER = Caller("oid-1", "me", CallerKind.USER, "home", ids=frozenset({"oid-1"}))
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 AKS_CONTRIBUTOR = "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8"
@@ -44,7 +44,7 @@ class Azure:
         return [*self.assignments]
 
     def roles(self) -> Roles:
-        return Roles([], AzureAssignments(self, lambda: self.now))
+        return Roles([], AzureAssignments(self, "home", lambda: self.now))
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_assignment_with_a_condition_gives_no_role(caplog: pytest.LogCaptureFixt
 
 def test_assignments_are_not_read_for_callers_of_other_tenants() -> None:
     azure = Azure(assigned(OWNER, str(CLUSTER)))
-    roles = Roles([], AzureAssignments(azure, lambda: azure.now, tenant="Home"))
-    own, foreign = replace(CALLER, tenant="home"), replace(CALLER, tenant="other")
-    assert asyncio.run(roles.allows(own, Operation.WRITE, CLUSTER))
-    assert not asyncio.run(roles.allows(foreign, Operation.READ, CLUSTER))
+    roles = Roles([], AzureAssignments(azure, "Home", lambda: azure.now))
+    assert asyncio.run(roles.allows(CALLER, Operation.WRITE, CLUSTER))
+    for tenant in ("other", ""):
+        assert not asyncio.run(roles.allows(replace(CALLER, tenant=tenant), Operation.READ, CLUSTER))
     assert len(azure.asked) == 1
 
 

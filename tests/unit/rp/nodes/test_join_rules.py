@@ -47,11 +47,20 @@ def test_node_of_earlier_release_keeps_joining_by_exec() -> None:
 def test_earlier_role_is_needed_until_kubelet_reads_secrets_by_name() -> None:
     earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
     by_name = {"extraConfig": {"configMapAndSecretChangeDetectionStrategy": "Cache"}}
-    assert join_rules.needs_earlier_role(with_config(applied(17, earlier, method="exec"), auth="exec"), OID)
-    assert join_rules.needs_earlier_role(with_config(applied(16, earlier, method="exec"), **by_name), OID)
-    assert not join_rules.needs_earlier_role(with_config(applied(17, earlier, method="exec"), **by_name), OID)
-    assert not join_rules.needs_earlier_role(with_config(applied(16, earlier, method="exec"), **by_name), OTHER)
-    assert not join_rules.needs_earlier_role(with_config(applied(16, EXEC, method="exec"), **by_name), OID)
+    assert join_rules.needs_earlier_role(with_config(applied(17, earlier, method="exec"), auth="exec"), OID, 20)
+    assert join_rules.needs_earlier_role(with_config(applied(16, earlier, method="exec"), **by_name), OID, 20)
+    assert not join_rules.needs_earlier_role(with_config(applied(17, earlier, method="exec"), **by_name), OID, 20)
+    assert not join_rules.needs_earlier_role(with_config(applied(16, earlier, method="exec"), **by_name), OTHER, 20)
+    assert not join_rules.needs_earlier_role(with_config(applied(16, EXEC, method="exec"), **by_name), OID, 20)
+
+
+def test_earlier_role_ends_also_for_node_that_never_reports() -> None:
+    """Root on the machine kept system:node by not reporting."""
+    earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
+    by_name = {"extraConfig": {"configMapAndSecretChangeDetectionStrategy": "Cache"}}
+    silent = with_config(applied(16, earlier, method="exec"), **by_name)
+    assert join_rules.needs_earlier_role(silent, OID, 17 + join_rules.EARLIER_ROLE_SECONDS - 1)
+    assert not join_rules.needs_earlier_role(silent, OID, 17 + join_rules.EARLIER_ROLE_SECONDS)
 
 
 def test_rewritten_node_with_same_identity_keeps_access() -> None:
