@@ -62,7 +62,8 @@ def accept(
         str | None, typer.Argument(help="The name in `records list`: of a node, or the ID of a cluster.")
     ] = None,
     digest: Annotated[
-        str, typer.Option(help="The digest of the content that you reviewed, from `records show` or `list`.")
+        str,
+        typer.Option(metavar="DIGEST", help="The digest that `records show` or `list` printed at the review."),
     ] = "",
     every: Annotated[bool, typer.Option("--all", help="Accept all refused records.")] = False,
     config: ConfigOption = None,

@@ -1,8 +1,8 @@
-"""Replaces the role of earlier releases, system:node, of all nodes that join by exec.
+"""Replaces the role of earlier releases, system:node, of managed nodes that join by exec.
 
 A kubelet of an earlier release watches Secrets, which the narrow role does not allow. So its node first gets a
 configuration that says otherwise, and time to apply it. It then loses the role whether or not it has reported that:
-root on a machine that never reports would otherwise keep it forever.
+root on a machine that never reports would otherwise keep it forever. An unmanaged node keeps it until its next join.
 """
 
 from __future__ import annotations

@@ -39,14 +39,18 @@ EARLIER_ROLE_SECONDS = 900.0  # to apply a configuration with which the kubelet 
 
 def needs_earlier_role(node: Node, identity: str, now: float) -> bool:
     """Returns whether an exec node still needs the role of earlier releases: its kubelet watches all Secrets until it
-    has applied a configuration that says otherwise. It has limited time for that.
+    has applied a configuration that says otherwise. A managed node has limited time for that. An unmanaged one gets
+    no configuration before its next join, and would start no pods without the role.
     """
     access = node.join.access
     if access is None or not access.earlier_role or access.identity != identity:
         return False
     if not config_generator.reads_secrets_by_name(node.config):
         return True
-    return not has_applied_config(node) and now - node.version < EARLIER_ROLE_SECONDS  # a version is Unix time
+    if has_applied_config(node):
+        return False
+    is_managed = bool(node.properties.get("continuousMonitoring"))
+    return not is_managed or now - node.version < EARLIER_ROLE_SECONDS  # a version is Unix time
 
 
 def granted_identity(node: Node) -> str | None:

@@ -208,9 +208,10 @@ def test_cluster_sync_keeps_allow_downgrade(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def earlier_exec(node: Node) -> Node:
+def earlier_exec(node: Node, *, managed: bool = True) -> Node:
     """Returns the node as an earlier release stored it: by exec, with the role system:node."""
-    properties = {**node.properties, "kubernetesAuth": {"useAzureAuth": True, "method": "exec"}}
+    auth = {"useAzureAuth": True, "method": "exec"}
+    properties = {**node.properties, "kubernetesAuth": auth, "continuousMonitoring": managed}
     kubelet = {**node.config["node"]["kubelet"], "auth": "exec"}
     config = {**node.config, "node": {**node.config["node"], "kubelet": kubelet}}
     return replace(node, properties=properties, config=config, join=node.join.with_access(EARLIER))
@@ -244,5 +245,23 @@ def test_exec_node_that_never_reports_loses_earlier_role(tmp_path: Path) -> None
             assert (await here.node("free")).join.access == NARROW
             [event] = await here.store.audit(what="access.granted")
             assert event.detail["role"] == "aks-flex-node:kubelet"
+
+    asyncio.run(story())
+
+
+def test_unmanaged_exec_node_keeps_earlier_role_until_it_joins_again(tmp_path: Path) -> None:
+    """Without the role it would start no pods, and nothing could give it another configuration."""
+
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            now = [time.time()]
+            sync = ClusterSync(replace(here.shop, now=lambda: now[0]))
+            before = await here.node("free")
+            await here.store.put_node(earlier_exec(before, managed=False), before.etag)
+            for _ in range(2):
+                await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
+                now[0] += EARLIER_ROLE_SECONDS + 1
+            assert here.clusters.given == {}
+            assert (await here.node("free")).join.access == EARLIER
 
     asyncio.run(story())

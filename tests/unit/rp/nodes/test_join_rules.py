@@ -58,9 +58,12 @@ def test_earlier_role_ends_also_for_node_that_never_reports() -> None:
     """Root on the machine kept system:node by not reporting."""
     earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
     by_name = {"extraConfig": {"configMapAndSecretChangeDetectionStrategy": "Cache"}}
-    silent = with_config(applied(16, earlier, method="exec"), **by_name)
-    assert join_rules.needs_earlier_role(silent, OID, 17 + join_rules.EARLIER_ROLE_SECONDS - 1)
-    assert not join_rules.needs_earlier_role(silent, OID, 17 + join_rules.EARLIER_ROLE_SECONDS)
+    unmanaged = with_config(applied(16, earlier, method="exec"), **by_name)
+    silent = replace(unmanaged, properties={**unmanaged.properties, "continuousMonitoring": True})
+    end = 17 + join_rules.EARLIER_ROLE_SECONDS
+    assert join_rules.needs_earlier_role(silent, OID, end - 1)
+    assert not join_rules.needs_earlier_role(silent, OID, end)
+    assert join_rules.needs_earlier_role(unmanaged, OID, end), "it would be lost"
 
 
 def test_rewritten_node_with_same_identity_keeps_access() -> None:
