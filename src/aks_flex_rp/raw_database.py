@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,14 +78,14 @@ class PostgresDatabase:
 
 
 @asynccontextmanager
-async def open_database(settings: ServiceSettings) -> AsyncIterator[Database]:
-    """Opens the database that the settings name, without creating or migrating it."""
-    address = postgres_address(settings)
+async def open_database(settings: ServiceSettings, source: Path | None = None) -> AsyncIterator[Database]:
+    """Opens the SQLite file, or else the database that the settings name, without creating or migrating it."""
+    address = None if source else postgres_address(settings)
     if address:
         async with open_postgres(address) as connection:
             yield PostgresDatabase(connection)
         return
-    found = open_sqlite(settings.sqlite_file)
+    found = open_sqlite(source or settings.sqlite_file)
     try:
         yield SqliteDatabase(found)
     except sqlite3.DatabaseError as error:
@@ -141,6 +142,25 @@ async def schema_version(database: Database, *, postgres: bool) -> int:
     if version > newest_schema_version():
         raise SchemaTooNew(version, newest_schema_version())
     return version
+
+
+def has_records(settings: ServiceSettings, source: Path | None = None) -> bool:
+    """Returns whether the database contains nodes or clusters, or the SQLite file `source` if one is given.
+
+    Blocks. It runs in a thread, because the caller may be in an event loop, and only before the first key exists.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, _has_records(settings, source)).result()
+
+
+async def _has_records(settings: ServiceSettings, source: Path | None) -> bool:
+    postgres = source is None and bool(postgres_address(settings))
+    if not postgres and not (source or settings.sqlite_file).exists():
+        return False
+    async with open_database(settings, source) as database:
+        if not await schema_version(database, postgres=postgres):
+            return False
+        return bool((await database.rows(migrations.HAS_RECORDS))[0][0])
 
 
 def newest_schema_version() -> int:

@@ -80,8 +80,8 @@ def restore(
     if done.keys_missing:
         output.print_note(
             f"KEYS ARE MISSING: {done.keys_missing} records were written with keys that are not in {settings.keys}. "
-            "Add the missing keys as further lines. If they are lost, run `aks-flex-rp records accept --all`, then "
-            "add the clusters and set the secrets of the nodes again."
+            "Add the missing keys as further lines. If they are lost, run `aks-flex-rp keys add` and "
+            "`aks-flex-rp records accept --all`, then add the clusters and set the secrets of the nodes again."
         )
 
 
@@ -143,7 +143,7 @@ async def _sign_source(settings: ServiceSettings, source: Path) -> None:
     from aks_flex_rp.store.sqlite import SqliteStore
 
     raw_database.require_file(source)
-    store = SqliteStore(source, open_records(settings))
+    store = SqliteStore(source, open_records(settings, source=source))
     await store.start()
     await store.stop()
 

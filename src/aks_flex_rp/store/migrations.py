@@ -215,6 +215,12 @@ OPEN_UPGRADE = (
     "INSERT INTO record_upgrade (id, until, code) SELECT 1, CAST($1 AS DOUBLE PRECISION), CAST($2 AS TEXT)"
     " WHERE EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
 )
+# The keys that encrypted the secrets, with the number of records. The ID of a key follows the format of a sealed
+# value (see `crypto.encryption`). A deleted node has no secrets.
+SEALING_KEYS = (
+    "SELECT substr(connection, 2, 8), count(*) FROM clusters GROUP BY 1"
+    " UNION ALL SELECT substr(secrets, 2, 8), count(*) FROM nodes WHERE gone = 0 GROUP BY 1"
+)
 HAS_RECORDS = "SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
 
 MIGRATIONS = (

@@ -6,17 +6,21 @@ StoreError              the store cannot execute the request
 |-- RecordRefused       a row was changed without this program
 `-- RecordUnverifiable  the key that authenticates a row is not present
 ConfigError
+|-- SealingKeysMissing  the keys that encrypted the rows of an earlier release are not present
 `-- UpgradeForbidden    the settings forbid to sign the rows of an earlier release
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.text_enum import StoredEnum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Document = dict[str, Any]
 
@@ -207,6 +211,20 @@ class UpgradeForbidden(ConfigError):  # noqa: N818 - names a state
             "state directory. Nothing was changed.",
             "To upgrade an earlier release, remove the setting and the file for the first start. If this is no "
             "upgrade, someone replaced the database: restore a backup.",
+        )
+
+
+class SealingKeysMissing(ConfigError):  # noqa: N818 - names a state
+    """The upgrade of an earlier release's database would sign its records with keys that the service does not use."""
+
+    def __init__(self, missing: Mapping[str, int]) -> None:
+        """Takes the number of records by the ID of their missing key."""
+        super().__init__(
+            "encryption-keys-missing",
+            f"{sum(missing.values())} records of the database were encrypted with keys that are not present "
+            f"({', '.join(sorted(missing))}). The upgrade would sign all records with a key that other replicas do "
+            "not have. Nothing was changed.",
+            "Set `keysFile` to the keys of the service, or add the missing keys as further lines of the key file.",
         )
 
 

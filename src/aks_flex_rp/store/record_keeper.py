@@ -8,11 +8,12 @@ each service also remembers the highest revision that it has read.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.record_codes import CodeState
-from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable
+from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, SealingKeysMissing
 from aks_flex_rp.store.rows import storable
 
 if TYPE_CHECKING:
@@ -106,6 +107,26 @@ def first_revision(now: float) -> int:
     return int(now * 1_000_000)
 
 
+@dataclass(frozen=True)
+class UpgradeMark:
+    """Allows to sign the rows of an earlier release, with the keys that encrypted their secrets."""
+
+    values: Values  # until when, and the code of the mark
+    codes: RecordCodes
+
+    def check_keys(self, rows: Sequence[Row]) -> None:
+        """Raises SealingKeysMissing if a key that encrypted secrets is not present (rows of `SEALING_KEYS`).
+
+        A host without the keys of the service would sign all rows with a key that no replica has.
+        """
+        missing: Counter[str] = Counter()
+        for key, count in rows:
+            if key and not self.codes.has_key(bytes(key).hex()):
+                missing[bytes(key).hex()] += count
+        if missing:
+            raise SealingKeysMissing(missing)
+
+
 class RecordKeeper:
     def __init__(
         self,
@@ -167,12 +188,12 @@ class RecordKeeper:
         self._alarmed[record] = now
         return True
 
-    def opened_upgrade(self) -> Values | None:
+    def opened_upgrade(self) -> UpgradeMark | None:
         """Returns the mark that the migration of an earlier release's database writes, or None if it must not."""
         if self.required:
             return None
         until = self.clock() + UPGRADE_SECONDS
-        return until, self.sign(_upgrade(until))
+        return UpgradeMark((until, self.sign(_upgrade(until))), self.codes)
 
     def read_upgrade(self, rows: Sequence[Row]) -> None:
         """Reads the mark. A mark that is not authentic, or has ended, does not count.

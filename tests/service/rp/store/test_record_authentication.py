@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_rp.store.fleet import FleetQuery
-from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UpgradeForbidden, UserSession
+from aks_flex_rp.store.model import (
+    RecordRefused,
+    RecordUnverifiable,
+    SealingKeysMissing,
+    UpgradeForbidden,
+    UserSession,
+)
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
@@ -333,6 +339,26 @@ async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None
     store = opened(place, record_keeper())  # a person has removed the setting
     await store.start()
     assert await store.node("/c", "edge-1")
+    await store.stop()
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("table", ["nodes", "clusters"])
+async def test_database_is_not_signed_with_a_key_of_another_host(place: Place, steps: int, table: str) -> None:
+    """Attack: a command on a host without the keys signs the whole fleet with a key that no replica has."""
+    sealed = "!notakey!and the sealed value"
+    rows = {
+        "nodes": created("edge-1", secrets=sealed),
+        "clusters": f"INSERT INTO clusters VALUES ('/x', '/x', '{{}}', CAST('{sealed}' AS blob), 1)",  # noqa: S608
+    }
+    await write(place, rows[table], created("edge-2"), steps=steps)
+    for _ in range(2):
+        with pytest.raises(SealingKeysMissing, match=b"notakey!".hex()):
+            await opened(place, record_keeper()).start()
+    await write(place, f"DELETE FROM {table} WHERE key <> 'edge-2'")  # noqa: S608 - a constant
+    store = opened(place, record_keeper())
+    await store.start()
+    assert await store.node("/c", "edge-2"), "nothing was changed before"
     await store.stop()
 
 
