@@ -10,7 +10,7 @@ import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
@@ -48,6 +48,8 @@ def postgres_address(settings: ServiceSettings) -> PostgresAddress | None:
 
 
 class Database(Protocol):
+    is_postgres: ClassVar[bool]
+
     async def rows(self, text: str, *values: object) -> list[Row]: ...
 
     async def change(self, text: str, *values: object) -> int:
@@ -56,6 +58,8 @@ class Database(Protocol):
 
 
 class SqliteDatabase:
+    is_postgres: ClassVar[bool] = False
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
@@ -67,6 +71,8 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
+    is_postgres: ClassVar[bool] = True
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -92,6 +98,21 @@ async def open_database(settings: ServiceSettings, source: Path | None = None) -
         raise store_error(error) from None
     finally:
         found.close()
+
+
+@asynccontextmanager
+async def open_migrated_database(settings: ServiceSettings) -> AsyncIterator[Database]:
+    """Opens the database. Raises ConfigError if its schema is of an earlier release, whose rows have no codes."""
+    async with open_database(settings) as database:
+        version = await schema_version(database)
+        if version < newest_schema_version():
+            raise ConfigError(
+                "database-schema-older",
+                f"The database has schema version {version}, but this command needs version "
+                f"{newest_schema_version()}.",
+                "Run `aks-flex-rp migrate` first.",
+            )
+        yield database
 
 
 def open_sqlite(file: Path) -> sqlite3.Connection:
@@ -129,11 +150,11 @@ async def open_postgres(address: PostgresAddress) -> AsyncIterator[Connection]:
         await connection.close()
 
 
-async def schema_version(database: Database, *, postgres: bool) -> int:
+async def schema_version(database: Database) -> int:
     """Returns the schema version, or 0 for an empty database."""
     catalogue = (
         "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
-        if postgres
+        if database.is_postgres
         else "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
     )
     if not await database.rows(catalogue):
@@ -158,7 +179,7 @@ async def _has_records(settings: ServiceSettings, source: Path | None) -> bool:
     if not postgres and not (source or settings.sqlite_file).exists():
         return False
     async with open_database(settings, source) as database:
-        if not await schema_version(database, postgres=postgres):
+        if not await schema_version(database):
             return False
         return bool((await database.rows(migrations.HAS_RECORDS))[0][0])
 

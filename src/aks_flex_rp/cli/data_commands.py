@@ -155,4 +155,4 @@ async def _versions(settings: ServiceSettings) -> tuple[int, int]:
     if not postgres and not settings.sqlite_file.exists():
         return 0, raw_database.newest_schema_version()
     async with raw_database.open_database(settings) as database:
-        return await raw_database.schema_version(database, postgres=postgres), raw_database.newest_schema_version()
+        return await raw_database.schema_version(database), raw_database.newest_schema_version()

@@ -67,7 +67,7 @@ async def _refused(settings: ServiceSettings) -> list[ReviewedRecord]:
     from aks_flex_rp import raw_database, record_review
     from aks_flex_rp.service import open_sealer
 
-    async with raw_database.open_database(settings) as database:
+    async with raw_database.open_migrated_database(settings) as database:
         return [each async for each in record_review.refused_records(database, open_sealer(settings).codes)]
 
 
@@ -75,5 +75,5 @@ async def _accept(settings: ServiceSettings, name: str) -> list[str]:
     from aks_flex_rp import raw_database, record_review
     from aks_flex_rp.service import open_sealer
 
-    async with raw_database.open_database(settings) as database:
+    async with raw_database.open_migrated_database(settings) as database:
         return await record_review.accept(database, open_sealer(settings).codes, name, time.time())

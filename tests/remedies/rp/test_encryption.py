@@ -178,6 +178,28 @@ def test_upgrade_is_not_signed_without_the_keys_of_the_records(keeper: Keeper, m
     assert keeper.does("records", "list").out == "All records are authentic.\n"
 
 
+@pytest.mark.remedy("database-schema-older")
+def test_database_of_an_earlier_release_is_migrated_first(
+    keeper: Keeper, made: ServiceSettings, tmp_path: Path
+) -> None:
+    """An earlier release's backup is restored, and keys are rotated before the first start."""
+    turn_back(made)
+    backup = str(tmp_path / "earlier.tar")
+    keeper.does("backup", backup)
+    assert keeper.does("restore", backup, "--yes", "--json").json["sealedWithoutKey"] == 0
+    for words in (("records", "list"), ("records", "accept", "--all")):
+        fails(keeper, "database-schema-older", *words)
+    keeper.does("keys", "add")
+    assert [each["sealed"] for each in keeper.does("keys", "list", "--json").json] == ["0", "1"]
+    keeper.does("keys", "rotate")
+    assert keeper.does("keys", "prune").out.startswith("removed: ")
+    assert [each["sealed"] for each in keeper.does("keys", "list", "--json").json] == ["1"]
+
+    keeper.does(*our_command("database-schema-older", "migrate"))
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+    keeper.does("cluster", "check", ID)
+
+
 def turn_back(made: ServiceSettings) -> None:
     """Gives the database the schema of the previous release, as that release would have written it."""
     indexes = ("identities_of_node", "nodes_of_identity", "nodes_unsigned")
