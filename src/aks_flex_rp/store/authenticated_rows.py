@@ -110,6 +110,7 @@ class AuthenticatedRows(ABC):
         while unsigned := await self._read(record_keeper.SELECT_UNSIGNED_NODES, AT_ONCE):
             await self._sign(record_keeper.SIGN_NODE, [record_keeper.node_row(row) for row in unsigned])
             count += len(unsigned)
+        await self._write_many(record_keeper.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
         if keeper.is_upgrade_complete:
             await self._write_many(record_keeper.END_UPGRADE, [(keeper.upgrade_until,)], repeatable=True)
             keeper.upgrade_until = 0.0

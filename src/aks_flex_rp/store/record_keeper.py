@@ -36,6 +36,7 @@ class SignedRow:
     values: tuple[object, ...]
     revision: int = 0  # 0 if the row never changes
     code: str = ""
+    may_be_unsigned: bool = True  # during an upgrade
 
     @property
     def shown(self) -> str:
@@ -62,7 +63,8 @@ def signed_cluster(values: Sequence[Any], code: str = "") -> SignedRow:
 def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
     name, caller, proof, expires, _used = storable(values)
-    return SignedRow("session", (name,), (name, caller, proof, float(expires)), 0, code)
+    content = (name, caller, proof, float(expires))
+    return SignedRow("session", (name,), content, code=code, may_be_unsigned=False)
 
 
 def session_row(row: Row) -> SignedRow:
@@ -99,6 +101,7 @@ SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '
 SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"
 SIGN_CLUSTER = "UPDATE clusters SET code = $3 WHERE key = $1 AND version = $2 AND code = ''"
 SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
+DELETE_UNSIGNED_SESSIONS = "DELETE FROM sessions WHERE code = ''"  # replicas of an earlier release create them
 END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"
 
 
@@ -157,7 +160,7 @@ class RecordKeeper:
             raise RecordUnverifiable(row.shown)
         if state is CodeState.WRONG:
             raise RecordRefused(row.shown, "its content does not match its authentication code")
-        if state is CodeState.MISSING and self.clock() >= self.upgrade_until:
+        if state is CodeState.MISSING and not (row.may_be_unsigned and self.is_upgrading):
             raise RecordRefused(row.shown, "it has no authentication code")
         if row.revision < self._newest.get(row.identity, 0):
             raise RecordRefused(row.shown, "it is older than the content that this service has read", older=True)
@@ -166,7 +169,7 @@ class RecordKeeper:
 
     def is_authentic(self, row: SignedRow) -> bool:
         state = self.codes.check(row.kind, row.values, row.code)
-        return state is CodeState.VALID or (state is CodeState.MISSING and self.clock() < self.upgrade_until)
+        return state is CodeState.VALID or (state is CodeState.MISSING and self.is_upgrading)
 
     def last_values(self, row: Row) -> tuple[int, str, int]:
         """Returns the version and identity that the row of a deleted node keeps, and its revision.
@@ -206,6 +209,11 @@ class RecordKeeper:
             authentic = self.codes.check(mark.kind, mark.values, code) is CodeState.VALID
             if authentic and now < until <= now + UPGRADE_SECONDS and not self.required:
                 self.upgrade_until = until
+
+    @property
+    def is_upgrading(self) -> bool:
+        """Whether rows of an earlier release are signed, and accepted until then."""
+        return self.clock() < self.upgrade_until
 
     @property
     def is_upgrade_complete(self) -> bool:

@@ -282,6 +282,29 @@ async def test_rows_of_an_earlier_release_are_signed_once(place: Place) -> None:
     await store.stop()
 
 
+async def test_sessions_of_an_earlier_release_end_without_an_alarm(place: Place) -> None:
+    """Attack: a session is added in the hour of the upgrade. Those of users must not look like attacks later."""
+    clock, outcomes = Clock(), list[str]()
+    session = "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('{}', '{{}}', 'proof', 2000000000, 1)"
+    await write(place, created("edge-1"), session.format("before"), steps=3)
+    store = opened(place, record_keeper(clock=clock, count=outcomes.append))
+    await store.start()
+    await write(place, session.format("meanwhile"))
+    for name in ("before", "meanwhile"):
+        assert await store.session(name, 1.0) is None
+    await store.put_session(UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0))
+    clock.now += ROLLING_SECONDS + 1
+    await store.sign_upgraded()
+    for name in ("before", "meanwhile"):
+        assert await store.session(name, 1.0) is None
+    assert outcomes == []
+    assert await store.session("mine", 1.0)
+    await write(place, session.format("theirs"))
+    assert await store.session("theirs", 1.0) is None
+    assert outcomes == ["refused"], "after the upgrade it is an attack"
+    await store.stop()
+
+
 async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None:
     clock = Clock()
     await write(place, created("edge-1"), steps=3)
