@@ -8,7 +8,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from aks_flex_rp.store import record_keeper, rows, sql
-from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, RecordRefused, RecordUnverifiable
+from aks_flex_rp.store.model import (
+    AuditAction,
+    AuditEvent,
+    AuditOutcome,
+    RecordOutdated,
+    RecordRefused,
+    RecordUnverifiable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -61,9 +68,7 @@ class AuthenticatedRows(ABC):
         try:
             try:
                 self._records.verify(signed)
-            except RecordRefused as refused:
-                if not refused.older:
-                    raise
+            except RecordOutdated:
                 found = await self._read(select, *signed.identity)
                 row = found[0] if found else None
                 if row:

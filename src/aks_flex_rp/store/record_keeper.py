@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.record_codes import CodeState
-from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, SealingKeysMissing
+from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable, SealingKeysMissing
 from aks_flex_rp.store.rows import storable
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class RecordKeeper:
         if state is CodeState.MISSING and not (row.may_be_unsigned and self.is_upgrading):
             raise RecordRefused(row.shown, "it has no authentication code")
         if row.revision < self._newest.get(row.identity, 0):
-            raise RecordRefused(row.shown, "it is older than the content that this service has read", older=True)
+            raise RecordOutdated(row.shown)
         if row.revision:
             self._newest[row.identity] = row.revision
 

@@ -270,6 +270,30 @@ def test_changed_record_is_restored_or_accepted(
     assert keeper.does("records", "list").out == "All records are authentic.\n"
 
 
+@pytest.mark.remedy("record-outdated")
+def test_record_that_a_failover_lost_is_used_after_a_restart(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    """Attack: an earlier content of a row is put back. A failover that loses transactions has the same effect."""
+    show = ("node", "show", *ON_PLANT, "--name", "edge-1")
+    with serving(made, clusters) as service:
+        create_nodes(keeper, secret)
+        change(made, "CREATE TABLE lost AS SELECT * FROM nodes")
+        keeper.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pause")
+        keeper.does(*show)
+        change(made, "DELETE FROM nodes")
+        change(made, "INSERT INTO nodes SELECT * FROM lost")
+        said = fails(keeper, "request-rejected", *show).err
+        assert "restart all replicas of the service" in said
+        assert "records accept" not in said
+        assert "record-outdated: " in service.log
+        assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+    advice("record-outdated", "restart all replicas of the service")
+    with serving(made, clusters):
+        keeper.does(*show)
+
+
 def change(made: ServiceSettings, statement: str) -> None:
     with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as database:
         database.execute(statement)
