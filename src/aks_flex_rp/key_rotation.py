@@ -15,8 +15,9 @@ from aks_flex_rp.cluster_registry import connection_seal_context
 from aks_flex_rp.crypto.encryption import sealing_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
 from aks_flex_rp.nodes.context import secrets_seal_context
+from aks_flex_rp.raw_database import schema_version
 from aks_flex_rp.record_codes import CodeState, code_key_id
-from aks_flex_rp.store import sql
+from aks_flex_rp.store import migrations, sql
 from aks_flex_rp.store.record_keeper import SELECT_SIGNED_NODES, identity_owner_row, node_row, signed_cluster
 
 if TYPE_CHECKING:
@@ -48,6 +49,26 @@ SEALED_COLUMNS = (
         " ORDER BY cluster, node LIMIT $3",
         "UPDATE deliveries SET bundle = $4 WHERE cluster = $1 AND node = $2 AND bundle = $3",
         lambda cluster, node, name: delivery_context(name, cluster, node),
+        2,
+    ),
+)
+
+
+# Of a database that an earlier release wrote, until it is migrated.
+UNSIGNED_COLUMNS = (
+    SealedColumn(
+        "clusters",
+        "SELECT key, connection FROM clusters WHERE key > $1 ORDER BY key LIMIT $2",
+        "UPDATE clusters SET connection = $3 WHERE key = $1 AND connection = $2",
+        connection_seal_context,
+        1,
+    ),
+    SealedColumn(
+        "nodes",
+        "SELECT cluster, key, secrets FROM nodes WHERE (cluster, key) > ($1, $2) AND gone = 0"
+        " AND length(secrets) > 0 ORDER BY cluster, key LIMIT $3",
+        "UPDATE nodes SET secrets = $4 WHERE cluster = $1 AND key = $2 AND secrets = $3",
+        secrets_seal_context,
         2,
     ),
 )
@@ -97,13 +118,21 @@ class RotationResult:
     unopened: list[str] = field(default_factory=list)  # contexts of values that are corrupt or whose key is missing
 
 
+async def _stored(database: Database) -> tuple[tuple[SealedColumn, ...], tuple[SignedTable, ...]]:
+    """Returns the columns and tables with sealed values, as the schema of the database has them."""
+    if migrations.opens_upgrade(await schema_version(database)):
+        return (*SEALED_COLUMNS, *UNSIGNED_COLUMNS), ()
+    return SEALED_COLUMNS, SIGNED_TABLES
+
+
 async def count_by_key(database: Database) -> Counter[str]:
     """Counts the sealed values and the authenticated rows by the ID of their key."""
     found: Counter[str] = Counter()
-    for kind in SEALED_COLUMNS:
+    columns, tables = await _stored(database)
+    for kind in columns:
         async for row in read_rows(database, kind.select, kind.keys):
             found[sealing_key_id(_as_bytes(row[-1]))] += 1
-    for table in SIGNED_TABLES:
+    for table in tables:
         async for row in read_rows(database, table.select, table.keys):
             value = _as_bytes(row[table.sealed])
             found.update({*([sealing_key_id(value)] if value else ()), *([code_key_id(row[-1])] if row[-1] else ())})
@@ -112,10 +141,11 @@ async def count_by_key(database: Database) -> Counter[str]:
 
 async def reseal(database: Database, sealer: Sealer) -> RotationResult:
     rotation = RotationResult()
+    columns, tables = await _stored(database)
     for _ in range(PASSES):
-        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in SEALED_COLUMNS])
-        changed += sum([await _reseal_table(database, sealer, table, rotation) for table in SIGNED_TABLES])
-        changed += await _sign_owners(database, sealer, rotation)
+        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in columns])
+        changed += sum([await _reseal_table(database, sealer, table, rotation) for table in tables])
+        changed += await _sign_owners(database, sealer, rotation) if tables else 0
         if not changed:
             break
     return rotation

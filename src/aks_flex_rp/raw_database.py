@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
@@ -47,6 +48,8 @@ def postgres_address(settings: ServiceSettings) -> PostgresAddress | None:
 
 
 class Database(Protocol):
+    is_postgres: ClassVar[bool]
+
     async def rows(self, text: str, *values: object) -> list[Row]: ...
 
     async def change(self, text: str, *values: object) -> int:
@@ -55,6 +58,8 @@ class Database(Protocol):
 
 
 class SqliteDatabase:
+    is_postgres: ClassVar[bool] = False
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
@@ -66,6 +71,8 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
+    is_postgres: ClassVar[bool] = True
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -77,20 +84,35 @@ class PostgresDatabase:
 
 
 @asynccontextmanager
-async def open_database(settings: ServiceSettings) -> AsyncIterator[Database]:
-    """Opens the database that the settings name, without creating or migrating it."""
-    address = postgres_address(settings)
+async def open_database(settings: ServiceSettings, source: Path | None = None) -> AsyncIterator[Database]:
+    """Opens the SQLite file, or else the database that the settings name, without creating or migrating it."""
+    address = None if source else postgres_address(settings)
     if address:
         async with open_postgres(address) as connection:
             yield PostgresDatabase(connection)
         return
-    found = open_sqlite(settings.sqlite_file)
+    found = open_sqlite(source or settings.sqlite_file)
     try:
         yield SqliteDatabase(found)
     except sqlite3.DatabaseError as error:
         raise store_error(error) from None
     finally:
         found.close()
+
+
+@asynccontextmanager
+async def open_migrated_database(settings: ServiceSettings) -> AsyncIterator[Database]:
+    """Opens the database. Raises ConfigError if its schema is of an earlier release, whose rows have no codes."""
+    async with open_database(settings) as database:
+        version = await schema_version(database)
+        if version < newest_schema_version():
+            raise ConfigError(
+                "database-schema-older",
+                f"The database has schema version {version}, but this command needs version "
+                f"{newest_schema_version()}.",
+                "Run `aks-flex-rp migrate` first.",
+            )
+        yield database
 
 
 def open_sqlite(file: Path) -> sqlite3.Connection:
@@ -128,11 +150,11 @@ async def open_postgres(address: PostgresAddress) -> AsyncIterator[Connection]:
         await connection.close()
 
 
-async def schema_version(database: Database, *, postgres: bool) -> int:
+async def schema_version(database: Database) -> int:
     """Returns the schema version, or 0 for an empty database."""
     catalogue = (
         "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
-        if postgres
+        if database.is_postgres
         else "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
     )
     if not await database.rows(catalogue):
@@ -141,6 +163,25 @@ async def schema_version(database: Database, *, postgres: bool) -> int:
     if version > newest_schema_version():
         raise SchemaTooNew(version, newest_schema_version())
     return version
+
+
+def has_records(settings: ServiceSettings, source: Path | None = None) -> bool:
+    """Returns whether the database contains nodes or clusters, or the SQLite file `source` if one is given.
+
+    Blocks. It runs in a thread, because the caller may be in an event loop, and only before the first key exists.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, _has_records(settings, source)).result()
+
+
+async def _has_records(settings: ServiceSettings, source: Path | None) -> bool:
+    postgres = source is None and bool(postgres_address(settings))
+    if not postgres and not (source or settings.sqlite_file).exists():
+        return False
+    async with open_database(settings, source) as database:
+        if not await schema_version(database):
+            return False
+        return bool((await database.rows(migrations.HAS_RECORDS))[0][0])
 
 
 def newest_schema_version() -> int:

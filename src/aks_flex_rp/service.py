@@ -33,7 +33,7 @@ from aks_flex_rp.clusters.connections import ArmConnection
 from aks_flex_rp.clusters.controller import ClusterController, ControllerIntervals
 from aks_flex_rp.clusters.facts import FactOverrides
 from aks_flex_rp.clusters.informer import run_periodically
-from aks_flex_rp.crypto.encryption import open_sealer_keys
+from aks_flex_rp.crypto.encryption import KEYS_VARIABLE, has_keys, open_sealer_keys
 from aks_flex_rp.crypto.self_signed import PrivateCa
 from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
 from aks_flex_rp.crypto.tls_certificates import ServerTls
@@ -128,10 +128,12 @@ FORMER_AUDIENCES = (
 log = logging.getLogger(__name__)
 
 
-def open_records(settings: ServiceSettings, count: Callable[[str], None] = lambda _: None) -> RecordKeeper:
-    """Returns what authenticates the rows of the database, with the keys of the service."""
+def open_records(
+    settings: ServiceSettings, count: Callable[[str], None] = lambda _: None, source: Path | None = None
+) -> RecordKeeper:
+    """Returns what authenticates the rows of the database (or of a SQLite file), with the keys of the service."""
     required = settings.require_authenticated_records or settings.authenticated_file.exists()
-    return RecordKeeper(open_sealer(settings).codes, count, required=required, resource=record_resource)
+    return RecordKeeper(open_sealer(settings, source).codes, count, required=required, resource=record_resource)
 
 
 def open_store(settings: ServiceSettings, records: RecordKeeper | None = None) -> Store:
@@ -147,7 +149,15 @@ def open_store(settings: ServiceSettings, records: RecordKeeper | None = None) -
     return SqliteStore(settings.sqlite_file, records)
 
 
-def open_sealer(settings: ServiceSettings) -> Sealer:
+def open_sealer(settings: ServiceSettings, source: Path | None = None) -> Sealer:
+    """Loads the keys. The first key is created only for a database (or SQLite file) without records."""
+    if not has_keys(settings.keys, os.environ) and raw_database.has_records(settings, source):
+        raise ConfigError(
+            "encryption-keys-missing",
+            f"The database contains records, but the keys of the service are missing: {settings.keys} does not "
+            f"exist, and {KEYS_VARIABLE} is not set. Nothing was changed.",
+            "Set `keysFile` to the keys of the service, or restore the file from a backup.",
+        )
     return open_sealer_keys(settings.keys, os.environ)
 
 

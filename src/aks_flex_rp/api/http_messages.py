@@ -116,7 +116,8 @@ def arm_error(error: FlexError, request_id: str) -> ArmError:
         return errors.ArmError(409, "Conflict", f"{error.message} {error.hint}")
     if error.retryable:
         return errors.ArmError(503, "ServiceUnavailable", error.message, headers={"Retry-After": "2"})
-    return errors.ArmError(500, "InternalServerError", f"{error.message} {error.hint}".strip())
+    details = (errors.ErrorDetail(error.name, error.message),)  # the name is in the error catalogue
+    return errors.ArmError(500, "InternalServerError", f"{error.message} {error.hint}".strip(), details=details)
 
 
 def error_response(error: ArmError) -> Response:

@@ -18,7 +18,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.store.model import StoreUnavailable
+from aks_flex_rp.store.model import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -128,7 +128,7 @@ class PollHandler:
                 return False
             self.metrics.poll_seconds.observe(time.perf_counter() - began)
             return not poll.seconds or not await poll_cache.wait_for_change(poll.node_key, state.etag, poll.seconds)
-        except (Unauthenticated, TenantUnreachable, StoreUnavailable):
+        except (Unauthenticated, TenantUnreachable, StoreError):
             return False
 
     def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:

@@ -80,8 +80,8 @@ def restore(
     if done.keys_missing:
         output.print_note(
             f"KEYS ARE MISSING: {done.keys_missing} records were written with keys that are not in {settings.keys}. "
-            "Add the missing keys as further lines. If they are lost, run `aks-flex-rp records accept --all`, then "
-            "add the clusters and set the secrets of the nodes again."
+            "Add the missing keys as further lines. If they are lost, run `aks-flex-rp keys add` and "
+            "`aks-flex-rp records accept --all`, then add the clusters and set the secrets of the nodes again."
         )
 
 
@@ -143,7 +143,7 @@ async def _sign_source(settings: ServiceSettings, source: Path) -> None:
     from aks_flex_rp.store.sqlite import SqliteStore
 
     raw_database.require_file(source)
-    store = SqliteStore(source, open_records(settings))
+    store = SqliteStore(source, open_records(settings, source=source))
     await store.start()
     await store.stop()
 
@@ -155,4 +155,4 @@ async def _versions(settings: ServiceSettings) -> tuple[int, int]:
     if not postgres and not settings.sqlite_file.exists():
         return 0, raw_database.newest_schema_version()
     async with raw_database.open_database(settings) as database:
-        return await raw_database.schema_version(database, postgres=postgres), raw_database.newest_schema_version()
+        return await raw_database.schema_version(database), raw_database.newest_schema_version()

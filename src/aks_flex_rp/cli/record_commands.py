@@ -100,7 +100,7 @@ async def _refused(settings: ServiceSettings) -> tuple[list[ReviewedRecord], str
     from aks_flex_rp import raw_database, record_review
     from aks_flex_rp.service import open_sealer
 
-    async with raw_database.open_database(settings) as database:
+    async with raw_database.open_migrated_database(settings) as database:
         codes = open_sealer(settings).codes
         found = [each async for each in record_review.refused_records(database, codes)]
         return found, record_review.digest_of_all(codes, found)
@@ -110,5 +110,5 @@ async def _accept(settings: ServiceSettings, name: str, digest: str) -> list[str
     from aks_flex_rp import raw_database, record_review
     from aks_flex_rp.service import open_sealer
 
-    async with raw_database.open_database(settings) as database:
+    async with raw_database.open_migrated_database(settings) as database:
         return await record_review.accept(database, open_sealer(settings).codes, name, digest, time.time())

@@ -88,6 +88,10 @@ def key_id(key: bytes) -> bytes:
     return hashlib.sha256(b"aks-flex-rp key " + key).digest()[:ID_BYTES]
 
 
+def has_keys(file: Path, env: Mapping[str, str]) -> bool:
+    return file.exists() or bool(env.get(KEYS_VARIABLE))
+
+
 def open_sealer_keys(file: Path, env: Mapping[str, str]) -> Sealer:
     """Loads the keys of the environment, then those of the file. Creates the file if there are no keys."""
     from_environment = _parsed(env.get(KEYS_VARIABLE, "").replace(",", "\n"), KEYS_VARIABLE)
@@ -178,7 +182,8 @@ def create_key(file: Path, env: Mapping[str, str]) -> str:
             f"The newest key is the first one in {KEYS_VARIABLE}, which takes precedence over the key file.",
             "Prepend a new key and a comma to its value: `openssl rand -base64 32 | tr +/ -_`.",
         )
-    open_sealer_keys(file, env)  # validates the existing keys before the file is replaced
+    if file.exists():
+        _read(file)  # validates the existing keys before the file is replaced
     prepend_key(file)
     keep_owner(file)
     return list_keys(file, env)[0].id

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from aks_flex_rp.record_codes import CodeState
 from aks_flex_rp.store import record_keeper, rows, sql
-from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, RecordRefused, RecordUnverifiable
+from aks_flex_rp.store.model import (
+    AuditAction,
+    AuditEvent,
+    AuditOutcome,
+    RecordOutdated,
+    RecordRefused,
+    RecordUnverifiable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -96,9 +103,7 @@ class AuthenticatedRows(ABC):
         try:
             try:
                 self._records.verify(signed)
-            except RecordRefused as refused:
-                if not refused.older:
-                    raise
+            except RecordOutdated:
                 found = await self._read(select, *signed.identity)
                 row = found[0] if found else None
                 if row:
@@ -145,6 +150,7 @@ class AuthenticatedRows(ABC):
         while unsigned := await self._read(record_keeper.SELECT_UNSIGNED_NODES, AT_ONCE):
             await self._sign(record_keeper.SIGN_NODE, [record_keeper.node_row(row) for row in unsigned])
             count += len(unsigned)
+        await self._write_many(record_keeper.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
         if keeper.is_upgrade_complete:
             await self._write_many(record_keeper.END_UPGRADE, [(keeper.upgrade_until,)], repeatable=True)
             keeper.upgrade_until = 0.0

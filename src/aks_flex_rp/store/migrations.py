@@ -191,8 +191,9 @@ IDENTITY_OWNERS = (
 AUDIT_IDS = ("ALTER TABLE audit ADD COLUMN who_id TEXT NOT NULL DEFAULT ''",)
 
 # Authentication codes of the rows that decide what runs on nodes and who signs in. The mark of an upgrade is written
-# in the same transaction if there are rows to sign (see `record_keeper`).
+# in the same transaction if there are rows to sign (see `record_keeper`). Users sign in again.
 CODES = (
+    "DELETE FROM sessions",
     "ALTER TABLE nodes ADD COLUMN code TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE clusters ADD COLUMN code TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE sessions ADD COLUMN code TEXT NOT NULL DEFAULT ''",
@@ -216,6 +217,12 @@ CLEARED_CODES = (
 OPEN_UPGRADE = (
     "INSERT INTO record_upgrade (id, until, code) SELECT 1, CAST($1 AS DOUBLE PRECISION), CAST($2 AS TEXT)"
     " WHERE EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
+)
+# The keys that encrypted the secrets, with the number of records. The ID of a key follows the format of a sealed
+# value (see `crypto.encryption`). A deleted node has no secrets.
+SEALING_KEYS = (
+    "SELECT substr(connection, 2, 8), count(*) FROM clusters GROUP BY 1"
+    " UNION ALL SELECT substr(secrets, 2, 8), count(*) FROM nodes WHERE gone = 0 GROUP BY 1"
 )
 HAS_RECORDS = "SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.changes import ChangeBroadcast, NodeChange
     from aks_flex_rp.store.postgres_address import PostgresAddress
-    from aks_flex_rp.store.record_keeper import RecordKeeper
+    from aks_flex_rp.store.record_keeper import RecordKeeper, UpgradeMark
     from aks_flex_rp.store.rows import Row, Values
 
 
@@ -318,7 +318,7 @@ def describe_cause(cause: BaseException | None) -> str:
 async def migrate(
     connection: asyncpg.Connection,
     steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
-    upgrade: Values | None = None,
+    upgrade: UpgradeMark | None = None,
 ) -> None:
     """Runs each migration in a transaction, with a lock that other replicas wait for.
 
@@ -331,12 +331,14 @@ async def migrate(
             await connection.execute(migrations.VERSION_TABLE)
             version = await connection.fetchval(migrations.READ_VERSION)
             step = migrations.next_after(version, steps)
-            unsigned = migrations.opens_upgrade(version, steps)
-            if unsigned and not upgrade and await connection.fetchval(migrations.HAS_RECORDS):
-                raise UpgradeForbidden(version)
+            if migrations.opens_upgrade(version, steps):
+                if upgrade:
+                    upgrade.check_keys(await connection.fetch(migrations.SEALING_KEYS))
+                elif await connection.fetchval(migrations.HAS_RECORDS):
+                    raise UpgradeForbidden(version)
             if step:
                 for statement in (*step.postgres_before, *step.statements, *step.postgres_after):
                     await connection.execute(statement)
                 if step.opens_upgrade and upgrade:
-                    await connection.execute(migrations.OPEN_UPGRADE, *upgrade)
+                    await connection.execute(migrations.OPEN_UPGRADE, *upgrade.values)
                 await connection.execute(migrations.WRITE_VERSION, step.version)

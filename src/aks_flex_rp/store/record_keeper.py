@@ -8,11 +8,12 @@ each service also remembers the highest revision that it has read.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.record_codes import CodeState
-from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable
+from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable, SealingKeysMissing
 from aks_flex_rp.store.rows import storable
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class SignedRow:
     values: tuple[object, ...]
     revision: int = 0  # 0 if the row never changes
     code: str = ""
+    may_be_unsigned: bool = True  # during an upgrade
 
     @property
     def shown(self) -> str:
@@ -63,7 +65,7 @@ def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
     """Returns the signed part of a session: all but the time of the last request."""
     name, caller, proof, expires, _used, checked, refresh = storable(values)
     content = (name, caller, proof, _float(expires), _float(checked), refresh)
-    return SignedRow("session", (str(name),), content, 0, code)
+    return SignedRow("session", (str(name),), content, code=code, may_be_unsigned=False)
 
 
 def signed_identity_owner(values: Sequence[Any], code: str = "") -> SignedRow:
@@ -117,12 +119,33 @@ SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '
 SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"
 SIGN_CLUSTER = "UPDATE clusters SET code = $3 WHERE key = $1 AND version = $2 AND code = ''"
 SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
+DELETE_UNSIGNED_SESSIONS = "DELETE FROM sessions WHERE code = ''"  # replicas of an earlier release create them
 END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"
 
 
 def first_revision(now: float) -> int:
     """Returns a revision above those of any earlier row of the same name, which services may remember."""
     return int(now * 1_000_000)
+
+
+@dataclass(frozen=True)
+class UpgradeMark:
+    """Allows to sign the rows of an earlier release, with the keys that encrypted their secrets."""
+
+    values: Values  # until when, and the code of the mark
+    codes: RecordCodes
+
+    def check_keys(self, rows: Sequence[Row]) -> None:
+        """Raises SealingKeysMissing if a key that encrypted secrets is not present (rows of `SEALING_KEYS`).
+
+        A host without the keys of the service would sign all rows with a key that no replica has.
+        """
+        missing: Counter[str] = Counter()
+        for key, count in rows:
+            if key and not self.codes.has_key(bytes(key).hex()):
+                missing[bytes(key).hex()] += count
+        if missing:
+            raise SealingKeysMissing(missing)
 
 
 class RecordKeeper:
@@ -156,12 +179,12 @@ class RecordKeeper:
             raise RecordUnverifiable(row.shown)
         if state is CodeState.WRONG:
             raise RecordRefused(row.shown, "its content does not match its authentication code")
-        if state is CodeState.MISSING and self.clock() >= self.upgrade_until:
+        if state is CodeState.MISSING and not (row.may_be_unsigned and self.is_upgrading):
             raise RecordRefused(row.shown, "it has no authentication code")
         if not isinstance(row.revision, int):
             raise RecordRefused(row.shown, "its revision is not a number")
         if row.revision < self._newest.get(row.identity, 0):
-            raise RecordRefused(row.shown, "it is older than the content that this service has read", older=True)
+            raise RecordOutdated(row.shown)
         if row.revision:
             # The record that was read least recently is forgotten first: a contributor can create any number.
             self._newest.pop(row.identity, None)
@@ -174,7 +197,7 @@ class RecordKeeper:
 
     def is_authentic(self, row: SignedRow) -> bool:
         state = self.codes.check(row.kind, row.values, row.code)
-        return state is CodeState.VALID or (state is CodeState.MISSING and self.clock() < self.upgrade_until)
+        return state is CodeState.VALID or (state is CodeState.MISSING and self.is_upgrading)
 
     def last_values(self, row: Row) -> tuple[int, str, int]:
         """Returns the version and identity that the row of a deleted node keeps, and its revision.
@@ -200,12 +223,12 @@ class RecordKeeper:
         self._alarmed[record] = now
         return True
 
-    def opened_upgrade(self) -> Values | None:
+    def opened_upgrade(self) -> UpgradeMark | None:
         """Returns the mark that the migration of an earlier release's database writes, or None if it must not."""
         if self.required:
             return None
         until = self.clock() + UPGRADE_SECONDS
-        return until, self.sign(_upgrade(until))
+        return UpgradeMark((until, self.sign(_upgrade(until))), self.codes)
 
     def read_upgrade(self, rows: Sequence[Row]) -> None:
         """Reads the mark. A mark that is not authentic, or has ended, does not count.
@@ -218,6 +241,11 @@ class RecordKeeper:
             authentic = self.codes.check(mark.kind, mark.values, code) is CodeState.VALID
             if authentic and now < until <= now + UPGRADE_SECONDS and not self.required:
                 self.upgrade_until = until
+
+    @property
+    def is_upgrading(self) -> bool:
+        """Whether rows of an earlier release are signed, and accepted until then."""
+        return self.clock() < self.upgrade_until
 
     @property
     def is_upgrade_complete(self) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.changes import NodeChange
-    from aks_flex_rp.store.record_keeper import RecordKeeper
+    from aks_flex_rp.store.record_keeper import RecordKeeper, UpgradeMark
     from aks_flex_rp.store.rows import Row, Values
     from aks_flex_rp.store.sql import WriteStatement
 
@@ -139,7 +139,7 @@ def connect(uri: str, timeout: float = 10.0) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
-def open_for_writing(path: Path, timeout: float = 10.0, upgrade: Values | None = None) -> sqlite3.Connection:
+def open_for_writing(path: Path, timeout: float = 10.0, upgrade: UpgradeMark | None = None) -> sqlite3.Connection:
     """Opens or creates the database. SQLite creates its other files with the mode of the database file."""
     make_private(path)
     connection = connect(path.as_uri(), timeout)
@@ -179,7 +179,7 @@ def sync_directory(path: Path) -> None:
 def migrate(
     connection: sqlite3.Connection,
     steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
-    upgrade: Values | None = None,
+    upgrade: UpgradeMark | None = None,
 ) -> None:
     """Runs each migration in a transaction that other processes wait for.
 
@@ -191,13 +191,15 @@ def migrate(
             connection.execute(migrations.VERSION_TABLE)
             version = connection.execute(migrations.READ_VERSION).fetchone()[0]
             step = migrations.next_after(version, steps)
-            unsigned = migrations.opens_upgrade(version, steps)
-            if unsigned and not upgrade and connection.execute(migrations.HAS_RECORDS).fetchone()[0]:
-                raise UpgradeForbidden(version)
+            if migrations.opens_upgrade(version, steps):
+                if upgrade:
+                    upgrade.check_keys(connection.execute(migrations.SEALING_KEYS).fetchall())
+                elif connection.execute(migrations.HAS_RECORDS).fetchone()[0]:
+                    raise UpgradeForbidden(version)
             for statement in step.statements if step else ():
                 connection.execute(statement.replace(migrations.CLUSTERED, " WITHOUT ROWID"))
             if step and step.opens_upgrade and upgrade:
-                connection.execute(migrations.OPEN_UPGRADE, named_parameters(upgrade))
+                connection.execute(migrations.OPEN_UPGRADE, named_parameters(upgrade.values))
             if step:
                 connection.execute(migrations.WRITE_VERSION, named_parameters((step.version,)))
             connection.execute("COMMIT")

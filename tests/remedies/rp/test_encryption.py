@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.remedies.catalogue import advice
+from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, our_command, private, shell
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
@@ -40,7 +40,7 @@ class Keeper(Person):
         """Replaces the key file with a new key and returns the old line."""
         old = self.keys.read_text().splitlines()[-1]
         self.keys.unlink()
-        self.does("init")
+        self.does("keys", "add")
         return old
 
 
@@ -140,6 +140,80 @@ def test_rotation_is_completed_when_lost_secrets_are_set_again(
         keeper.does(*update, *ON_PLANT, "--name", "edge-1")
         keeper.does(*our_command("encryption-keys-incomplete", "node join-command", NODE="edge-2"), *ON_PLANT)
     keeper.does(*our_command("encryption-keys-incomplete", "keys rotate"))
+
+
+@pytest.mark.remedy("encryption-keys-missing")
+def test_no_key_is_created_for_a_database_with_records(keeper: Keeper, kubernetes: ApiServer, tmp_path: Path) -> None:
+    """Attack: a job without the keys writes with a key of its own what no replica can verify."""
+    name, kept = "encryption-keys-missing", tmp_path / "kept"
+    keeper.keys.rename(kept)
+    for words in (("init",), ("migrate",), ("cluster", "list"), ("records", "list"), ("keys", "rotate")):
+        fails(keeper, name, *words)
+    assert not keeper.keys.exists()
+
+    [setting] = command(name, "keysFile")
+    config = private(tmp_path / "config.yaml", f"{setting}: {kept}\n")
+    keeper.does("cluster", "check", ID, "--config", str(config))
+    [variable] = command(name, "AKS_FLEX_RP_KEYS")
+    keeper.does("cluster", "check", ID, env={variable: kept.read_text().splitlines()[-1]})
+    keeper.does(*our_command(name, "keys add"))  # the keys are lost
+    assert [each["use"] for each in keeper.does("keys", "list", "--json").json] == ["seals", "MISSING"]
+    keeper.does(*our_command(name, "records accept"))
+    advice(name, "then add the clusters and set the secrets again")
+    keeper.does("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    keeper.does("cluster", "check", ID)
+
+
+@pytest.mark.remedy("encryption-keys-missing")
+def test_upgrade_is_not_signed_without_the_keys_of_the_records(keeper: Keeper, made: ServiceSettings) -> None:
+    """Attack: `migrate` on a host with another key signs the whole fleet with it."""
+    turn_back(made)
+    old = keeper.lose_key()
+    for words in (("migrate",), ("cluster", "list")):
+        fails(keeper, "encryption-keys-missing", *words)
+
+    advice("encryption-keys-missing", "add the missing keys as further lines of the key file")
+    private(keeper.keys, f"{keeper.keys.read_text()}{old}\n")
+    keeper.does("migrate")
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+@pytest.mark.remedy("database-schema-older")
+def test_database_of_an_earlier_release_is_migrated_first(
+    keeper: Keeper, made: ServiceSettings, tmp_path: Path
+) -> None:
+    """An earlier release's backup is restored, and keys are rotated before the first start."""
+    turn_back(made)
+    backup = str(tmp_path / "earlier.tar")
+    keeper.does("backup", backup)
+    assert keeper.does("restore", backup, "--yes", "--json").json["sealedWithoutKey"] == 0
+    for words in (("records", "list"), ("records", "accept", "--all")):
+        fails(keeper, "database-schema-older", *words)
+    keeper.does("keys", "add")
+    assert [each["sealed"] for each in keeper.does("keys", "list", "--json").json] == ["0", "1"]
+    keeper.does("keys", "rotate")
+    assert keeper.does("keys", "prune").out.startswith("removed: ")
+    assert [each["sealed"] for each in keeper.does("keys", "list", "--json").json] == ["1"]
+
+    keeper.does(*our_command("database-schema-older", "migrate"))
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+    keeper.does("cluster", "check", ID)
+
+
+def turn_back(made: ServiceSettings) -> None:
+    """Gives the database the schema of the previous release, as that release would have written it."""
+    indexes = ("identities_of_node", "nodes_of_identity", "nodes_unsigned")
+    codes = [f"ALTER TABLE {each} DROP COLUMN code" for each in ("nodes", "clusters", "sessions")]
+    for each in (
+        *(f"DROP INDEX {each}" for each in indexes),
+        "DROP TABLE identity_owners",
+        "DROP TABLE record_upgrade",
+        "ALTER TABLE audit DROP COLUMN who_id",
+        *codes,
+        "DELETE FROM schema_version WHERE version = 4",
+    ):
+        change(made, each)
+    made.authenticated_file.unlink(missing_ok=True)
 
 
 @pytest.mark.remedy("encryption-keys-in-environment")
@@ -256,6 +330,30 @@ def test_accepted_record_with_the_largest_revision_can_be_changed(
     with serving(made, clusters):
         keeper.does("node", "update", *ON_PLANT, "--name", "edge-1", "--client-secret-file", str(secret))
         keeper.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+
+
+@pytest.mark.remedy("record-outdated")
+def test_record_that_a_failover_lost_is_used_after_a_restart(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    """Attack: an earlier content of a row is put back. A failover that loses transactions has the same effect."""
+    show = ("node", "show", *ON_PLANT, "--name", "edge-1")
+    with serving(made, clusters) as service:
+        create_nodes(keeper, secret)
+        change(made, "CREATE TABLE lost AS SELECT * FROM nodes")
+        keeper.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pause")
+        keeper.does(*show)
+        change(made, "DELETE FROM nodes")
+        change(made, "INSERT INTO nodes SELECT * FROM lost")
+        said = fails(keeper, "request-rejected", *show).err
+        assert "restart all replicas of the service" in said
+        assert "records accept" not in said
+        assert "record-outdated: " in service.log
+        assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+    advice("record-outdated", "restart all replicas of the service")
+    with serving(made, clusters):
+        keeper.does(*show)
 
 
 def change(made: ServiceSettings, statement: str) -> None:

@@ -6,14 +6,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import urllib3
 
 from aks_flex_node.agent.provider.poll_result import ProviderState, classify
 from tests.service.rp.api import callers
-from tests.service.rp.api.bodies import principal
+from tests.service.rp.api.bodies import client_of, principal
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -64,6 +64,22 @@ def test_poll_without_wait_preference_returns_304_immediately(node: Api, name: s
         answer = node.get(name, if_none_match=etag, **prefer)
         assert (answer.status, answer.content, answer.headers["etag"]) == (304, b"", etag)
         assert answer.headers["x-ms-request-id"]
+
+
+def test_poll_of_refused_record_gets_its_error(service: Running, tenant: Tenant, name: str) -> None:
+    """Attack: someone changes the row of a node in the database. Each poll ended with a stack trace in the log."""
+    etag = service.admin.put(name, principal(client_of(name))).headers["etag"]
+    store: Any = service.service.store
+    service.call(store._write_many("UPDATE nodes SET config = '{}' WHERE key = $1", [(name.lower(),)]))
+    node, before = service.admin.as_somebody(tenant.application(client_of(name))), len(service.log)
+
+    for prefer in ({}, {"prefer": LONG}):
+        answer = node.get(name, if_none_match=etag, **prefer)
+        assert_refused(answer, 500, "InternalServerError")
+        assert [each["code"] for each in answer.error["details"]] == ["record-refused"]
+    logged = service.log[before:]
+    assert "record-refused: " in logged
+    assert "Traceback" not in logged
 
 
 def test_poll_with_old_etag_returns_node_immediately(node: Api, name: str) -> None:

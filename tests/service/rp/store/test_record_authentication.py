@@ -12,7 +12,13 @@ from aks_flex_rp import key_rotation
 from aks_flex_rp.crypto.encryption import Sealer
 from aks_flex_rp.raw_database import SqliteDatabase
 from aks_flex_rp.store.fleet import FleetQuery
-from aks_flex_rp.store.model import RecordRefused, RecordUnverifiable, UpgradeForbidden, UserSession
+from aks_flex_rp.store.model import (
+    RecordRefused,
+    RecordUnverifiable,
+    SealingKeysMissing,
+    UpgradeForbidden,
+    UserSession,
+)
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
@@ -434,6 +440,29 @@ async def test_rows_of_an_earlier_release_are_signed_once(place: Place) -> None:
     await store.stop()
 
 
+async def test_sessions_of_an_earlier_release_end_without_an_alarm(place: Place) -> None:
+    """Attack: a session is added in the hour of the upgrade. Those of users must not look like attacks later."""
+    clock, outcomes = Clock(), list[str]()
+    session = "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('{}', '{{}}', 'proof', 2000000000, 1)"
+    await write(place, created("edge-1"), session.format("before"), steps=3)
+    store = opened(place, record_keeper(clock=clock, count=outcomes.append))
+    await store.start()
+    await write(place, session.format("meanwhile"))
+    for name in ("before", "meanwhile"):
+        assert await store.session(name, 1.0) is None
+    await store.put_session(UserSession("mine", {"id": "me"}, "proof", 2e9, 1.0))
+    clock.now += ROLLING_SECONDS + 1
+    await store.sign_upgraded()
+    for name in ("before", "meanwhile"):
+        assert await store.session(name, 1.0) is None
+    assert outcomes == []
+    assert await store.session("mine", 1.0)
+    await write(place, session.format("theirs"))
+    assert await store.session("theirs", 1.0) is None
+    assert outcomes == ["refused"], "after the upgrade it is an attack"
+    await store.stop()
+
+
 async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None:
     clock = Clock()
     await write(place, created("edge-1"), steps=3)
@@ -491,6 +520,26 @@ async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None
     store = opened(place, record_keeper())  # a person has removed the setting
     await store.start()
     assert await store.node("/c", "edge-1")
+    await store.stop()
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("table", ["nodes", "clusters"])
+async def test_database_is_not_signed_with_a_key_of_another_host(place: Place, steps: int, table: str) -> None:
+    """Attack: a command on a host without the keys signs the whole fleet with a key that no replica has."""
+    sealed = "!notakey!and the sealed value"
+    rows = {
+        "nodes": created("edge-1", secrets=sealed),
+        "clusters": f"INSERT INTO clusters VALUES ('/x', '/x', '{{}}', CAST('{sealed}' AS blob), 1)",  # noqa: S608
+    }
+    await write(place, rows[table], created("edge-2"), steps=steps)
+    for _ in range(2):
+        with pytest.raises(SealingKeysMissing, match=b"notakey!".hex()):
+            await opened(place, record_keeper()).start()
+    await write(place, f"DELETE FROM {table} WHERE key <> 'edge-2'")  # noqa: S608 - a constant
+    store = opened(place, record_keeper())
+    await store.start()
+    assert await store.node("/c", "edge-2"), "nothing was changed before"
     await store.stop()
 
 

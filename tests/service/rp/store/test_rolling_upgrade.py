@@ -23,10 +23,10 @@ CONFIG = '{"kubernetes":{"version":"1.34.4"}}'
 READY = '{"conditions":[{"type":"Ready","status":"True"}],"kubeletVersion":"v1.34.4"}'
 
 
-def created(key: str, join: str = '{"state":"Joined"}', status: str = READY) -> str:
-    """Returns the SQL with which the previous release creates a node."""
+def created(key: str, join: str = '{"state":"Joined"}', status: str = READY, secrets: str = "") -> str:
+    """Returns the SQL with which the previous release creates a node. `secrets` is text."""
     columns = "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, status"
-    documents = f"'{PROPERTIES}', '{CONFIG}', CAST('' AS blob), '{{}}', '{join}', '{status}'"
+    documents = f"'{PROPERTIES}', '{CONFIG}', CAST('{secrets}' AS blob), '{{}}', '{join}', '{status}'"
     return (
         f"INSERT INTO nodes ({columns}, node_identity, created, gone, revision)"  # noqa: S608 - a test's own
         f" VALUES ('/c', '{key}', '{key.title()}', 7, 'e', {documents}, '', 1.5, 0, 1)"
