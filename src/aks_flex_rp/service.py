@@ -22,6 +22,7 @@ from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
 from aks_flex_rp.api.routes import ServiceRoutes, create_app
+from aks_flex_rp.api.shared_identities import SharedIdentities
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
 from aks_flex_rp.auth.rate_limit import RateLimiter
@@ -203,7 +204,9 @@ class Service:
         )
         claims = self.join_tracker.claims
         tokens = TokenVerifier(settings.auth, self.admin_key)
-        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), poll_cache, context)
+        identities = SharedIdentities(self.store, poll_cache)
+        limits = RateLimiter(settings.limits)
+        authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
         reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
         arm = ArmRoutes(
             authorizer,
