@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm.ids import record_resource
+from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.key_rotation import SIGNED_TABLES, read_rows
-from aks_flex_rp.record_codes import CodeState
 from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from aks_flex_rp.crypto.record_codes import RecordCodes
     from aks_flex_rp.raw_database import Database, Row
-    from aks_flex_rp.record_codes import RecordCodes
-    from aks_flex_rp.store.record_keeper import SignedRow
+    from aks_flex_rp.store.record_authenticator import SignedRow
 
 STEP = 1_000_000  # so that the accepted revision is above what a running service has read
 ACCEPT_NODE = (

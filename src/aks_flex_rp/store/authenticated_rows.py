@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from aks_flex_rp.store import record_keeper, rows, sql
+from aks_flex_rp.store import record_authenticator, rows, sql
 from aks_flex_rp.store.model import (
     AuditAction,
     AuditEvent,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aks_flex_rp.store.model import Cluster, Node
-    from aks_flex_rp.store.record_keeper import RecordKeeper, SignedRow
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, SignedRow
     from aks_flex_rp.store.rows import Row, Values
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ MARK_REFUSED = (
 
 
 class AuthenticatedRows(ABC):
-    def __init__(self, records: RecordKeeper) -> None:
+    def __init__(self, records: RecordAuthenticator) -> None:
         self._records = records
 
     @abstractmethod
@@ -47,16 +47,16 @@ class AuthenticatedRows(ABC):
     async def record(self, *events: AuditEvent) -> None: ...
 
     async def _verified_node(self, row: Row) -> Node | None:
-        passed = await self._verified(row, record_keeper.present_node_row, sql.NODE)
+        passed = await self._verified(row, record_authenticator.present_node_row, sql.NODE)
         return rows.node_of(passed) if passed else None
 
     async def _verified_cluster(self, row: Row) -> Cluster | None:
-        passed = await self._verified(row, record_keeper.cluster_row, sql.CLUSTER)
+        passed = await self._verified(row, record_authenticator.cluster_row, sql.CLUSTER)
         return rows.cluster_of(passed) if passed else None
 
     def _is_authentic(self, row: Row) -> bool:
         """Returns whether the row of a node has a valid code, without an alarm."""
-        return self._records.is_authentic(record_keeper.present_node_row(row))
+        return self._records.is_authentic(record_authenticator.present_node_row(row))
 
     async def _verified(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
         """Returns the row, or raises the alarm if it is refused.
@@ -105,20 +105,22 @@ class AuthenticatedRows(ABC):
         The mark is written when the schema is migrated, so that an interrupted run continues after the next start.
         Replicas of the earlier release may write for some time, so the mark ends later.
         """
-        keeper = self._records
-        keeper.read_upgrade(await self._read(record_keeper.SELECT_UPGRADE))
-        if not keeper.upgrade_until:
+        authenticator = self._records
+        authenticator.read_upgrade(await self._read(sql.SELECT_UPGRADE))
+        if not authenticator.upgrade_until:
             return 0
-        clusters = [record_keeper.signed_cluster(row[:5]) for row in await self._read(sql.CLUSTERS) if not row[5]]
-        await self._sign(record_keeper.SIGN_CLUSTER, clusters)
+        clusters = [
+            record_authenticator.signed_cluster(row[:5]) for row in await self._read(sql.CLUSTERS) if not row[5]
+        ]
+        await self._sign(sql.SIGN_CLUSTER, clusters)
         count = len(clusters)
-        while unsigned := await self._read(record_keeper.SELECT_UNSIGNED_NODES, AT_ONCE):
-            await self._sign(record_keeper.SIGN_NODE, [record_keeper.node_row(row) for row in unsigned])
+        while unsigned := await self._read(sql.SELECT_UNSIGNED_NODES, AT_ONCE):
+            await self._sign(sql.SIGN_NODE, [record_authenticator.node_row(row) for row in unsigned])
             count += len(unsigned)
-        await self._write_many(record_keeper.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
-        if keeper.is_upgrade_complete:
-            await self._write_many(record_keeper.END_UPGRADE, [(keeper.upgrade_until,)], repeatable=True)
-            keeper.upgrade_until = 0.0
+        await self._write_many(sql.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
+        if authenticator.is_upgrade_complete:
+            await self._write_many(sql.END_UPGRADE, [(authenticator.upgrade_until,)], repeatable=True)
+            authenticator.upgrade_until = 0.0
         if count:
             log.info("Authenticated %d records of an earlier release.", count)
         return count
