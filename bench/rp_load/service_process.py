@@ -14,7 +14,7 @@ from aks_flex_lab.processes import ProcessHandle, resident_bytes, run, spawn
 from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_load.connections import Server
 from tests.service.ports import accepts, free_port
-from tests.service.rp.store.builders import record_keeper, write_keys
+from tests.service.rp.store.builders import record_authenticator, write_keys
 from tests.unit.rp.auth.token_issuer import curve_key
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _wait(process: ProcessHandle, port: int, log: Path) -> None:
 def sqlite(state: Path) -> SqliteStore:
     """Opens the store of a service that is not running."""
     state.mkdir(mode=0o700, exist_ok=True)
-    return SqliteStore(state / "flex.db", record_keeper())
+    return SqliteStore(state / "flex.db", record_authenticator())
 
 
 def fast_signing(tenant: Tenant) -> Tenant:

@@ -24,7 +24,7 @@ from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
-from tests.service.rp.store.builders import record_keeper
+from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import PostgresServer, postgres_server
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def sqlite_round(options: argparse.Namespace) -> Iterator[tuple[str, float]]:
         yield "together", sqlite_rate(directory / "together", text, SECRET, options.writers, seconds)
         yield (
             "ours",
-            uvloop.run(store_rate(SqliteStore(directory / "ours", record_keeper()), options.writers, seconds)),
+            uvloop.run(store_rate(SqliteStore(directory / "ours", record_authenticator()), options.writers, seconds)),
         )
-        store = SqliteStore(directory / "audited", record_keeper())
+        store = SqliteStore(directory / "audited", record_authenticator())
         yield "audited", uvloop.run(store_rate(store, options.writers, seconds, audited=True))
 
 
@@ -84,9 +84,9 @@ def postgres_round(options: argparse.Namespace, server: PostgresServer) -> Itera
     yield "bare", uvloop.run(postgres_rate(server.new_database(), text, SECRET, CONNECTIONS, seconds))
     half = options.writers // 2
     yield "together", uvloop.run(postgres_rate(server.new_database(), text, SECRET, 2, seconds, together=half))
-    store = PostgresStore(parse_address(server.new_database(), {}), record_keeper(), connections=CONNECTIONS)
+    store = PostgresStore(parse_address(server.new_database(), {}), record_authenticator(), connections=CONNECTIONS)
     yield "ours", uvloop.run(store_rate(store, options.writers, seconds))
-    store = PostgresStore(parse_address(server.new_database(), {}), record_keeper(), connections=CONNECTIONS)
+    store = PostgresStore(parse_address(server.new_database(), {}), record_authenticator(), connections=CONNECTIONS)
     yield "audited", uvloop.run(store_rate(store, options.writers, seconds, audited=True))
 
 

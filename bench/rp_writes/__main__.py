@@ -27,7 +27,7 @@ from bench.rp_load.service_process import RunningService, measure, running_servi
 from bench.rp_store.__main__ import CONNECTIONS, DOCUMENT, SECRET
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
 from tests.service.rp.api.tenants import running_tenant
-from tests.service.rp.store.builders import record_keeper
+from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, list[dic
         server = stack.enter_context(postgres_server())
         database = server.new_database()
         asyncio.run(fill(sqlite(directory / "sqlite"), range(NODES)))
-        asyncio.run(fill(PostgresStore(parse_address(database, {}), record_keeper()), range(NODES)))
+        asyncio.run(fill(PostgresStore(parse_address(database, {}), record_authenticator()), range(NODES)))
         one = stack.enter_context(running_service(directory / "sqlite", tenant))
         other = stack.enter_context(running_service(directory / "postgres", tenant, database))
 

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cluster_registry import connection_seal_context
 from aks_flex_rp.crypto.encryption import sealing_key_id
+from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
 from aks_flex_rp.nodes.context import secrets_seal_context
 from aks_flex_rp.raw_database import schema_version
-from aks_flex_rp.record_codes import CodeState, code_key_id
 from aks_flex_rp.store import migrations, sql
-from aks_flex_rp.store.record_keeper import SELECT_SIGNED_NODES, identity_owner_row, node_row, signed_cluster
+from aks_flex_rp.store.record_authenticator import identity_owner_row, node_row, signed_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.raw_database import Database, Row
-    from aks_flex_rp.store.record_keeper import SignedRow
+    from aks_flex_rp.store.record_authenticator import SignedRow
 
 PAGE = 500
 PASSES = 3  # to include values that a running service wrote during the rotation
@@ -101,7 +101,7 @@ SIGNED_TABLES = (
     ),
     SignedTable(
         "nodes",
-        SELECT_SIGNED_NODES,
+        sql.SELECT_SIGNED_NODES,
         "UPDATE nodes SET secrets = $4, code = $5 WHERE cluster = $1 AND key = $2 AND code = $3",
         secrets_seal_context,
         2,
@@ -187,7 +187,7 @@ async def _reseal_table(database: Database, sealer: Sealer, table: SignedTable, 
             continue
         signed, context = table.signed(row), table.context(*keys)
         if sealer.codes.check(signed.kind, signed.values, signed.code) is not CodeState.VALID:
-            _note(rotation, f"{signed.shown} (not authentic)")
+            _record_unopened(rotation, f"{signed.shown} (not authentic)")
             continue
         opened = _opened(sealer, value, context, rotation) if value else b""
         if opened is None:
@@ -204,11 +204,11 @@ def _opened(sealer: Sealer, value: bytes, context: str, rotation: RotationResult
     try:
         return sealer.open(value, context)
     except ConfigError:
-        _note(rotation, context)
+        _record_unopened(rotation, context)
         return None
 
 
-def _note(rotation: RotationResult, context: str) -> None:
+def _record_unopened(rotation: RotationResult, context: str) -> None:
     if context not in rotation.unopened:
         rotation.unopened.append(context)
 

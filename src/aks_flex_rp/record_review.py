@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import record_resource
+from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.key_rotation import SIGNED_TABLES, read_rows
-from aks_flex_rp.record_codes import CodeState
 from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
-from aks_flex_rp.store.record_keeper import SIGNED_NODE_COLUMNS, first_revision
+from aks_flex_rp.store.record_authenticator import first_revision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from aks_flex_rp.crypto.record_codes import RecordCodes
     from aks_flex_rp.key_rotation import SignedTable
     from aks_flex_rp.raw_database import Database, Row
-    from aks_flex_rp.record_codes import RecordCodes
-    from aks_flex_rp.store.record_keeper import SignedRow
+    from aks_flex_rp.store.record_authenticator import SignedRow
 
 LARGEST_NUMBER = 2**62  # half of what a column can contain, so that the service can still count on
 ACCEPT_NODE = "UPDATE nodes SET revision = $4, code = $5, etag = etag WHERE cluster = $1 AND key = $2 AND code = $3"
@@ -42,7 +42,7 @@ class ReviewedRecord:
     @property
     def content(self) -> dict[str, Any]:
         """Returns the columns for a person, without encrypted values."""
-        columns = (CLUSTER_COLUMNS if self.kind == "cluster" else SIGNED_NODE_COLUMNS).split(", ")
+        columns = (CLUSTER_COLUMNS if self.kind == "cluster" else sql.SIGNED_NODE_COLUMNS).split(", ")
         shown = (f"{len(each)} bytes" if isinstance(each, bytes) else each for each in map(_plain, self.row))
         return dict(zip(columns, shown, strict=True))
 

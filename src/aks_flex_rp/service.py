@@ -22,6 +22,7 @@ from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
 from aks_flex_rp.api.routes import ServiceRoutes, create_app
+from aks_flex_rp.api.shared_identities import SharedIdentities
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
 from aks_flex_rp.auth.rate_limit import RateLimiter
@@ -52,7 +53,7 @@ from aks_flex_rp.notify.notifier import Notifier
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.view import SILENT_AFTER
 from aks_flex_rp.settings import AzureSettings
-from aks_flex_rp.store.record_keeper import RecordKeeper
+from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,13 +131,15 @@ log = logging.getLogger(__name__)
 
 def open_records(
     settings: ServiceSettings, count: Callable[[str], None] = lambda _: None, source: Path | None = None
-) -> RecordKeeper:
+) -> RecordAuthenticator:
     """Returns what authenticates the rows of the database (or of a SQLite file), with the keys of the service."""
     required = settings.require_authenticated_records or settings.authenticated_file.exists()
-    return RecordKeeper(open_sealer(settings, source).codes, count, required=required, resource=record_resource)
+    return RecordAuthenticator(
+        open_sealer(settings, source).codes, count, required=required, resource=record_resource
+    )
 
 
-def open_store(settings: ServiceSettings, records: RecordKeeper | None = None) -> Store:
+def open_store(settings: ServiceSettings, records: RecordAuthenticator | None = None) -> Store:
     """Creates the store without starting it: PostgreSQL if an address is set, else SQLite in the state directory."""
     records = records or open_records(settings)
     if address := raw_database.postgres_address(settings):
@@ -211,7 +214,9 @@ class Service:
         )
         claims = self.join_tracker.claims
         tokens = TokenVerifier(settings.auth, self.admin_key)
-        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), poll_cache, context)
+        identities = SharedIdentities(self.store, poll_cache)
+        limits = RateLimiter(settings.limits)
+        authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
         reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
         arm = ArmRoutes(
             authorizer,
@@ -238,7 +243,7 @@ class Service:
                 log.warning(FORMER_AUDIENCES, tenant.tenant_id, ", ".join(tenant.former_audiences))
         self.admin_key.ensure()
         await self.store.start()
-        self._note_authenticated()
+        self._record_authenticated()
         await self.store.refresh_fleet()
         await self.delivery.start()
         self.poll_cache.start()
@@ -252,7 +257,7 @@ class Service:
         ]
         self._running = True
 
-    def _note_authenticated(self) -> None:
+    def _record_authenticated(self) -> None:
         """Remembers, outside of the database, that it has no rows of an earlier release any more.
 
         Someone who turns the database back into one of an earlier release gets none of its rows signed then.
@@ -330,7 +335,7 @@ class Service:
         now = time.time()
         if self._records.upgrade_until:
             await self.store.sign_upgraded()
-            self._note_authenticated()
+            self._record_authenticated()
         if gone := await self.delivery.sweep(now):
             log.info("Removed %d expired config URLs.", gone)
         if self.dashboard:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from ipaddress import ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -23,6 +22,7 @@ from aks_flex_rp.auth.auth_settings import (
     SettingsModel,
     check_audiences,
 )
+from aks_flex_rp.connection_settings import ConnectionSettings
 from aks_flex_rp.notify.notification_settings import NotificationSettings
 
 if TYPE_CHECKING:
@@ -167,29 +167,6 @@ class NodeLifecycleSettings(SettingsModel):
     )
     poll_seconds: float = Field(
         default=30, ge=1, le=3600, description="Poll interval of managed nodes whose polls are not held, in seconds."
-    )
-
-
-def _network(text: str) -> str:
-    try:
-        return str(ip_network(text))
-    except ValueError:
-        raise PydanticCustomError("network", "must be an address or a network such as 10.0.0.0/8") from None
-
-
-class ConnectionSettings(SettingsModel):
-    """Bounds on open connections. Idle ones are closed first; held polls are never closed."""
-
-    total: int = Field(
-        default=200_000, ge=16, description="Open connections in all, below the limit of open files in any case."
-    )
-    per_address: int = Field(
-        default=4096, ge=4, description="Open connections of one IPv4 address, or of one /64 network of IPv6."
-    )
-    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
-        default=("127.0.0.0/8", "::1/128"),
-        description="Addresses or networks that carry many clients (reverse proxies, load balancers, NAT): "
-        "perAddress does not apply to them.",
     )
 
 

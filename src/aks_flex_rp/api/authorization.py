@@ -12,11 +12,11 @@ from aks_flex_rp.auth.auth_errors import Unauthenticated
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
 from aks_flex_rp.nodes import identity_ownership
 from aks_flex_rp.nodes.context import RequestContext
-from aks_flex_rp.nodes.identity_ownership import IdentityOwnership
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
     from aks_flex_rp.api.poll_cache import NodeKey, PollCache
+    from aks_flex_rp.api.shared_identities import SharedIdentities
     from aks_flex_rp.auth.rate_limit import RateKind, RateLimiter
     from aks_flex_rp.auth.roles import Roles
     from aks_flex_rp.auth.token_verifier import TokenVerifier
@@ -72,6 +72,7 @@ class Authorizer:
     limits: RateLimiter
     poll_cache: PollCache
     context: NodeContext
+    identities: SharedIdentities
 
     async def caller(self, authorization: str) -> Caller:
         try:
@@ -117,10 +118,7 @@ class Authorizer:
         state = await self.poll_cache.state(node_key)
         if caller.identity in state.owned or (operation is Operation.READ and not state.etag):
             return True  # the former identity of a deleted node may learn that the node is deleted
-        owned = await IdentityOwnership(self.context.store).owns(caller, *node_key, identity)
-        if owned:
-            self.poll_cache.forget_owner(node_key, caller.identity)
-        return owned
+        return await self.identities.acts_as(caller, node_key, identity)
 
     async def may_read(self, caller: Caller, cluster: str) -> bool:
         """Returns whether the caller may read the nodes of a cluster that the service knows."""

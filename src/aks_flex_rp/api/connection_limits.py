@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_rp.settings import ConnectionSettings
+    from aks_flex_rp.connection_settings import ConnectionSettings
 
 log = logging.getLogger(__name__)
 SCANNED = 64  # connections that are checked for one that waits, so that a flood costs little
@@ -47,7 +47,7 @@ class ConnectionLimiter:
         self._settings = settings
         self._total = min(settings.total, _allowed_by_open_files())
         self._count, self._clock = count, clock
-        self._proxies = tuple(ipaddress.ip_network(each) for each in settings.trusted_proxies)
+        self._unlimited = tuple(ipaddress.ip_network(each) for each in settings.unlimited_addresses)
         self._all: dict[BoundedConnection, str] = {}  # oldest first, with the site
         self._sites: dict[str, dict[BoundedConnection, str]] = {}
         self._warned: dict[str, float] = {}
@@ -59,7 +59,7 @@ class ConnectionLimiter:
         """Adds a new connection, if necessary in place of one that waits. Returns whether there is room for it."""
         site = site_of(address)
         of_site = self._sites.get(site, {})
-        if len(of_site) >= self._settings.per_address and not self._is_proxy(site):
+        if len(of_site) >= self._settings.per_address and not self._is_unlimited(site):
             if not self._make_room(of_site, f"{site} has", self._settings.per_address, "connections.perAddress"):
                 return False
         elif len(self._all) >= self._total and not self._make_room(
@@ -98,7 +98,7 @@ class ConnectionLimiter:
         done = "An idle connection was closed" if outcome == "closed" else "A connection was refused"
         log.warning(
             "%s %s connections, as many as %s allows. %s. If this is a proxy, a load balancer or a NAT, add its "
-            "address to connections.trustedProxies; if the clients are wanted, raise %s.",
+            "address to connections.unlimitedAddresses; if the clients are wanted, raise %s.",
             who,
             most,
             setting,
@@ -106,10 +106,10 @@ class ConnectionLimiter:
             setting,
         )
 
-    def _is_proxy(self, site: str) -> bool:
+    def _is_unlimited(self, site: str) -> bool:
         found = ipaddress.ip_network(site) if site else None
         return found is not None and any(
-            each.version == found.version and found.overlaps(each) for each in self._proxies
+            each.version == found.version and found.overlaps(each) for each in self._unlimited
         )
 
 

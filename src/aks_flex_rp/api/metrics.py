@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.fleet import FleetCount
     from aks_flex_rp.store.outbox import PendingMessages
 
-GROUP_READABLE = 0o037  # mode bits that the token file must not have: a Secret is mounted for a group
+FORBIDDEN_MODE_BITS = 0o037  # mode bits that the token file must not have: a Secret is mounted for a group
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MetricsAccess:
             if not _is_local(address):
                 raise ArmError(403, "AuthorizationFailed", REMOTE_SCRAPE)
             return
-        token = private_files.read(self.token_file, GROUP_READABLE).strip()
+        token = private_files.read(self.token_file, FORBIDDEN_MODE_BITS).strip()
         scheme, _, sent = authorization.partition(" ")
         is_right = hmac.compare_digest(sent.strip().encode("utf-8", "replace"), token)
         if not token or scheme.lower() != "bearer" or not is_right:

@@ -91,7 +91,7 @@ async def _add(
     from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING
     from aks_flex_rp.service import open_sealer
     from aks_flex_rp.store.model import AuditAction, AuditEvent, Cluster
-    from aks_flex_rp.store.record_keeper import first_revision
+    from aks_flex_rp.store.record_authenticator import first_revision
 
     sealer = open_sealer(settings)
     async with (

@@ -80,8 +80,9 @@ def restore(
     if done.keys_missing:
         output.print_note(
             f"KEYS ARE MISSING: {done.keys_missing} records were written with keys that are not in {settings.keys}. "
-            "Add the missing keys as further lines. If they are lost, run `aks-flex-rp keys add` and "
-            "`aks-flex-rp records accept --all`, then add the clusters and set the secrets of the nodes again."
+            "Add the missing keys as further lines. If they are lost, run `aks-flex-rp keys add`, "
+            "`aks-flex-rp records list` and `aks-flex-rp records accept --all --digest DIGEST`, then add the clusters "
+            "and set the secrets of the nodes again."
         )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
-from aks_flex_rp.record_codes import RecordCodes
+from aks_flex_rp.crypto.record_codes import RecordCodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence, Set

@@ -8,7 +8,6 @@ must not cut off the node that has it.
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 IN_USE = "IdentityInUse"
 ATTEMPTS = 3  # with concurrent first sign-ins
 REMEDY = "Give each node an identity of its own: nodes that share one could act as each other."
-
-log = logging.getLogger(__name__)
 
 
 ENTRA_ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -58,22 +55,18 @@ def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node:
 class IdentityOwnership:
     store: Store
 
-    async def owns(self, caller: Caller, cluster: str, node: str, identity: str) -> bool:
-        """Returns whether the caller, whose IDs match the node's identity, may act as this node.
+    async def owner(self, caller: Caller, cluster: str, node: str, identity: str) -> tuple[str, str] | None:
+        """Returns the node as which the caller may act, whose IDs match the identity of the node that it names.
 
         The first sign-in decides. A sign-in under another ID of the same identity is recorded too.
         """
         for _ in range(ATTEMPTS):
             owner = await self.store.identity_owner(caller.identity)
             if owner not in {None, (cluster, node)} and await self._is_node(caller, owner):
-                log.warning(
-                    "%s (%s) may not act as node %s of %s: it is the identity of node %s of %s.",
-                    *(caller.name, caller.id, node, cluster, owner[1], owner[0]),
-                )
-                return False
+                return owner
             if await self.store.own_identity(caller.identity, cluster, node, identity, owner):
-                return True
-        return False
+                return cluster, node
+        return None
 
     async def _is_node(self, caller: Caller, owner: tuple[str, str]) -> bool:
         found = await self.store.node(*owner)

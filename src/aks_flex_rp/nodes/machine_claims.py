@@ -123,10 +123,10 @@ class MachineClaims:
             machines, now = node.join.machines, self.context.now()
             client = machines.fetch_client(machine, origin.source)
             if client is FetchClient.OTHER:
-                await self._note_second_fetch(node, machine, origin, refused=True)
+                await self._record_second_fetch(node, machine, origin, refused=True)
                 raise already_used(node.name, machines.candidate)
             if client is FetchClient.UNKNOWN:
-                await self._note_second_fetch(node, machine, origin, refused=False)
+                await self._record_second_fetch(node, machine, origin, refused=False)
                 return
             if client is FetchClient.FIRST:
                 machines = machines.first_fetched(machine, origin.source)
@@ -142,7 +142,7 @@ class MachineClaims:
 
         await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
 
-    async def _note_second_fetch(
+    async def _record_second_fetch(
         self, node: Node, machine: MachineIdentity | None, origin: UrlBearer, *, refused: bool
     ) -> None:
         """Records a second client of a config URL, in the audit log and for the condition of the node."""

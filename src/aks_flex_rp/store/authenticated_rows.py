@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from aks_flex_rp.record_codes import CodeState
-from aks_flex_rp.store import record_keeper, rows, sql
+from aks_flex_rp.crypto.record_codes import CodeState
+from aks_flex_rp.store import record_authenticator, rows, sql
 from aks_flex_rp.store.model import (
     AuditAction,
     AuditEvent,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from aks_flex_rp.store.model import Cluster, Node
-    from aks_flex_rp.store.record_keeper import RecordKeeper, SignedRow
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, SignedRow
     from aks_flex_rp.store.rows import Row, Values
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class AuthenticatedRows(ABC):
-    def __init__(self, records: RecordKeeper) -> None:
+    def __init__(self, records: RecordAuthenticator) -> None:
         self._records = records
 
     @abstractmethod
@@ -50,16 +50,16 @@ class AuthenticatedRows(ABC):
     async def record(self, *events: AuditEvent) -> None: ...
 
     async def _verified_node(self, row: Row) -> Node | None:
-        passed = await self._verified(row, record_keeper.present_node_row, sql.NODE)
-        return await self._parsed(passed, rows.node_of, record_keeper.present_node_row) if passed else None
+        passed = await self._verified(row, record_authenticator.present_node_row, sql.NODE)
+        return await self._parsed(passed, rows.node_of, record_authenticator.present_node_row) if passed else None
 
     async def _verified_cluster(self, row: Row) -> Cluster | None:
-        passed = await self._verified(row, record_keeper.cluster_row, sql.CLUSTER)
-        return await self._parsed(passed, rows.cluster_of, record_keeper.cluster_row) if passed else None
+        passed = await self._verified(row, record_authenticator.cluster_row, sql.CLUSTER)
+        return await self._parsed(passed, rows.cluster_of, record_authenticator.cluster_row) if passed else None
 
     def _authentic_node(self, row: Row) -> Node | None:
         """Returns the node of a row with a valid code, or None without an alarm."""
-        if not self._records.is_authentic(record_keeper.present_node_row(row)):
+        if not self._records.is_authentic(record_authenticator.present_node_row(row)):
             return None
         with suppress(*rows.PARSE_ERRORS):
             return rows.node_of(row)
@@ -80,7 +80,7 @@ class AuthenticatedRows(ABC):
 
         A key that is not present is no attack, and not alarmed.
         """
-        signed = record_keeper.identity_owner_row(row)
+        signed = record_authenticator.identity_owner_row(row)
         state = self._records.codes.check(signed.kind, signed.values, signed.code)
         if state in {CodeState.WRONG, CodeState.MISSING}:
             await self._alarm(
@@ -90,7 +90,7 @@ class AuthenticatedRows(ABC):
 
     async def _alarm_missing(self, cluster: str, key: str) -> None:
         """Raises the alarm for a node that lists still contain, and whose row was deleted without the service."""
-        signed = record_keeper.SignedRow("node", (cluster, key), ())
+        signed = record_authenticator.SignedRow("node", (cluster, key), ())
         await self._alarm(RecordRefused(signed.shown, "its row was deleted"), signed)
 
     async def _verified(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
@@ -140,20 +140,22 @@ class AuthenticatedRows(ABC):
         The mark is written when the schema is migrated, so that an interrupted run continues after the next start.
         Replicas of the earlier release may write for some time, so the mark ends later.
         """
-        keeper = self._records
-        keeper.read_upgrade(await self._read(record_keeper.SELECT_UPGRADE))
-        if not keeper.upgrade_until:
+        authenticator = self._records
+        authenticator.read_upgrade(await self._read(sql.SELECT_UPGRADE))
+        if not authenticator.upgrade_until:
             return 0
-        clusters = [record_keeper.signed_cluster(row[:5]) for row in await self._read(sql.CLUSTERS) if not row[5]]
-        await self._sign(record_keeper.SIGN_CLUSTER, clusters)
+        clusters = [
+            record_authenticator.signed_cluster(row[:5]) for row in await self._read(sql.CLUSTERS) if not row[5]
+        ]
+        await self._sign(sql.SIGN_CLUSTER, clusters)
         count = len(clusters)
-        while unsigned := await self._read(record_keeper.SELECT_UNSIGNED_NODES, AT_ONCE):
-            await self._sign(record_keeper.SIGN_NODE, [record_keeper.node_row(row) for row in unsigned])
+        while unsigned := await self._read(sql.SELECT_UNSIGNED_NODES, AT_ONCE):
+            await self._sign(sql.SIGN_NODE, [record_authenticator.node_row(row) for row in unsigned])
             count += len(unsigned)
-        await self._write_many(record_keeper.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
-        if keeper.is_upgrade_complete:
-            await self._write_many(record_keeper.END_UPGRADE, [(keeper.upgrade_until,)], repeatable=True)
-            keeper.upgrade_until = 0.0
+        await self._write_many(sql.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
+        if authenticator.is_upgrade_complete:
+            await self._write_many(sql.END_UPGRADE, [(authenticator.upgrade_until,)], repeatable=True)
+            authenticator.upgrade_until = 0.0
         if count:
             log.info("Authenticated %d records of an earlier release.", count)
         return count

@@ -25,8 +25,7 @@ from aks_flex_rp.store.model import (
     UserSession,
 )
 from aks_flex_rp.store.outbox import SqlOutbox
-from aks_flex_rp.store.record_keeper import (
-    SELECT_SIGNED_NODE,
+from aks_flex_rp.store.record_authenticator import (
     identity_owner_row,
     node_row,
     session_row,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.changes import NodeChange, StoreChange
     from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
     from aks_flex_rp.store.outbox import OutboxMessage
-    from aks_flex_rp.store.record_keeper import RecordKeeper
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator
     from aks_flex_rp.store.rows import Row, Values
 
 LARGEST = 2**63 - 1
@@ -51,7 +50,7 @@ FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 
 
 class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
-    def __init__(self, records: RecordKeeper) -> None:
+    def __init__(self, records: RecordAuthenticator) -> None:
         super().__init__(records)
         self._changes = ChangeBroadcast()
         self._cluster_numbers: dict[str, int] = {}  # a number never changes
@@ -159,7 +158,7 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     ) -> bool:
         more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
-        while found := await self._read(SELECT_SIGNED_NODE, cluster, key):
+        while found := await self._read(sql.SELECT_SIGNED_NODE, cluster, key):
             row = found[0]
             if row[13]:
                 return False
@@ -175,8 +174,8 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         raise Conflict(f"The node {key} was changed since it was read.")
 
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
-        found = await self._read(SELECT_SIGNED_NODE, cluster, key)
-        row = await self._verified(found[0], node_row, SELECT_SIGNED_NODE) if found else None
+        found = await self._read(sql.SELECT_SIGNED_NODE, cluster, key)
+        row = await self._verified(found[0], node_row, sql.SELECT_SIGNED_NODE) if found else None
         return LastKnownNode(row[3], row[10]) if row else LastKnownNode()
 
     # Identities of nodes

@@ -191,7 +191,7 @@ IDENTITY_OWNERS = (
 AUDIT_IDS = ("ALTER TABLE audit ADD COLUMN who_id TEXT NOT NULL DEFAULT ''",)
 
 # Authentication codes of the rows that decide what runs on nodes and who signs in. The mark of an upgrade is written
-# in the same transaction if there are rows to sign (see `record_keeper`). Users sign in again.
+# in the same transaction if there are rows to sign (see `record_authenticator`). Users sign in again.
 CODES = (
     "DELETE FROM sessions",
     "ALTER TABLE nodes ADD COLUMN code TEXT NOT NULL DEFAULT ''",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.store.changes import ChangeBroadcast, NodeChange
     from aks_flex_rp.store.postgres_address import PostgresAddress
-    from aks_flex_rp.store.record_keeper import RecordKeeper, UpgradeMark
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, UpgradeMark
     from aks_flex_rp.store.rows import Row, Values
 
 
@@ -143,7 +143,7 @@ class NotSent(Exception):  # noqa: N818 - internal
 
 class PostgresStore(SqlStore):
     def __init__(
-        self, address: PostgresAddress, records: RecordKeeper, *, connections: int = 10, timeout: float = 10.0
+        self, address: PostgresAddress, records: RecordAuthenticator, *, connections: int = 10, timeout: float = 10.0
     ) -> None:
         """Creates the store. `timeout` is the time in seconds that a request waits for an unreachable server."""
         super().__init__(records)

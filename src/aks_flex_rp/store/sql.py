@@ -231,3 +231,20 @@ CONFIRM_SESSION = WriteStatement(
 USE_SESSION = WriteStatement("UPDATE sessions SET used = $2 WHERE id = $1 RETURNING id")
 END_SESSION = WriteStatement("DELETE FROM sessions WHERE id = $1 RETURNING id")
 SWEEP_SESSIONS = WriteStatement("DELETE FROM sessions WHERE expires <= $1 OR used < $2 RETURNING id")
+
+# Authentication codes ----------------------------------------------------------------------------------------------
+
+SIGNED_NODE_COLUMNS = (
+    "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, node_identity, created,"
+    " revision, gone, code"
+)
+SELECT_SIGNED_NODES = (
+    f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
+)
+SELECT_SIGNED_NODE = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE cluster = $1 AND key = $2"  # noqa: S608 - constants
+SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '' LIMIT $1"  # noqa: S608 - constants
+SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"
+SIGN_CLUSTER = "UPDATE clusters SET code = $3 WHERE key = $1 AND version = $2 AND code = ''"
+SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
+DELETE_UNSIGNED_SESSIONS = "DELETE FROM sessions WHERE code = ''"  # replicas of an earlier release create them
+END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"

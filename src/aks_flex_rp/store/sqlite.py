@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.changes import NodeChange
-    from aks_flex_rp.store.record_keeper import RecordKeeper, UpgradeMark
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, UpgradeMark
     from aks_flex_rp.store.rows import Row, Values
     from aks_flex_rp.store.sql import WriteStatement
 
@@ -29,7 +29,7 @@ NAMES = [str(number) for number in range(1, 1000)]
 
 
 class SqliteStore(SqlStore):
-    def __init__(self, path: Path | str, records: RecordKeeper, *, timeout: float = 10.0) -> None:
+    def __init__(self, path: Path | str, records: RecordAuthenticator, *, timeout: float = 10.0) -> None:
         """Opens the store. `timeout` is the time in seconds that a request waits for another process's lock."""
         super().__init__(records)
         self._path = Path(path).absolute()

@@ -91,6 +91,7 @@ async def test_cluster_is_connected_when_it_is_added_again(made: ServiceSettings
     add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     await does(made, *add)
     await asyncio.to_thread(made.keys.unlink)  # the stored connection cannot be decrypted any more
+    await does(made, "keys", "add")
     listed = await asyncio.to_thread(Person(made.state_dir).does, "records", "list", "--json")
     await does(made, "records", "accept", "--all", "--digest", listed.json["digest"])
     async with connected(made) as clusters:

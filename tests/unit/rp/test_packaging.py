@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,18 @@ def test_manifest_config_is_accepted_by_service(tmp_path: Path) -> None:
     assert loaded.port == 8443
     assert loaded.database == "postgresql://somewhere/flex"
     assert loaded.auth.tenants
+
+
+def test_manifest_config_limits_the_connections_of_all_other_hosts(tmp_path: Path) -> None:
+    """Attack: a pod or a machine of the private network opens as many connections as the service has."""
+    [config] = of_kind("ConfigMap")
+    file = tmp_path / "config.yaml"
+    file.write_text(config["data"]["config.yaml"])
+    unlimited = settings.load(file, {}).connections.unlimited_addresses
+
+    assert all(ip_network(each).is_loopback for each in unlimited)
+    example = next(line for line in config["data"]["config.yaml"].splitlines() if "the load balancer" in line[-20:])
+    assert example.strip().startswith("# - ")
 
 
 def test_deployment_mounts_and_env_match_config_and_secrets() -> None:

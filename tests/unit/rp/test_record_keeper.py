@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from aks_flex_rp.record_codes import RecordCodes
+from aks_flex_rp.crypto.record_codes import RecordCodes
 from aks_flex_rp.store.model import RecordRefused
-from aks_flex_rp.store.record_keeper import RecordKeeper, SignedRow
+from aks_flex_rp.store.record_authenticator import RecordAuthenticator, SignedRow
 
 KEEPER_KEY = {"1": b"k" * 32}
 
 
-def signed(keeper: RecordKeeper, name: str, revision: int) -> SignedRow:
+def signed(keeper: RecordAuthenticator, name: str, revision: int) -> SignedRow:
     row = SignedRow("node", ("/c", name), (name, revision), revision)
     return replace(row, code=keeper.sign(row))
 
 
 def test_number_of_remembered_revisions_is_bounded() -> None:
     """A contributor creates and deletes nodes under ever new names."""
-    keeper = RecordKeeper(RecordCodes(KEEPER_KEY))
+    keeper = RecordAuthenticator(RecordCodes(KEEPER_KEY))
     keeper.max_known = 3
     for number in range(10):
         keeper.verify(signed(keeper, "in-use", 7))

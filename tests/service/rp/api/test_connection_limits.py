@@ -143,7 +143,7 @@ def test_connections_of_one_address_are_bounded(
     run_service: Callable[..., AbstractContextManager[Running]],
 ) -> None:
     """Attack: one client opens connections until none is left for nodes."""
-    bounds = {"perAddress": 8, "trustedProxies": []}
+    bounds = {"perAddress": 8, "unlimitedAddresses": []}
     with run_service(connections=bounds) as service:
         opened = [open_connection(service) for _ in range(30)]
         try:

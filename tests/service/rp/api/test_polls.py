@@ -14,6 +14,7 @@ import urllib3
 from aks_flex_node.agent.provider.poll_result import ProviderState, classify
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import client_of, principal
+from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def test_poll_of_refused_record_gets_its_error(service: Running, tenant: Tenant,
     logged = service.log[before:]
     assert "record-refused: " in logged
     assert "Traceback" not in logged
+    service.call(store.delete_node(PLANT.key, name.lower(), None))
 
 
 def test_poll_with_old_etag_returns_node_immediately(node: Api, name: str) -> None:

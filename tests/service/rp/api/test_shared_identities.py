@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
@@ -76,6 +79,54 @@ def test_shared_identity_acts_only_as_first_node(service: Running, tenant: Tenan
     etag = service.admin.get(f"{name}-2").headers["etag"]
     assert node.get(f"{name}-2", if_none_match=etag).status == 403
     assert acts(node, name) == {200}
+
+
+def test_node_with_shared_identity_is_shown_and_costs_no_reads(
+    service: Running, tenant: Tenant, identity: str, name: str
+) -> None:
+    """Each poll of such a node made a warning and several reads of the database, without limit."""
+    other, store = f"{name}-2", service.service.store
+    service.admin.put(name, principal(identity))
+    service.admin.put(other, principal(object_id(identity)[:-1] + "2"))
+    share(service, name, other)
+    node = service.admin.as_somebody(tenant.application(identity))
+    assert acts(node, name) == {200}
+    etag, before = service.admin.get(other).headers["etag"], len(service.log)
+    assert node.get(other, if_none_match=etag).status == 403
+
+    with counted_reads(store) as reads:
+        for _ in range(5):
+            assert_refused(node.get(other, if_none_match=etag), 403, "IdentityInUse")
+    assert reads == []
+    assert service.log[before:].count(f"may not act as node {other}") == 1
+    shown = service.admin.get(other).properties["status"]["conditions"]
+    condition = next(each for each in shown if each["type"] == "IdentityShared")
+    assert (condition["status"], condition["reason"]) == ("True", "SignedInAsAnotherNode")
+    assert f"signed in as node {name}" in condition["message"]
+    assert service.call(store.repair_fleet()) == 0
+
+    service.admin.delete(name)
+    assert node.report(other, {"conditions": [{"type": "Ready", "status": "True", "reason": "x"}]}).status == 200
+    shown = service.admin.get(other).properties["status"]["conditions"]
+    assert "IdentityShared" not in [each["type"] for each in shown]
+
+
+@contextmanager
+def counted_reads(store: Any) -> Iterator[list[str]]:
+    """Yields the queries of the nodes and owners that the store makes meanwhile."""
+    reads: list[str] = []
+    read = store._read
+
+    async def counted(text: str, *values: object) -> Any:
+        if "FROM nodes" in text or "identity_owners" in text:
+            reads.append(text)
+        return await read(text, *values)
+
+    store._read = counted
+    try:
+        yield reads
+    finally:
+        del store._read
 
 
 def test_identity_under_its_other_id_gives_no_rights(

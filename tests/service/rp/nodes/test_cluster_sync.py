@@ -25,7 +25,7 @@ from aks_flex_rp.resource.config_generator import AgentEndpoints, reads_secrets_
 from aks_flex_rp.store.model import Cluster
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, facts
-from tests.service.rp.store.builders import record_keeper
+from tests.service.rp.store.builders import record_authenticator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,7 +72,7 @@ class Site:
 
 @asynccontextmanager
 async def site(room: Path, *, follow_version: bool = False) -> AsyncIterator[Site]:
-    store = SqliteStore(room / "flex.db", record_keeper())
+    store = SqliteStore(room / "flex.db", record_authenticator())
     await store.start()
     try:
         made = Site(store, room)

@@ -20,7 +20,7 @@ from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.ports import free_port
 from tests.service.rp.notify.receivers import SOON, Received, receiving
-from tests.service.rp.store.builders import node, record_keeper
+from tests.service.rp.store.builders import node, record_authenticator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -74,10 +74,12 @@ class Office:
 @pytest.fixture(params=["sqlite", "postgres"])
 def office(request: pytest.FixtureRequest, tmp_path: Path, secret_file: Path) -> Office:
     if request.param == "sqlite":
-        return Office(lambda: SqliteStore(tmp_path / "store.db", record_keeper()), secret_file)
+        return Office(lambda: SqliteStore(tmp_path / "store.db", record_authenticator()), secret_file)
     server: PostgresServer = request.getfixturevalue("server")
     address = server.new_database()
-    return Office(lambda: PostgresStore(parse_address(address, {}), record_keeper(), connections=5), secret_file)
+    return Office(
+        lambda: PostgresStore(parse_address(address, {}), record_authenticator(), connections=5), secret_file
+    )
 
 
 def run(work: Coroutine[None, None, None]) -> None:

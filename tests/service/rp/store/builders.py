@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.crypto.encryption import key_id
-from aks_flex_rp.record_codes import RecordCodes
+from aks_flex_rp.crypto.record_codes import RecordCodes
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Cluster, Delivery, Node
-from aks_flex_rp.store.record_keeper import RecordKeeper
+from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 KEY = b"k" * 32
 
 
-def record_keeper(key: bytes = KEY, **more: Any) -> RecordKeeper:
+def record_authenticator(key: bytes = KEY, **more: Any) -> RecordAuthenticator:
     """Returns what authenticates the rows of a store in tests, with the same key every time."""
-    return RecordKeeper(RecordCodes({key_id(key).hex(): key}), **more)
+    return RecordAuthenticator(RecordCodes({key_id(key).hex(): key}), **more)
 
 
 def write_keys(state: Path) -> None:
-    """Gives the service of a state directory the key of `record_keeper`."""
+    """Gives the service of a state directory the key of `record_authenticator`."""
     file = state / "keys"
     file.touch(0o600)
     file.write_bytes(base64.urlsafe_b64encode(KEY) + b"\n")

@@ -11,7 +11,7 @@ import pytest
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
-from tests.service.rp.store.builders import record_keeper
+from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class SqlitePlace:
         self.address = str(path)
 
     def __call__(self) -> SqliteStore:
-        return SqliteStore(self.address, record_keeper())
+        return SqliteStore(self.address, record_authenticator())
 
 
 class PostgresPlace:
@@ -50,7 +50,7 @@ class PostgresPlace:
         self.address = dsn
 
     def __call__(self) -> PostgresStore:
-        return PostgresStore(parse_address(self.address, {}), record_keeper(), connections=5, timeout=60)
+        return PostgresStore(parse_address(self.address, {}), record_authenticator(), connections=5, timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -21,9 +21,9 @@ from aks_flex_rp.store.model import (
 )
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
-from aks_flex_rp.store.record_keeper import ROLLING_SECONDS, UPGRADE_SECONDS, RecordKeeper
+from aks_flex_rp.store.record_authenticator import ROLLING_SECONDS, UPGRADE_SECONDS, RecordAuthenticator
 from aks_flex_rp.store.sqlite import SqliteStore, connect
-from tests.service.rp.store.builders import cluster, node, record_keeper
+from tests.service.rp.store.builders import cluster, node, record_authenticator
 from tests.service.rp.store.test_rolling_upgrade import created, write
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class Clock:
         return self.now
 
 
-def opened(place: Place, keeper: RecordKeeper) -> Store:
+def opened(place: Place, records: RecordAuthenticator) -> Store:
     if place.kind == "sqlite":
-        return SqliteStore(place.address, keeper)
-    return PostgresStore(parse_address(place.address, {}), keeper)
+        return SqliteStore(place.address, records)
+    return PostgresStore(parse_address(place.address, {}), records)
 
 
 async def refusal(store: Store, key: str = "edge-1") -> str:
@@ -171,7 +171,7 @@ async def test_unparsable_row_of_an_upgrade_does_not_hide_others(sqlite: SqliteP
     """Rows without a code are accepted and signed during an upgrade, whatever they contain."""
     damaged = "UPDATE nodes SET secrets = 7, config = 'text' WHERE key = 'edge-1'"
     await write(sqlite, created("edge-1"), created("edge-2"), damaged, steps=3)
-    store = opened(sqlite, record_keeper(clock=Clock()))
+    store = opened(sqlite, record_authenticator(clock=Clock()))
     await store.start()
     assert "cannot be parsed" in await refusal(store)
     assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-2"]
@@ -218,7 +218,7 @@ class SlowReader(SqliteStore):
 
 @pytest.fixture
 def slow(sqlite: SqlitePlace) -> SlowReader:
-    return SlowReader(sqlite.address, record_keeper())
+    return SlowReader(sqlite.address, record_authenticator())
 
 
 async def test_reader_that_was_overtaken_gets_the_newer_record(slow: SlowReader) -> None:
@@ -295,7 +295,7 @@ async def test_identity_of_deleted_node_cannot_be_changed(store: Store, place: P
 async def test_deletion_signs_nothing_of_a_refused_node(place: Place, revision: str) -> None:
     """Attack: the identity of an attacker becomes that of the deleted node, or its name can never be used again."""
     clock = Clock()
-    store = opened(place, record_keeper(clock=clock))
+    store = opened(place, record_authenticator(clock=clock))
     await store.start()
     await store.put_node(node(identity="me"), None)
     await store.put_node(node(identity="me", version=2), "edge-1-1")
@@ -377,14 +377,14 @@ async def test_owner_of_an_identity_cannot_be_changed(store: Store, place: Place
 
 async def test_owner_of_an_identity_is_signed_with_the_new_key(sqlite: SqlitePlace) -> None:
     old, new = b"k" * 32, b"n" * 32
-    store = opened(sqlite, record_keeper(old))
+    store = opened(sqlite, record_authenticator(old))
     await store.start()
     assert await store.own_identity("me", "/c", "edge-1", "me")
     await store.stop()
     with closing(connect(f"file:{sqlite.address}")) as connection:
         rotation = await key_rotation.reseal(SqliteDatabase(connection), Sealer([new, old], "the test"))
     assert rotation.resealed["owners of identities"] == 1
-    store = opened(sqlite, RecordKeeper(Sealer([new], "the test").codes))
+    store = opened(sqlite, RecordAuthenticator(Sealer([new], "the test").codes))
     await store.start()
     assert await store.identity_owner("me") == ("/c", "edge-1")
     await store.stop()
@@ -406,11 +406,11 @@ async def test_node_is_created_again_after_its_row_was_deleted(store: Store, pla
 
 async def test_row_with_an_unknown_key_is_not_called_an_attack(place: Place) -> None:
     outcomes: list[str] = []
-    other = opened(place, record_keeper(b"o" * 32))
+    other = opened(place, record_authenticator(b"o" * 32))
     await other.start()
     await other.put_node(node(), None)
     await other.stop()
-    store = opened(place, record_keeper(count=outcomes.append))
+    store = opened(place, record_authenticator(count=outcomes.append))
     await store.start()
     with pytest.raises(RecordUnverifiable, match="cannot be verified with the keys present"):
         await store.node("/c", "edge-1")
@@ -424,7 +424,7 @@ async def test_rows_of_an_earlier_release_are_signed_once(place: Place) -> None:
     clock = Clock()
     await write(place, created("edge-1"), created("edge-2"), steps=3)
     await write(place, "UPDATE nodes SET gone = 1, properties = '', config = '' WHERE key = 'edge-2'")
-    store = opened(place, record_keeper(clock=clock))
+    store = opened(place, record_authenticator(clock=clock))
     await store.start()
     assert await store.node("/c", "edge-1")
     assert (await store.last_known_node("/c", "edge-2")).version == 7
@@ -432,7 +432,7 @@ async def test_rows_of_an_earlier_release_are_signed_once(place: Place) -> None:
     await store.stop()
 
     clock.now += ROLLING_SECONDS + 1
-    store = opened(place, record_keeper(clock=clock))
+    store = opened(place, record_authenticator(clock=clock))
     await store.start()
     assert await store.node("/c", "edge-1"), "a later start continues"
     await write(place, "UPDATE nodes SET code = '' WHERE key = 'edge-1'")
@@ -445,7 +445,7 @@ async def test_sessions_of_an_earlier_release_end_without_an_alarm(place: Place)
     clock, outcomes = Clock(), list[str]()
     session = "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('{}', '{{}}', 'proof', 2000000000, 1)"
     await write(place, created("edge-1"), session.format("before"), steps=3)
-    store = opened(place, record_keeper(clock=clock, count=outcomes.append))
+    store = opened(place, record_authenticator(clock=clock, count=outcomes.append))
     await store.start()
     await write(place, session.format("meanwhile"))
     for name in ("before", "meanwhile"):
@@ -466,14 +466,14 @@ async def test_sessions_of_an_earlier_release_end_without_an_alarm(place: Place)
 async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None:
     clock = Clock()
     await write(place, created("edge-1"), steps=3)
-    store = opened(place, record_keeper(clock=clock))
+    store = opened(place, record_authenticator(clock=clock))
     await store.start()
     await store.stop()
     await write(place, "UPDATE nodes SET code = '', config = '{\"evil\":true}'")
 
     for change in ("UPDATE record_upgrade SET until = 9e12", "UPDATE record_upgrade SET code = ''"):
         await write(place, "CREATE TABLE kept AS SELECT * FROM record_upgrade", change)
-        store = opened(place, record_keeper(clock=clock))
+        store = opened(place, record_authenticator(clock=clock))
         await store.start()
         assert await refusal(store)
         await store.stop()
@@ -484,7 +484,7 @@ async def test_mark_of_an_upgrade_cannot_be_forged_or_kept(place: Place) -> None
             "DROP TABLE kept",
         )
     clock.now += UPGRADE_SECONDS + 1
-    store = opened(place, record_keeper(clock=clock))
+    store = opened(place, record_authenticator(clock=clock))
     await store.start()
     assert await refusal(store), "the mark is too old"
     await store.stop()
@@ -495,13 +495,13 @@ async def test_mark_of_a_clock_that_was_ahead_does_not_count(place: Place) -> No
     clock = Clock()
     clock.now += 9 * 365 * 24 * 3600
     await write(place, created("edge-1"), steps=3)
-    store = opened(place, record_keeper(clock=clock))
+    store = opened(place, record_authenticator(clock=clock))
     await store.start()
     await store.stop()
     await write(place, "UPDATE nodes SET code = '', config = '{\"evil\":true}'")
 
     clock.now = Clock().now
-    store = opened(place, record_keeper(clock=clock))
+    store = opened(place, record_authenticator(clock=clock))
     await store.start()
     assert await refusal(store)
     await store.stop()
@@ -515,9 +515,9 @@ async def test_database_that_was_turned_back_is_not_signed(place: Place) -> None
     await write(place, created("edge-1"), steps=2)
     for _ in range(2):
         with pytest.raises(UpgradeForbidden, match="schema version 2"):
-            await opened(place, record_keeper(required=True)).start()
+            await opened(place, record_authenticator(required=True)).start()
 
-    store = opened(place, record_keeper())  # a person has removed the setting
+    store = opened(place, record_authenticator())  # a person has removed the setting
     await store.start()
     assert await store.node("/c", "edge-1")
     await store.stop()
@@ -535,9 +535,9 @@ async def test_database_is_not_signed_with_a_key_of_another_host(place: Place, s
     await write(place, rows[table], created("edge-2"), steps=steps)
     for _ in range(2):
         with pytest.raises(SealingKeysMissing, match=b"notakey!".hex()):
-            await opened(place, record_keeper()).start()
+            await opened(place, record_authenticator()).start()
     await write(place, f"DELETE FROM {table} WHERE key <> 'edge-2'")  # noqa: S608 - a constant
-    store = opened(place, record_keeper())
+    store = opened(place, record_authenticator())
     await store.start()
     assert await store.node("/c", "edge-2"), "nothing was changed before"
     await store.stop()
@@ -545,7 +545,7 @@ async def test_database_is_not_signed_with_a_key_of_another_host(place: Place, s
 
 async def test_database_without_records_is_upgraded_if_none_may_be_signed(place: Place) -> None:
     await write(place, steps=3)
-    store = opened(place, record_keeper(required=True))
+    store = opened(place, record_authenticator(required=True))
     await store.start()
     await store.put_node(node(), None)
     assert await store.node("/c", "edge-1")

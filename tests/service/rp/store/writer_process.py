@@ -12,7 +12,7 @@ import sys
 from aks_flex_rp.store.postgres import PostgresStore
 from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
-from tests.service.rp.store.builders import event, node, record_keeper
+from tests.service.rp.store.builders import event, node, record_authenticator
 
 WRITERS = 10
 
@@ -30,9 +30,9 @@ async def write(store: SqliteStore | PostgresStore, key: str) -> None:
 
 async def main(kind: str, address: str) -> None:
     store = (
-        SqliteStore(address, record_keeper())
+        SqliteStore(address, record_authenticator())
         if kind == "sqlite"
-        else PostgresStore(parse_address(address, {}), record_keeper())
+        else PostgresStore(parse_address(address, {}), record_authenticator())
     )
     await store.start()
     await asyncio.gather(*(write(store, f"edge-{number}") for number in range(WRITERS)))

@@ -51,7 +51,9 @@ def ask(azure: Azure, cluster: ClusterId) -> int:
     issuer = Issuer()
     roles = Roles([], AzureAssignments(azure, TENANT))
     limits = RateLimiter(LimitSettings())
-    authorizer = Authorizer(issuer.tokens(), roles, limits, cast("Any", None), cast("Any", Context()))
+    authorizer = Authorizer(
+        issuer.tokens(), roles, limits, cast("Any", None), cast("Any", Context()), cast("Any", None)
+    )
     nothing = cast("Any", None)
     routes = ServiceRoutes(authorizer, nothing, nothing, None, lambda: True, nothing)
     headers = [(b"authorization", bearer(issuer.sign()).encode())]

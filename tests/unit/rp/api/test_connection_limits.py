@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.api.connection_limits import SCANNED, ConnectionLimiter, site_of
-from aks_flex_rp.settings import ConnectionSettings
+from aks_flex_rp.connection_settings import ConnectionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def test_connection_is_refused_when_all_others_serve_requests(caplog: pytest.Log
     assert outcomes == ["refused"] * 3
     assert limits.admit(FakeConnection(), "203.0.113.8")
     assert len(caplog.records) == 1, "one warning a minute"
-    for word in ("203.0.113.7 has 4 connections", "connections.perAddress", "connections.trustedProxies"):
+    for word in ("203.0.113.7 has 4 connections", "connections.perAddress", "connections.unlimitedAddresses"):
         assert word in caplog.text
 
 
@@ -91,7 +91,7 @@ def test_attacker_with_a_network_of_ipv6_counts_as_one_client() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "10.9.0.7", "::ffff:10.9.0.7"])
 def test_trusted_proxy_has_no_bound_of_its_own(address: str) -> None:
-    limits = limiter(trustedProxies=["127.0.0.0/8", "::1", "10.9.0.0/16"])
+    limits = limiter(unlimitedAddresses=["127.0.0.0/8", "::1", "10.9.0.0/16"])
 
     assert all(limits.admit(FakeConnection(waiting=False), address) for _ in range(100))
 

@@ -12,14 +12,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_rp.record_codes import CodeState
+from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable, SealingKeysMissing
 from aks_flex_rp.store.rows import storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aks_flex_rp.record_codes import RecordCodes
+    from aks_flex_rp.crypto.record_codes import RecordCodes
     from aks_flex_rp.store.rows import Row, Values
 
 UPGRADE_SECONDS = 24 * 3600.0  # in which the rows of an earlier release are signed, also after interruptions
@@ -99,28 +99,11 @@ def present_node_row(row: Row) -> SignedRow:
 
 
 def node_row(row: Row) -> SignedRow:
-    """Returns the signed part of a row with SIGNED_NODE_COLUMNS, of a node or a deleted one."""
+    """Returns the signed part of a row with `sql.SIGNED_NODE_COLUMNS`, of a node or a deleted one."""
     *values, revision, gone, code = row
     if gone:
         return signed_tombstone(row[0], row[1], row[3], row[10], revision, code)
     return signed_node(values, revision, code)
-
-
-SIGNED_NODE_COLUMNS = (
-    "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, node_identity, created,"
-    " revision, gone, code"
-)
-SELECT_SIGNED_NODES = (
-    f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
-)
-SELECT_SIGNED_NODE = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE cluster = $1 AND key = $2"  # noqa: S608 - constants
-SELECT_SIGNED_CLUSTERS = "SELECT key, id, facts, connection, version, code FROM clusters ORDER BY key"
-SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '' LIMIT $1"  # noqa: S608 - constants
-SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"
-SIGN_CLUSTER = "UPDATE clusters SET code = $3 WHERE key = $1 AND version = $2 AND code = ''"
-SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
-DELETE_UNSIGNED_SESSIONS = "DELETE FROM sessions WHERE code = ''"  # replicas of an earlier release create them
-END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"
 
 
 def first_revision(now: float) -> int:
@@ -148,7 +131,7 @@ class UpgradeMark:
             raise SealingKeysMissing(missing)
 
 
-class RecordKeeper:
+class RecordAuthenticator:
     def __init__(
         self,
         codes: RecordCodes,
