@@ -81,8 +81,8 @@ def restore(
         output.print_note(
             f"KEYS ARE MISSING: {done.keys_missing} records were written with keys that are not in {settings.keys}. "
             "Add the missing keys as further lines. If they are lost, run `aks-flex-rp keys add`, "
-            "`aks-flex-rp records list` and `aks-flex-rp records accept --all --digest DIGEST`, then add the clusters "
-            "and set the secrets of the nodes again."
+            "`aks-flex-rp records list` and `aks-flex-rp records accept --all --digest DIGEST`, then add the "
+            "clusters and set the secrets of the nodes again."
         )
 
 
