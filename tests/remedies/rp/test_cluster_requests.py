@@ -91,6 +91,7 @@ async def test_cluster_is_connected_when_it_is_added_again(made: ServiceSettings
     add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     await does(made, *add)
     await asyncio.to_thread(made.keys.unlink)  # the stored connection cannot be decrypted any more
+    await does(made, "keys", "add")
     await does(made, "records", "accept", "--all")
     async with connected(made) as clusters:
         with pytest.raises(ClusterError) as caught:
