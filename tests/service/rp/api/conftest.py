@@ -19,6 +19,7 @@ from tests.service.rp.store.servers import postgres_server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.settings import ServiceSettings
@@ -86,8 +87,16 @@ def database(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def service(run_service: Callable[..., AbstractContextManager[Running]], database: str | None) -> Iterator[Running]:
-    with run_service(database=database) as running:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the key file of all services with the same database."""
+    return tmp_path_factory.mktemp("keys") / "keys"
+
+
+@pytest.fixture(scope="session")
+def service(
+    run_service: Callable[..., AbstractContextManager[Running]], database: str | None, keys: Path
+) -> Iterator[Running]:
+    with run_service(database=database, keys_file=keys) as running:
         yield running
 
 

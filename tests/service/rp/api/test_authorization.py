@@ -60,12 +60,13 @@ def service(
     tenant: Tenant,
     elsewhere: Tenant,
     database: str | None,
+    keys: Path,
 ) -> Iterator[Running]:
     """Yields a service with two tenants and a former audience."""
     home = tenant.settings.model_copy(update={"former_audiences": (FORMER,)})
     grants = [{**each, "tenantId": TENANT} for each in callers.GRANTS]
     auth = {"tenants": [home, elsewhere.settings], "roles": grants}
-    with run_service(database=database, auth=auth) as running:
+    with run_service(database=database, keys_file=keys, auth=auth) as running:
         yield running
 
 
