@@ -1,4 +1,4 @@
-"""Checks the tree for secrets, for checks that are disabled entirely, and for dependencies without a review.
+"""Checks the tree for secrets, for disabled checks, and for dependencies without a review or a hash.
 
 It needs only Python and git, and no network. scripts/audit-allowed lists the fingerprints of intended findings, for
 example a fictitious token of a test, with a reason; `scripts/audit.py --fingerprints` prints lines for it.
@@ -7,6 +7,7 @@ example a fictitious token of a test, with a reason; `scripts/audit.py --fingerp
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 import subprocess
@@ -23,6 +24,7 @@ LARGEST = 2 << 20
 NOT_OURS = re.compile(
     r"(^|/)(go\.sum|package-lock\.json|requirements[^/]*\.txt)$|^requirements/|\.(png|woff2|gz|xz)$"
 )
+PIN_FILE = re.compile(r"(^|/)(package-lock\.json|requirements[^/]*\.txt)$|^requirements/[^/]+\.txt$")
 # Licences that allow redistribution of a package. Any other needs a review.
 LICENCES = {
     *("MIT", "MIT-0", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "ISC", "MPL-2.0", "PSF-2.0"),
@@ -75,6 +77,7 @@ def main(arguments: list[str]) -> int:
         *unexpected_findings(found, ALLOWED.read_text()),
         *(each for path, text in texts.items() for each in blankets_in(path, text)),
         *dependency_problems(REVIEW.read_text(), [(ROOT / name).read_text() for name in PINS]),
+        *(each for path in pin_files() for each in unhashed(path, (ROOT / path).read_text())),
     ]
     for problem in problems:
         print(problem)
@@ -170,6 +173,28 @@ def dependency_problems(page: str, pins: list[str]) -> list[str]:
                 f"docs/reference/dependencies.md: {name} has no known licence, no reason or no maintainer"
             )
     return problems
+
+
+def pin_files() -> list[str]:
+    """Returns all files of the repository that pin packages of Python or of npm."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    return [name for name in listing.stdout.decode().split("\0") if PIN_FILE.search(name) and (ROOT / name).is_file()]
+
+
+def unhashed(path: str, text: str) -> list[str]:
+    """Returns the packages of a pin file that are installed without the comparison of a hash."""
+    if path.endswith(".json"):
+        packages = json.loads(text).get("packages", {})
+        named = {name: each for name, each in packages.items() if name and not each.get("link")}
+        return [f"{path}: {name} has no integrity hash" for name, each in named.items() if not each.get("integrity")]
+    joined = re.sub(r"\\\n", " ", text)
+    lines = [line.split("#")[0].strip() for line in joined.splitlines()]
+    return [
+        f"{path}: {line.split()[0]} is not pinned with a version and a hash"
+        for line in lines
+        if line
+        and not (re.match(r"[\w.\[\]-]+==\S", line) and re.search(r"--hash=sha(256|384|512):[0-9a-f]{64}", line))
+    ]
 
 
 def rows(page: str) -> list[list[str]]:

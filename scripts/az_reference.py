@@ -42,6 +42,8 @@ def described(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
         run(python_of(az), "-I", DESCRIBING, az.program.parent / "packages", env=environment).out
     )
+    if not found:
+        raise SystemExit(f"{PAGE} is unchanged: az has loaded no command of the extension.")
     return found
 
 

@@ -280,7 +280,9 @@ def status_section(entry: StatusName) -> str:
 def metric_rows() -> list[tuple[str, str]]:
     """Returns the name and help text of every metric, from the code."""
     agent = (ROOT / "src/aks_flex_node/agent/daemon/conditions.py").read_text()
-    provider = "".join((ROOT / "src/aks_flex_rp" / name).read_text() for name in ("api/metrics.py", "service.py"))
+    provider = "".join(
+        (ROOT / "src/aks_flex_rp" / name).read_text() for name in ("api/metrics.py", "service.py", "server.py")
+    )
     rows = [(f"`aks_flex_node_{name}`", text) for name, text in AGENT_METRIC.findall(agent)]
     for kind, outcomes, _, name, text in PROVIDER_METRIC.findall(provider):
         suffix = "_total" if kind == "Counter" or outcomes else ""

@@ -11,6 +11,7 @@ import tarfile
 from typing import TYPE_CHECKING
 
 from aks_flex_lab import node_agent
+from aks_flex_lab.release_keys import sign_release
 from aks_flex_lab.tools.artifacts import artifact_tree
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def published(lab: Lab, machine: EdgeMachine, version: str, *, works: bool) -> I
                 _add_tree(made, node_agent.agent_tree(machine), version)
             else:
                 _add(made, "lib/README", b"nothing\n", 0o644)
-        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-        archive.with_name(f"{archive.name}.sha256").write_text(digest)
+        sign_release(folder, machine.layout.cache)
         yield
     finally:
         shutil.rmtree(folder)

@@ -53,7 +53,7 @@ def lives(lab: Lab, add_machine: Add, mix: str) -> None:
 
     said = flex(machine, "unbootstrap", "--yes").err
     assert f"kubectl delete node {name}" in said
-    assert differences(before, machine) == []
+    assert not (left := differences(before, machine)), left
 
     until(lambda: lab.cluster.get("node", name) is None, "the provider takes the node out of the cluster")
     flex(machine, "bootstrap")

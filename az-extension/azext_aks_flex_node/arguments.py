@@ -15,7 +15,7 @@ from azext_aks_flex_node.client import SECTION
 from azext_aks_flex_node.secret_input import SECRET_VARIABLE
 from azext_aks_flex_node.vendored.node_changes import BOOTSTRAP_TOKEN, IDENTITIES, KUBERNETES_AUTH_METHODS
 
-COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_key_file", "rp_ca_file")
+COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_audience", "rp_key_file", "rp_ca_file")
 
 
 def cluster_completer() -> Completer:
@@ -121,6 +121,11 @@ def self_hosted(schema: Schema) -> None:
         arg_group=group,
         help=f"URL of a self-hosted resource provider, https://HOST:PORT. {default}.rp_endpoint=…`.",
     )
+    schema.rp_audience = PlainArg(
+        options=["--rp-audience"],
+        arg_group=group,
+        help=f"Audience of its tokens, such as api://CLIENT-ID. {default}.rp_audience=…`.",
+    )
     schema.rp_key_file = PlainArg(
         options=["--rp-key-file"],
         arg_group=group,
@@ -167,8 +172,9 @@ def identity(schema: Schema) -> None:
         options=["--kubernetes-auth"],
         arg_group=group,
         enum={each: each for each in KUBERNETES_AUTH_METHODS},
-        help="Authentication of the kubelet: bootstrapToken (default), exec (the identity for every request) or "
-        "certificate (the identity only for the first certificate, more secure).",
+        help="Authentication of the kubelet: bootstrapToken (default), certificate (the identity only for the "
+        "first certificate) or exec (the identity for every request, only for owners, outside the cluster's "
+        "restrictions for nodes).",
     )
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from azure.cli.core.aaz import register_client
-from azure.cli.core.aaz._client import AAZMgmtClient
+from azure.cli.core.aaz._client import AAZClientConfiguration, AAZMgmtClient
 from azure.cli.core.aaz._command_ctx import AAZCommandCtx
+from azure.cli.core.auth.util import resource_to_scopes
 from azure.cli.core.azclierror import (
     ArgumentUsageError,
     FileOperationError,
@@ -26,12 +27,14 @@ from knack.log import get_logger
 from knack.util import CLIError
 
 from azext_aks_flex_node.secret_input import UNREADABLE, file_error, read_private
+from azext_aks_flex_node.vendored.audiences import may_send_token
 
 if TYPE_CHECKING:
     from azure.core.pipeline import PipelineRequest, PipelineResponse
 
 CLIENT = "AksFlexNodeClient"
 SECTION = "aks_flex_node"  # of az's configuration; environment variables: AZURE_AKS_FLEX_NODE_…
+SERVICE_OPTIONS = ("rp_endpoint", "rp_ca_file", "rp_key_file", "rp_audience")
 RETRIED_METHODS = frozenset({"GET"})  # a write without a response may have succeeded
 MAX_RETRY_SECONDS = 60.0  # limit of a Retry-After that a command waits for
 SECRET = re.compile(r'("(?:clientSecret|configUrl)"\s*:\s*")(?:[^"\\]|\\.)*')
@@ -43,16 +46,17 @@ logger = get_logger(__name__)
 
 @dataclass(frozen=True)
 class ServiceEndpoint:
-    """URL, CA file and admin key file of the service."""
+    """URL, CA file, admin key file and token audience of the service."""
 
     endpoint: str = ""  # Azure Resource Manager when empty
     ca_file: str = ""
     key_file: str = ""
+    audience: str = ""
 
     @classmethod
     def of(cls, ctx: FlexNodeContext) -> ServiceEndpoint:
         """Reads the endpoint from the options, or from az's configuration and environment variables."""
-        options = {name: str(ctx.options.get(name) or "") for name in ("rp_endpoint", "rp_ca_file", "rp_key_file")}
+        options = {name: str(ctx.options.get(name) or "") for name in SERVICE_OPTIONS}
         configured = ConfiguredEndpoint.of(ctx)
         endpoint = (options["rp_endpoint"] or configured.endpoint).rstrip("/")
         if not endpoint:
@@ -62,7 +66,9 @@ class ServiceEndpoint:
         def known(name: str) -> str:
             return options[name] or configured.value_for(endpoint, name)
 
-        return cls(_valid_endpoint(endpoint), _valid_ca_file(known("rp_ca_file")), known("rp_key_file"))
+        key_file, manager = known("rp_key_file"), str(ctx.cli_ctx.cloud.endpoints.resource_manager)
+        audience = "" if key_file else _valid_audience(known("rp_audience"), _valid_endpoint(endpoint), manager)
+        return cls(_valid_endpoint(endpoint), _valid_ca_file(known("rp_ca_file")), key_file, audience)
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,24 @@ def _valid_endpoint(endpoint: str) -> str:
     raise InvalidArgumentValueError(
         f"--rp-endpoint: {endpoint.rpartition('@')[2]!r} is not a valid service URL.", "Use https://HOST:PORT."
     )
+
+
+def _valid_audience(audience: str, endpoint: str, resource_manager: str) -> str:
+    """Accepts only an audience of the service's own: with a token for Azure, the service could act as the user."""
+    if not audience:
+        raise RequiredArgumentMissingError(
+            f"--rp-audience is required: which tokens does {endpoint} accept?",
+            "Set --rp-audience to the audience in the service's settings (auth.tenants[].audiences), such as "
+            f"api://CLIENT-ID, or run `az config set {SECTION}.rp_audience=…`. Alternatively, use its admin key with "
+            "--rp-key-file.",
+        )
+    if not may_send_token(audience, endpoint, resource_manager):
+        raise InvalidArgumentValueError(
+            f"--rp-audience: tokens for {audience} are not sent to {endpoint}, because another service may accept "
+            "them.",
+            "Use the audience of the service's own application, such as api://CLIENT-ID.",
+        )
+    return audience
 
 
 def _valid_ca_file(file: str) -> str:
@@ -207,7 +231,10 @@ class FlexNodeClient(AAZMgmtClient):
     @classmethod
     def _build_configuration(cls, ctx: FlexNodeContext, credential: Any, **kwargs: Any) -> Any:
         own = {**kwargs, "logging_policy": RedactedLoggingPolicy(), "retry_policy": BoundedRetryPolicy()}
-        return super()._build_configuration(ctx, credential, **own)
+        if not ctx.service.endpoint:
+            return super()._build_configuration(ctx, credential, **own)
+        scopes = resource_to_scopes(ctx.service.audience or ctx.service.endpoint)  # the admin key has no scope
+        return AAZClientConfiguration(credential=credential, credential_scopes=scopes, **own)
 
     @classmethod
     def _build_per_call_policies(cls, ctx: FlexNodeContext, **kwargs: Any) -> Any:

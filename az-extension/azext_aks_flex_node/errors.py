@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     Document = dict[str, Any]
 
+OWNERS_ONLY = re.compile("config URL|Only owners")
 CONTRIBUTOR, READER = "Azure Kubernetes Service Contributor Role", "Reader"
 # Options by request path. The longest matching path applies.
 OPTIONS = {
@@ -130,7 +132,7 @@ def _sign_in_advice(ctx: FlexNodeContext) -> str:
     if ctx.service.endpoint:
         return (
             "Sign in again with `az login`, or use the admin key with --rp-key-file. A self-hosted service accepts "
-            "only tokens of the tenants in its settings (auth.tenants)."
+            "only tokens of the tenants and audiences in its settings (auth.tenants)."
         )
     return "Sign in again with `az login`."
 
@@ -138,7 +140,7 @@ def _sign_in_advice(ctx: FlexNodeContext) -> str:
 def _role_advice(error: HttpResponseError, document: Document, ctx: FlexNodeContext) -> str:
     answer: Any = error.response
     reads = answer.request.method == "GET"
-    role = "Owner" if "config URL" in str(document.get("message")) else READER if reads else CONTRIBUTOR
+    role = "Owner" if OWNERS_ONLY.search(str(document.get("message"))) else READER if reads else CONTRIBUTOR
     assign = f'az role assignment create --role "{role}" --scope {_cluster_id(ctx)} --assignee …'
     own = (
         "a grant in the service's settings (auth.roles) or, if it uses Azure roles, " if ctx.service.endpoint else ""
@@ -185,6 +187,7 @@ def _unavailable_advice(ctx: FlexNodeContext) -> str:
 
 ADVICE_BY_CODE: dict[str, Callable[[FlexNodeContext], str]] = {
     "ParentResourceNotFound": _cluster_advice,
+    "NodeNotKnown": _node_advice,
     "ResourceNotFound": _node_advice,
     "ResourceGroupNotFound": lambda _: "List the resource groups with `az group list -o table`.",
 }

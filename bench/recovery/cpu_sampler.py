@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INTERVAL = 3.0
 WINDOW = 60.0
-SCRIPT = 'p=$(systemctl show -P MainPID aks-flex-node); echo "$p $(cat /proc/$p/stat)"'
+SCRIPT = "cat /proc/$(systemctl show -P MainPID aks-flex-node)/stat"
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class CpuSeconds:
 
     def __add__(self, other: CpuSeconds) -> CpuSeconds:
         return CpuSeconds(self.own + other.own, self.children + other.children)
+
+
+def process_of(stat: str) -> str:
+    """Returns what distinguishes processes, also those of different boots: PID and start time."""
+    return f"{stat.split(maxsplit=1)[0]} {stat.rpartition(')')[2].split()[19]}"
 
 
 def busiest_minute(samples: list[tuple[float, float]]) -> float:
@@ -89,13 +94,13 @@ class CpuSampler(threading.Thread):
 
     def _sample(self) -> None:
         try:
-            pid, _, stat = self._machine.run("sh", "-c", SCRIPT, timeout=30).out.partition(" ")
-            used = CpuSeconds.of(stat)
+            stat = self._machine.run("sh", "-c", SCRIPT, timeout=30).out
+            process, used = process_of(stat), CpuSeconds.of(stat)
         except Exception:  # the machine or the daemon is not running
             return
-        before = self._last[1] if self._last[0] == pid else CpuSeconds()
+        before = self._last[1] if self._last[0] == process else CpuSeconds()
         self._total += used.since(before)
-        self._last = (pid, used)
+        self._last = (process, used)
         self._samples.append((time.monotonic(), self._total))
 
 

@@ -23,11 +23,13 @@ import urllib3
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from bench.rp_load.client import LoadTask
 from bench.rp_load.connections import spread
 from bench.rp_load.fleet import fill, poll, put, token
 from bench.rp_load.service_process import RunningService, fast_signing, measure, running_service, sqlite, start_client
 from tests.service.rp.api.tenants import running_tenant
+from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -131,7 +133,7 @@ def on_sqlite(options: argparse.Namespace, directory: Path, tenant: Tenant) -> A
 def on_postgres(options: argparse.Namespace, directory: Path, tenant: Tenant) -> Any:
     with ExitStack() as stack:
         database = stack.enter_context(postgres_server()).new_database()
-        asyncio.run(fill(PostgresStore(database), range(options.polls)))
+        asyncio.run(fill(PostgresStore(parse_address(database, {}), record_authenticator()), range(options.polls)))
         one, other = (
             stack.enter_context(running_service(directory / name, tenant, database)) for name in ("one", "other")
         )

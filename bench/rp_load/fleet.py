@@ -11,7 +11,7 @@ from aks_flex_node.api.contract import API_VERSION
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.clusters.facts import ClusterFacts
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.nodes.commands import node_identity
+from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.resource import config_generator, validation
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.store.model import Cluster, Node

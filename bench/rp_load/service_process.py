@@ -14,6 +14,7 @@ from aks_flex_lab.processes import ProcessHandle, resident_bytes, run, spawn
 from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_load.connections import Server
 from tests.service.ports import accepts, free_port
+from tests.service.rp.store.builders import record_authenticator, write_keys
 from tests.unit.rp.auth.token_issuer import curve_key
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def running_service(
 ) -> Iterator[RunningService]:
     port, state = free_port(), state.absolute()
     state.mkdir(mode=0o700, exist_ok=True)
+    write_keys(state)
     settings: dict[str, Any] = {
         "listen": f"127.0.0.1:{port}",
         "publicUrl": f"https://127.0.0.1:{port}",
@@ -90,7 +92,7 @@ def _wait(process: ProcessHandle, port: int, log: Path) -> None:
 def sqlite(state: Path) -> SqliteStore:
     """Opens the store of a service that is not running."""
     state.mkdir(mode=0o700, exist_ok=True)
-    return SqliteStore(state / "flex.db")
+    return SqliteStore(state / "flex.db", record_authenticator())
 
 
 def fast_signing(tenant: Tenant) -> Tenant:

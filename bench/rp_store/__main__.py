@@ -21,8 +21,10 @@ import uvloop
 
 from aks_flex_rp.store.model import AuditAction, AuditEvent, Node
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
+from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import PostgresServer, postgres_server
 
 if TYPE_CHECKING:
@@ -69,8 +71,11 @@ def sqlite_round(options: argparse.Namespace) -> Iterator[tuple[str, float]]:
         directory = Path(name)
         yield "bare", sqlite_rate(directory / "bare", text, SECRET, 1, seconds)
         yield "together", sqlite_rate(directory / "together", text, SECRET, options.writers, seconds)
-        yield "ours", uvloop.run(store_rate(SqliteStore(directory / "ours"), options.writers, seconds))
-        store = SqliteStore(directory / "audited")
+        yield (
+            "ours",
+            uvloop.run(store_rate(SqliteStore(directory / "ours", record_authenticator()), options.writers, seconds)),
+        )
+        store = SqliteStore(directory / "audited", record_authenticator())
         yield "audited", uvloop.run(store_rate(store, options.writers, seconds, audited=True))
 
 
@@ -79,9 +84,9 @@ def postgres_round(options: argparse.Namespace, server: PostgresServer) -> Itera
     yield "bare", uvloop.run(postgres_rate(server.new_database(), text, SECRET, CONNECTIONS, seconds))
     half = options.writers // 2
     yield "together", uvloop.run(postgres_rate(server.new_database(), text, SECRET, 2, seconds, together=half))
-    store = PostgresStore(server.new_database(), connections=CONNECTIONS)
+    store = PostgresStore(parse_address(server.new_database(), {}), record_authenticator(), connections=CONNECTIONS)
     yield "ours", uvloop.run(store_rate(store, options.writers, seconds))
-    store = PostgresStore(server.new_database(), connections=CONNECTIONS)
+    store = PostgresStore(parse_address(server.new_database(), {}), record_authenticator(), connections=CONNECTIONS)
     yield "audited", uvloop.run(store_rate(store, options.writers, seconds, audited=True))
 
 

@@ -20,12 +20,14 @@ import uvloop
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from bench.rp_load.client import LoadTask
 from bench.rp_load.fleet import fill, put
 from bench.rp_load.service_process import RunningService, measure, running_service, sqlite
 from bench.rp_store.__main__ import CONNECTIONS, DOCUMENT, SECRET
 from bench.rp_store.bare_drivers import postgres_rate, sqlite_rate
 from tests.service.rp.api.tenants import running_tenant
+from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, list[dic
         server = stack.enter_context(postgres_server())
         database = server.new_database()
         asyncio.run(fill(sqlite(directory / "sqlite"), range(NODES)))
-        asyncio.run(fill(PostgresStore(database), range(NODES)))
+        asyncio.run(fill(PostgresStore(parse_address(database, {}), record_authenticator()), range(NODES)))
         one = stack.enter_context(running_service(directory / "sqlite", tenant))
         other = stack.enter_context(running_service(directory / "postgres", tenant, database))
 

@@ -138,12 +138,16 @@ fetch() {
 }
 
 check_signature() {
+    # gpgv itself accepts expired and revoked keys: only its status tells.
     if has gpgv; then
-        gpgv --quiet --homedir "$work" --keyring "$work/key.gpg" "$work/SHA256SUMS.asc" "$work/SHA256SUMS" 2>"$work/output"
+        gpgv --quiet --status-fd 1 --homedir "$work" --keyring "$work/key.gpg" "$work/SHA256SUMS.asc" "$work/SHA256SUMS" \
+            >"$work/status" 2>"$work/output" && grep -q '^\[GNUPG:\] GOODSIG ' "$work/status"
     else
         sqv --keyring "$work/key.gpg" "$work/SHA256SUMS.asc" "$work/SHA256SUMS" >"$work/output" 2>&1
     fi || {
         cat "$work/output" >&2
+        ! grep -q 'EXPKEYSIG\|REVKEYSIG\|EXPSIG' "$work/status" 2>/dev/null || fail "The key of $base/SHA256SUMS.asc is expired or revoked." \
+            "Nothing was installed. Use install.sh of a newer release."
         fail "The signature of $base/SHA256SUMS is invalid." "Nothing was installed. Try again, and report the problem if it persists."
     }
 }

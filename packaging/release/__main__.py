@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import FlexError
 from release import build_steps
-from release.checkout import HOME, ReleaseError, require_ready
+from release.checkout import HOME, SHIPPED_KEYS, ReleaseError, require_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,8 @@ Built: {folder}
   3. scripts/apt-repo --key {key} --url URL FOLDER adds the packages to the APT repository. Publish that folder.
   4. Test on a machine: install.sh --version {version} --dry-run
 """
-UNSIGNED = "The release is NOT signed: install.sh rejects it. Set --key to sign it.\n"
+UNSIGNED = "The release is NOT signed (SHA256SUMS.unsigned): install.sh and self-update refuse it. Set --key.\n"
+KEY_VARIABLE = "AKS_FLEX_RELEASE_KEY"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def steps(options: argparse.Namespace) -> list[ReleaseStep]:
 def release(options: argparse.Namespace) -> None:
     """Runs all steps of a release, or prints them in a dry run."""
     require_ready(options.version, tested=not options.skip_tests)
+    if options.key:
+        build_steps.require_shipped(options.key, SHIPPED_KEYS)
     planned = steps(options)
     for number, step in enumerate(planned, 1):
         print(f"[{number}/{len(planned)}] {step.what}", flush=True)
@@ -86,16 +89,26 @@ def programs(options: argparse.Namespace) -> None:
     build_steps.build_programs(options.dist)
 
 
+def keys(options: argparse.Namespace) -> None:
+    build_steps.write_keys([options.key, options.next_key], SHIPPED_KEYS)
+    print(f"Written: {SHIPPED_KEYS}. Commit it.")
+
+
 def parsed(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts")
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("release", prog="scripts/release", help="check, build and sign a release")
     command.add_argument("version", metavar="VERSION", help="the version in src/aks_flex_node/__init__.py")
-    command.add_argument("--key", help="sign with this key of your gpg keyring")
+    given = os.environ.get(KEY_VARIABLE)
+    command.add_argument("--key", default=given, help=f"sign with this key of your gpg keyring (or {KEY_VARIABLE})")
     command.add_argument("--skip-tests", action="store_true", help="skip the tests, for a pre-release (rc1)")
     command.add_argument("--dry-run", action="store_true", help="check the prerequisites and print the steps")
     command.add_argument("--dist", type=Path, default=HOME / "dist", help="output directory, emptied first")
     command.set_defaults(do=release)
+    part = commands.add_parser("keys", prog="scripts/release-keys", help="write the public keys of the agent")
+    part.add_argument("key", help="the key that signs releases")
+    part.add_argument("next_key", help="the key that will sign releases after it")
+    part.set_defaults(do=keys, dist=HOME)
     for name, does in (("sbom", bills), ("programs", programs)):
         part = commands.add_parser(name, prog=f"scripts/{name}")
         part.add_argument("dist", type=Path, nargs="?", default=HOME / "dist")

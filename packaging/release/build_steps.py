@@ -16,6 +16,7 @@ from release.program_archives import PLATFORMS, fetch_trees
 
 SUMS = "SHA256SUMS"
 SIGNATURE = f"{SUMS}.asc"
+UNSIGNED_SUMS = f"{SUMS}.unsigned"
 INSTALLER = HOME / "packaging" / "install" / "install.sh"
 NO_KEY = "key='@KEY@'"
 
@@ -40,6 +41,27 @@ def public_key(key: str, file: Path) -> bytes:
     if not file.exists():
         raise ReleaseError(f"The key {key} was not found in the gpg keyring.")
     return file.read_bytes()
+
+
+def write_keys(keys: list[str], file: Path) -> None:
+    """Writes the public keys that ship with the agent: the current one and the next one."""
+    with tempfile.TemporaryDirectory() as work:
+        file.write_bytes(b"".join(public_key(key, Path(work) / str(index)) for index, key in enumerate(keys)))
+
+
+def require_shipped(key: str, file: Path) -> None:
+    """Raises ReleaseError if machines with this release would refuse the next one, signed with the same key."""
+    shipped = fingerprints("--show-keys", str(file)) if file.exists() else set()
+    if not fingerprints("--list-keys", key) & shipped:
+        raise ReleaseError(
+            f"The agent does not ship the key {key}, so its self-update would refuse this release. Run "
+            "`scripts/release-keys KEY NEXT_KEY`, and commit the file."
+        )
+
+
+def fingerprints(*words: str) -> set[str]:
+    lines = run("gpg", "--batch", "--with-colons", *words, check=False).out.splitlines()
+    return {line.split(":")[9] for line in lines if line.startswith("fpr:")}
 
 
 def installer(template: str, key: bytes | None) -> str:
@@ -95,6 +117,8 @@ def write_and_sign_sums(target: Path, key: str | None) -> None:
     write_sums(target)
     if key:
         sign(target, key)
+    else:  # neither install.sh nor self-update finds a list of this name
+        (target / SUMS).rename(target / UNSIGNED_SUMS)
 
 
 def empty_folder(target: Path) -> None:

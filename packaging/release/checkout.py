@@ -14,6 +14,7 @@ class ReleaseError(Exception):
 
 HOME = Path(__file__).resolve().parents[2]
 SOURCES = HOME / "src" / "aks_flex_node"
+SHIPPED_KEYS = SOURCES / "agent" / "release-keys.gpg"
 REQUIREMENTS = HOME / "requirements"
 # Distributions by name, with the directory of their pyproject.toml.
 DISTRIBUTIONS = {

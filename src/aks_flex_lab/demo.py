@@ -78,11 +78,12 @@ class Demo:
 
     def agent(self, *arguments: str) -> None:
         """Runs the agent in the machine and shows the command and its output."""
-        line = f"aks-flex-node {' '.join(arguments)}"
+        self.line(f"aks-flex-node {shlex.join(arguments)}")
+
+    def line(self, line: str) -> None:
+        """Runs a command line of the agent in the machine, and shows it with its output."""
         self.progress.message(f"   {MACHINE}# {line}")
-        if code := processes.run_attached(
-            *self.machine.command_inside("aks-flex-node", *arguments, tty=sys.stderr.isatty())
-        ):
+        if code := processes.run_attached(*self.machine.command_inside("sh", "-c", line, tty=sys.stderr.isatty())):
             raise LabError(
                 "agent-failed",
                 f"`{line}` failed in {MACHINE} with exit code {code}.",
@@ -124,8 +125,7 @@ class Demo:
         versions = ("--kubernetes-version", "1.35.4", "--containerd-version", "1.7.29", "--runc-version", "1.4.0")
         what = ("--name", MACHINE, "--monitor", *who, f"--client-secret-file={secret}", *versions)
         self.provider("node", "create", *what)
-        line = self.provider("node", "join-command", "--name", MACHINE)
-        self.agent(*shlex.split(line)[1:])
+        self.line(self.provider("node", "join-command", "--name", MACHINE))
         self.kubectl("get", "nodes", "-o", "wide")
 
     def pod(self) -> None:

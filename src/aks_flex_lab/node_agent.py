@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aks_flex_node
-from aks_flex_lab import network
+from aks_flex_lab import network, release_keys
 from aks_flex_lab.errors import HostError
 from aks_flex_lab.files import file_lock
 from aks_flex_lab.machines.base_system import DebianRelease
 from aks_flex_lab.processes import run
 from aks_flex_lab.versions import NodeVersions
+from aks_flex_node.agent.artifacts.trust import load_local_digests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 INSTALL_DIRECTORY = "usr/lib/aks-flex-node"
 UNUSED_SECONDS = 7200.0  # after which the tree of another checkout is removed
 COMMAND = "usr/bin/aks-flex-node"
+CHECKSUMS_PATH = "etc/aks-flex-node/checksums.txt"
 PYTHONS = {DebianRelease.BOOKWORM: "3.11", DebianRelease.TRIXIE: "3.13"}
 PACKAGE = Path(aks_flex_node.__file__).parent
 REQUIREMENTS = PACKAGE.parents[1] / "requirements" / "base.txt"
@@ -54,6 +56,30 @@ def install(machine: EdgeMachine) -> None:
     command = root / COMMAND
     command.write_text(SCRIPT)
     command.chmod(0o755)
+    write_trust(root, machine.layout.cache)
+
+
+def write_trust(root: Path, cache: Path) -> None:
+    """Writes what the administrator of a machine decides: the lab's release key, and the hashes of its programs."""
+    key = root / release_keys.PUBLIC_KEY_PATH
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.write_bytes(release_keys.public_key(cache))
+    if checksums := own_checksums(cache / "artifacts"):
+        (root / CHECKSUMS_PATH).write_text(checksums)
+
+
+def own_checksums(trees: Path) -> str:
+    """Returns the administrator's checksums file of a machine: the hashes of pinned programs as the lab serves them.
+
+    The lab builds programs itself, so they differ from the publishers' files, whose hashes are pinned in the agent.
+    """
+    known: dict[str, str] = {}
+    for tree in sorted(trees.glob("[!.]*/"), key=lambda tree: tree.stat().st_mtime):
+        for url in load_local_digests(None).pins:
+            file = tree / f"{url.removeprefix('https://')}.sha256"
+            if file.is_file():
+                known[url] = file.read_text().split()[0]
+    return "".join(f"{value}  {url}\n" for url, value in known.items())
 
 
 def agent_tree(machine: EdgeMachine) -> Path:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import difflib
 import textwrap
-from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import CommandUsageError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,12 +7,13 @@ so the agent imports it only when it creates a certificate, to keep the daemon's
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes

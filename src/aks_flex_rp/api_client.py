@@ -67,16 +67,18 @@ class RequestRefused(FlexError):  # noqa: N818 - a response, not a fault
 HINTS = {
     "InvalidRequestContent": "Correct the listed values. Nothing was changed.",
     "InvalidResourceName": "Correct the name. Nothing was changed.",
+    "NodeNotKnown": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
     "NodeOnAnotherMachine": "Nothing was changed.",
+    "IdentityInUse": "Use another identity for this node. Nothing was changed.",
     "PreconditionFailed": "Run `aks-flex-rp node show` to see the current state.",
     "AuthorizationFailed": "Ask an owner of the cluster for a role, or use another identity.",
     "AuthenticationFailed": "Check the token.",
     "InvalidAuthenticationToken": "Use a new token, or the present admin key of the service.",
     "InvalidAuthenticationTokenTenant": "Get a token of a tenant that the service accepts (`auth.tenants`).",
     "InvalidAuthenticationTokenAudience": "Get a token for an audience that the service accepts (`auth.tenants`).",
-    "ExpiredAuthenticationToken": "Get a new token, for example with `az account get-access-token`.",
+    "ExpiredAuthenticationToken": "Get a new token with `az account get-access-token --resource AUDIENCE`.",
     "TooManyRequests": "Wait, then try again.",
 }
 

@@ -20,7 +20,6 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from aks_flex_node import __version__
 from aks_flex_node.errors import ConfigError
@@ -29,6 +28,7 @@ from aks_flex_rp import instance_lock, key_rotation, raw_database
 from aks_flex_rp.crypto import encryption
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import DatabaseCorrupt, SchemaTooNew
+from aks_flex_rp.store.postgres_address import without_secrets
 from aks_flex_rp.store.sqlite import connect, copy_database, sync_directory
 from aks_flex_rp.store.sqlite_writer import store_error
 
@@ -92,11 +92,10 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def refuse_postgres(settings: ServiceSettings, target: Path) -> None:
-    address = raw_database.postgres_address(settings)
+    address = raw_database.postgres_text(settings)
     if not address:
         return
-    parts = urlsplit(address)
-    shown = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@")).geturl()
+    shown = without_secrets(address)
     raise ConfigError(
         "backup-postgres-unsupported",
         "Backups of a PostgreSQL database are made with its own tools:\n"
@@ -117,6 +116,8 @@ def restore_backup(settings: ServiceSettings, source: Path) -> RestoreResult:
         manifest = _unpack(source, directory)
         check_database(directory / DATABASE)
         _end_sessions(directory / DATABASE)
+        if _is_unsigned(directory / DATABASE):  # of an earlier release, whose rows the service signs once
+            settings.authenticated_file.unlink(missing_ok=True)
         targets = _restore_targets(settings, directory)
         aside = _set_aside(settings, targets)
         for file, target in targets.items():
@@ -141,6 +142,11 @@ def check_database(file: Path) -> None:
         raise _corrupt(check_result)
     if version > raw_database.newest_schema_version():
         raise SchemaTooNew(version, raw_database.newest_schema_version())
+
+
+def _is_unsigned(file: Path) -> bool:
+    with closing(connect(f"{file.as_uri()}?mode=ro")) as connection:
+        return not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'record_upgrade'").fetchone()
 
 
 def _corrupt(check_result: object) -> ConfigError:

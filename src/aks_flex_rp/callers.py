@@ -24,6 +24,12 @@ class Caller:
     tenant: str = ""
     ids: frozenset[str] = frozenset()  # lowercase IDs that role grants can name: object, application, groups
     own: frozenset[str] = frozenset()  # IDs of this caller alone, and of the machine or resource it belongs to
+    former_audience: bool = False  # the token is for an earlier audience, with which only nodes may call
+
+    @property
+    def identity(self) -> str:
+        """Returns the object ID with its tenant, as the store names the identities that have signed in."""
+        return f"{self.id}@{self.tenant}"
 
     def is_node(self, identity: str) -> bool:
         """Returns whether a node's identity (`id`, or `id@tenant` if the tenant is known) names this caller."""

@@ -24,6 +24,7 @@ from aks_flex_rp.nodes.cluster_sync import ENDPOINTS
 from aks_flex_rp.nodes.context import ClusterInfo
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
+from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -158,7 +159,7 @@ class ClusterRegistry:
         """
         client = self._controller(key).client
         try:
-            await asyncio.wait_for(accesses.grant_access(client, node, access), GRANT_SECONDS)
+            await within(GRANT_SECONDS, accesses.grant_access(client, node, access))
         except ApiRefused as refusal:
             raise _refuses(key, "grant access to this node", refusal) from refusal
         except asyncio.TimeoutError:
@@ -166,7 +167,7 @@ class ClusterRegistry:
 
     async def withdraw(self, key: str, node: str) -> bool:
         try:
-            await asyncio.wait_for(accesses.withdraw_access(self._controller(key).client, node), GRANT_SECONDS)
+            await within(GRANT_SECONDS, accesses.withdraw_access(self._controller(key).client, node))
         except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
             log.warning("The cluster access of %s could not be removed and will be removed later: %s", node, error)
             return False
@@ -175,7 +176,7 @@ class ClusterRegistry:
     async def node_machine(self, key: str, node: str) -> NodeMachine | None:
         try:
             client = self._controller(key).client
-            found = await asyncio.wait_for(client.find(f"{NODES}/{node}"), MACHINE_SECONDS)
+            found = await within(MACHINE_SECONDS, client.find(f"{NODES}/{node}"))
         except ApiRefused as refusal:
             raise _refuses(key, f"read Node {node}", refusal) from refusal
         except asyncio.TimeoutError:
@@ -186,7 +187,7 @@ class ClusterRegistry:
         mark = {"metadata": {"annotations": {MACHINE_ANNOTATION: machine_id}}}
         try:
             client = self._controller(key).client
-            await asyncio.wait_for(client.merge(f"{NODES}/{node}", mark), MACHINE_SECONDS)
+            await within(MACHINE_SECONDS, client.merge(f"{NODES}/{node}", mark))
         except (FlexError, ApiRefused, asyncio.TimeoutError) as error:
             log.warning("The Node %s could not be annotated with its machine: %s", node, error)
 

@@ -44,8 +44,10 @@ class AccessMethod(StoredEnum):
     CERTIFICATE = "certificate"  # the identity may only request the node's certificate
 
 
+KUBELET_ROLE = "aks-flex-node:kubelet"
+EARLIER_KUBELET_ROLE = "system:node"  # of nodes that joined before the service had a role of its own
 ACCESS_ROLES: Mapping[AccessMethod, str] = {
-    AccessMethod.EXEC: "system:node",
+    AccessMethod.EXEC: KUBELET_ROLE,
     AccessMethod.CERTIFICATE: "system:node-bootstrapper",
 }
 
@@ -56,18 +58,22 @@ class ClusterAccess:
 
     identity: str  # object ID, which is the user name in a cluster with Entra ID authentication
     method: AccessMethod
+    earlier_role: bool = False  # exec with the role of earlier releases, until the node's kubelet needs no more
 
     @property
     def role(self) -> str | None:
         """Returns the ClusterRole for the method, or None for a method of another release."""
-        return ACCESS_ROLES.get(self.method)
+        return EARLIER_KUBELET_ROLE if self.earlier_role else ACCESS_ROLES.get(self.method)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ClusterAccess:
-        return cls(document["identity"], AccessMethod(document["way"]))
+        method = AccessMethod(document["way"])
+        return cls(document["identity"], method, method is AccessMethod.EXEC and "role" not in document)
 
     def to_document(self) -> dict[str, str]:
-        return {"identity": self.identity, "way": self.method.value}
+        document = {"identity": self.identity, "way": self.method.value}
+        own = self.method is AccessMethod.EXEC and not self.earlier_role
+        return {**document, "role": KUBELET_ROLE} if own else document
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Re-encrypts every sealed value of the database with the newest key.
+"""Re-encrypts every sealed value of the database and signs every row again, with the newest key.
 
 Each value is replaced only if it has not changed since it was read, so the service can run during the rotation, and
 an interrupted rotation can be repeated.
@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cluster_registry import connection_seal_context
 from aks_flex_rp.crypto.encryption import sealing_key_id
+from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
 from aks_flex_rp.nodes.context import secrets_seal_context
+from aks_flex_rp.raw_database import schema_version
+from aks_flex_rp.store import migrations, sql
+from aks_flex_rp.store.record_authenticator import identity_owner_row, node_row, signed_cluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.raw_database import Database, Row
+    from aks_flex_rp.store.record_authenticator import SignedRow
 
 PAGE = 500
 PASSES = 3  # to include values that a running service wrote during the rotation
@@ -39,21 +44,6 @@ class SealedColumn:
 
 SEALED_COLUMNS = (
     SealedColumn(
-        "cluster connections",
-        "SELECT key, connection FROM clusters WHERE key > $1 ORDER BY key LIMIT $2",
-        "UPDATE clusters SET connection = $3 WHERE key = $1 AND connection = $2",
-        connection_seal_context,
-        1,
-    ),
-    SealedColumn(
-        "node secrets",
-        "SELECT cluster, key, secrets FROM nodes WHERE (cluster, key) > ($1, $2) AND gone = 0"
-        " AND length(secrets) > 0 ORDER BY cluster, key LIMIT $3",
-        "UPDATE nodes SET secrets = $4 WHERE cluster = $1 AND key = $2 AND secrets = $3",
-        secrets_seal_context,
-        2,
-    ),
-    SealedColumn(
         "pending config bundles",
         "SELECT cluster, node, id, bundle FROM deliveries WHERE (cluster, node) > ($1, $2)"
         " ORDER BY cluster, node LIMIT $3",
@@ -64,54 +54,178 @@ SEALED_COLUMNS = (
 )
 
 
+# Of a database that an earlier release wrote, until it is migrated.
+UNSIGNED_COLUMNS = (
+    SealedColumn(
+        "clusters",
+        "SELECT key, connection FROM clusters WHERE key > $1 ORDER BY key LIMIT $2",
+        "UPDATE clusters SET connection = $3 WHERE key = $1 AND connection = $2",
+        connection_seal_context,
+        1,
+    ),
+    SealedColumn(
+        "nodes",
+        "SELECT cluster, key, secrets FROM nodes WHERE (cluster, key) > ($1, $2) AND gone = 0"
+        " AND length(secrets) > 0 ORDER BY cluster, key LIMIT $3",
+        "UPDATE nodes SET secrets = $4 WHERE cluster = $1 AND key = $2 AND secrets = $3",
+        secrets_seal_context,
+        2,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class SignedTable:
+    """A table whose rows have a sealed column and an authentication code, which change together."""
+
+    name: str
+    select: str  # page by page; all columns of a signed row
+    update: str  # keys, old code, new sealed value, new code
+    context: Callable[..., str]
+    keys: int
+    sealed: int  # index of the column with the sealed value
+    revision: int  # index of the column with the revision
+    signed: Callable[[Row], SignedRow]
+
+
+SIGNED_TABLES = (
+    SignedTable(
+        "clusters",
+        "SELECT key, id, facts, connection, version, code FROM clusters WHERE key > $1 ORDER BY key LIMIT $2",
+        "UPDATE clusters SET connection = $3, code = $4 WHERE key = $1 AND code = $2",
+        connection_seal_context,
+        1,
+        3,
+        4,
+        lambda row: signed_cluster(row[:5], row[5]),
+    ),
+    SignedTable(
+        "nodes",
+        sql.SELECT_SIGNED_NODES,
+        "UPDATE nodes SET secrets = $4, code = $5 WHERE cluster = $1 AND key = $2 AND code = $3",
+        secrets_seal_context,
+        2,
+        7,
+        12,
+        node_row,
+    ),
+)
+
+
 @dataclass
 class RotationResult:
     resealed: Counter[str] = field(default_factory=Counter)  # by name of the column
     unopened: list[str] = field(default_factory=list)  # contexts of values that are corrupt or whose key is missing
 
 
+async def _stored(database: Database) -> tuple[tuple[SealedColumn, ...], tuple[SignedTable, ...]]:
+    """Returns the columns and tables with sealed values, as the schema of the database has them."""
+    if migrations.opens_upgrade(await schema_version(database)):
+        return (*SEALED_COLUMNS, *UNSIGNED_COLUMNS), ()
+    return SEALED_COLUMNS, SIGNED_TABLES
+
+
 async def count_by_key(database: Database) -> Counter[str]:
-    """Counts the sealed values by the ID of their encryption key."""
+    """Counts the sealed values and the authenticated rows by the ID of their key."""
     found: Counter[str] = Counter()
-    for kind in SEALED_COLUMNS:
-        async for row in _rows(database, kind):
-            found[sealing_key_id(row[-1])] += 1
+    columns, tables = await _stored(database)
+    for kind in columns:
+        async for row in read_rows(database, kind.select, kind.keys):
+            found[sealing_key_id(_as_bytes(row[-1]))] += 1
+    for table in tables:
+        async for row in read_rows(database, table.select, table.keys):
+            value = _as_bytes(row[table.sealed])
+            found.update({*([sealing_key_id(value)] if value else ()), *([code_key_id(row[-1])] if row[-1] else ())})
     return found
 
 
 async def reseal(database: Database, sealer: Sealer) -> RotationResult:
     rotation = RotationResult()
+    columns, tables = await _stored(database)
     for _ in range(PASSES):
-        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in SEALED_COLUMNS])
+        changed = sum([await _reseal_kind(database, sealer, kind, rotation) for kind in columns])
+        changed += sum([await _reseal_table(database, sealer, table, rotation) for table in tables])
+        changed += await _sign_owners(database, sealer, rotation) if tables else 0
         if not changed:
             break
     return rotation
 
 
+async def _sign_owners(database: Database, sealer: Sealer, rotation: RotationResult) -> int:
+    """Signs the owners of identities again. One that is not authentic is replaced at the next sign-in."""
+    changed = 0
+    async for row in read_rows(database, sql.IDENTITY_OWNERS, 1):
+        signed = identity_owner_row(row)
+        valid = sealer.codes.check(signed.kind, signed.values, signed.code) is CodeState.VALID
+        if valid and not sealer.codes.is_current(signed.code):
+            code = sealer.codes.sign(signed.kind, signed.values)
+            changed += await database.change(sql.SIGN_IDENTITY_OWNER, row[0], signed.code, code)
+    rotation.resealed["owners of identities"] += changed
+    return changed
+
+
 async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, rotation: RotationResult) -> int:
     changed = 0
-    async for *names, value in _rows(database, kind):
+    async for *names, stored in read_rows(database, kind.select, kind.keys):
+        value = _as_bytes(stored)
         if sealer.is_current(value):
             continue
-        context = kind.context(*names)
-        try:
-            opened = sealer.open(value, context)
-        except ConfigError:
-            if context not in rotation.unopened:
-                rotation.unopened.append(context)
-            continue
-        keys = names[: kind.keys]
-        changed += await database.change(kind.update, *keys, value, sealer.seal(opened, context))
+        opened = _opened(sealer, value, kind.context(*names), rotation)
+        if opened is not None:
+            sealed = sealer.seal(opened, kind.context(*names))
+            changed += await database.change(kind.update, *names[: kind.keys], value, sealed)
     rotation.resealed[kind.name] += changed
     return changed
 
 
-async def _rows(database: Database, kind: SealedColumn) -> AsyncIterator[Row]:
-    after: Row = ("",) * kind.keys
+async def _reseal_table(database: Database, sealer: Sealer, table: SignedTable, rotation: RotationResult) -> int:
+    """Encrypts and signs the rows of a table again. A row that is not authentic is left as it is."""
+    changed = 0
+    async for row in read_rows(database, table.select, table.keys):
+        value, keys = _as_bytes(row[table.sealed]), row[: table.keys]
+        if sealer.codes.is_current(row[-1]) and (not value or sealer.is_current(value)):
+            continue
+        signed, context = table.signed(row), table.context(*keys)
+        if sealer.codes.check(signed.kind, signed.values, signed.code) is not CodeState.VALID:
+            _record_unopened(rotation, f"{signed.shown} (not authentic)")
+            continue
+        opened = _opened(sealer, value, context, rotation) if value else b""
+        if opened is None:
+            continue
+        sealed = sealer.seal(opened, context) if value else b""
+        after = table.signed((*row[: table.sealed], sealed, *row[table.sealed + 1 :]))
+        code = sealer.codes.sign(after.kind, after.values)
+        changed += await database.change(table.update, *keys, row[-1], sealed, code)
+    rotation.resealed[table.name] += changed
+    return changed
+
+
+def _opened(sealer: Sealer, value: bytes, context: str, rotation: RotationResult) -> bytes | None:
+    try:
+        return sealer.open(value, context)
+    except ConfigError:
+        _record_unopened(rotation, context)
+        return None
+
+
+def _record_unopened(rotation: RotationResult, context: str) -> None:
+    if context not in rotation.unopened:
+        rotation.unopened.append(context)
+
+
+def _as_bytes(value: Any) -> bytes:
+    """Returns the bytes of a sealed value. SQLite stores the empty one of a deleted node as text, and any type."""
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
+
+
+async def read_rows(database: Database, select: str, keys: int) -> AsyncIterator[Row]:
+    after: Row = ("",) * keys
     while True:
-        page = await database.rows(kind.select, *after, PAGE)
+        page = await database.rows(select, *after, PAGE)
         for row in page:
-            yield (*row[:-1], bytes(row[-1]))
+            yield row
         if len(page) < PAGE:
             return
-        after = page[-1][: kind.keys]
+        after = page[-1][:keys]

@@ -7,7 +7,7 @@ returns the next state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.machine_identity import MachineIdentity
@@ -20,6 +20,7 @@ ALIVE_SECONDS = 300.0  # an owner that was heard from within this time keeps its
 CONFLICT_SECONDS = 180.0  # after which a conflict is over if the other machine is not heard from
 MOVE_SECONDS = 120.0  # that a replaced machine has to stop before it counts as a conflict
 MAX_REPLACED = 16  # replaced machines that a node remembers
+SECOND_FETCH_SECONDS = 600.0  # between records of fetches by a second client
 CONFLICT_CONDITION = "MachineConflict"  # on the node resource, while two machines claim to be the node
 
 
@@ -30,6 +31,24 @@ class Claim(TextEnum):
     FREE = "free"  # the machine may become the owner
     REPLACED = "replaced"  # the node was moved to another machine
     CONFLICT = "conflict"  # the node lives on another machine
+
+
+class FetchClient(TextEnum):
+    """Who fetches the configuration of a join attempt, compared with the first client that did."""
+
+    FIRST = "first"
+    SAME = "same"
+    OTHER = "other"
+    UNKNOWN = "unknown"  # from the same address, and one of the two has not sent its machine
+
+
+@dataclass(frozen=True)
+class SecondFetch:
+    """A fetch with a config URL that another client may have used before."""
+
+    client: str
+    at: float
+    refused: bool
 
 
 @dataclass(frozen=True)
@@ -80,9 +99,13 @@ class MachineOwnership:
     replacing_until: float = 0.0  # until then, the current attempt may move the node to another machine
     replaced: tuple[str, ...] = ()  # IDs of machines that were replaced
     conflicting: ConflictingMachine | None = None
+    fetch_machine: str = ""  # ID of the machine that fetched the configuration first; empty if it did not send it
+    fetch_address: str = ""  # from which the configuration was fetched first; empty if it was not
+    second_fetch: SecondFetch | None = None
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> MachineOwnership:
+        second = document.get("secondFetch")
         owner, candidate, conflicting = (document.get(name) for name in ("owner", "candidate", "conflicting"))
         return cls(
             KnownMachine.from_document(owner) if owner else None,
@@ -90,6 +113,9 @@ class MachineOwnership:
             float(document.get("replacingUntil", 0.0)),
             tuple(document.get("replaced", ())),
             ConflictingMachine.from_document(conflicting) if conflicting else None,
+            str(document.get("fetchMachine", "")),
+            str(document.get("fetchAddress", "")),
+            SecondFetch(str(second["client"]), float(second["at"]), bool(second["refused"])) if second else None,
         )
 
     def to_document(self) -> dict[str, Any] | None:
@@ -100,6 +126,9 @@ class MachineOwnership:
             "replacingUntil": self.replacing_until,
             "replaced": list(self.replaced),
             "conflicting": self.conflicting.to_document() if self.conflicting else None,
+            "fetchMachine": self.fetch_machine,
+            "fetchAddress": self.fetch_address,
+            "secondFetch": asdict(self.second_fetch) if self.second_fetch else None,
         }
         return {key: value for key, value in named.items() if value} or None
 
@@ -136,6 +165,16 @@ class MachineOwnership:
             return other
         return self.owner if owner_alive and not self.is_replacing(now) else None
 
+    def fetch_client(self, machine: MachineIdentity | None, address: str) -> FetchClient:
+        """Compares a client that fetches the configuration with the first one of the attempt. One that does not send
+        its machine is another than a first one that did, because many clients may have the same address.
+        """
+        if not self.fetch_address and not self.fetch_machine:
+            return FetchClient.FIRST
+        if self.fetch_machine:
+            return FetchClient.SAME if machine and machine.id == self.fetch_machine else FetchClient.OTHER
+        return FetchClient.UNKNOWN if address == self.fetch_address else FetchClient.OTHER
+
     def is_replacing(self, now: float) -> bool:
         """Returns whether an operator allows another machine to become the node now."""
         return now < self.replacing_until
@@ -152,10 +191,24 @@ class MachineOwnership:
     # Transitions
 
     def begin_attempt(self, *, replacing_until: float) -> MachineOwnership:
-        return replace(self, candidate=None, replacing_until=replacing_until)
+        return replace(self._unfetched(), candidate=None, replacing_until=replacing_until)
 
     def end_attempt(self) -> MachineOwnership:
-        return replace(self, candidate=None, replacing_until=0.0)
+        return replace(self._unfetched(), candidate=None, replacing_until=0.0)
+
+    def _unfetched(self) -> MachineOwnership:
+        return replace(self, fetch_machine="", fetch_address="", second_fetch=None)
+
+    def first_fetched(self, machine: MachineIdentity | None, address: str) -> MachineOwnership:
+        """Binds the config URL of the attempt to its first client."""
+        return replace(self, fetch_machine=machine.id if machine else "", fetch_address=address)
+
+    def fetched_again(self, client: str, now: float, *, refused: bool) -> MachineOwnership:
+        """Records a second client, at most once in SECOND_FETCH_SECONDS."""
+        known = self.second_fetch
+        if known and now - known.at < SECOND_FETCH_SECONDS and known.refused >= refused:
+            return self
+        return replace(self, second_fetch=SecondFetch(client, now, refused))
 
     def left(self) -> MachineOwnership:
         return MachineOwnership(None, self.candidate, self.replacing_until, self.replaced)
@@ -173,7 +226,8 @@ class MachineOwnership:
         earlier = [self.owner.id] if moved and self.owner and self.owner.id != machine.id else []
         ids = [each for each in (*self.replaced, *earlier) if each != machine.id]
         owner = KnownMachine(_merged(machine, known.identity if known else None), known.since if known else now)
-        return MachineOwnership(owner, None, 0.0, tuple(dict.fromkeys(ids))[-MAX_REPLACED:])
+        kept = tuple(dict.fromkeys(ids))[-MAX_REPLACED:]
+        return MachineOwnership(owner, None, 0.0, kept, second_fetch=self.second_fetch)
 
     def owner_heard(self, machine: MachineIdentity, now: float) -> MachineOwnership:
         """Records the current address and name of the owner, and ends an old conflict."""

@@ -6,15 +6,18 @@ Used by backup, key rotation and `aks-flex-rp migrate`.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.model import SchemaTooNew, StoreError
-from aks_flex_rp.store.sqlite import connect, migrate, named_parameters
+from aks_flex_rp.store.postgres_address import parse_address, tls_failure
+from aks_flex_rp.store.sqlite import connect, fetch_all, named_parameters
 from aks_flex_rp.store.sqlite_writer import store_error
 
 if TYPE_CHECKING:
@@ -24,20 +27,29 @@ if TYPE_CHECKING:
     from asyncpg import Connection
 
     from aks_flex_rp.settings import ServiceSettings
+    from aks_flex_rp.store.postgres_address import PostgresAddress
 
 
 CONNECT_SECONDS = 10.0
 Row = tuple[Any, ...]
 
 
-def postgres_address(settings: ServiceSettings) -> str:
-    """Returns the PostgreSQL address, or an empty string when the store is a SQLite file."""
+def postgres_text(settings: ServiceSettings) -> str:
+    """Returns the PostgreSQL address as written, or an empty string when the store is a SQLite file."""
     if settings.database_file:
         return private_files.read(settings.database_file).decode().strip()
     return settings.database or ""
 
 
+def postgres_address(settings: ServiceSettings) -> PostgresAddress | None:
+    """Returns the PostgreSQL address, or None when the store is a SQLite file."""
+    text = postgres_text(settings)
+    return parse_address(text, os.environ, insecure=settings.database_insecure) if text else None
+
+
 class Database(Protocol):
+    is_postgres: ClassVar[bool]
+
     async def rows(self, text: str, *values: object) -> list[Row]: ...
 
     async def change(self, text: str, *values: object) -> int:
@@ -46,17 +58,21 @@ class Database(Protocol):
 
 
 class SqliteDatabase:
+    is_postgres: ClassVar[bool] = False
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     async def rows(self, text: str, *values: object) -> list[Row]:
-        return self._connection.execute(text, named_parameters(values)).fetchall()
+        return fetch_all(self._connection, text, values)
 
     async def change(self, text: str, *values: object) -> int:
         return self._connection.execute(text, named_parameters(values)).rowcount
 
 
 class PostgresDatabase:
+    is_postgres: ClassVar[bool] = True
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
@@ -68,20 +84,35 @@ class PostgresDatabase:
 
 
 @asynccontextmanager
-async def open_database(settings: ServiceSettings) -> AsyncIterator[Database]:
-    """Opens the database that the settings name, without creating or migrating it."""
-    address = postgres_address(settings)
+async def open_database(settings: ServiceSettings, source: Path | None = None) -> AsyncIterator[Database]:
+    """Opens the SQLite file, or else the database that the settings name, without creating or migrating it."""
+    address = None if source else postgres_address(settings)
     if address:
         async with open_postgres(address) as connection:
             yield PostgresDatabase(connection)
         return
-    found = open_sqlite(settings.sqlite_file)
+    found = open_sqlite(source or settings.sqlite_file)
     try:
         yield SqliteDatabase(found)
     except sqlite3.DatabaseError as error:
         raise store_error(error) from None
     finally:
         found.close()
+
+
+@asynccontextmanager
+async def open_migrated_database(settings: ServiceSettings) -> AsyncIterator[Database]:
+    """Opens the database. Raises ConfigError if its schema is of an earlier release, whose rows have no codes."""
+    async with open_database(settings) as database:
+        version = await schema_version(database)
+        if version < newest_schema_version():
+            raise ConfigError(
+                "database-schema-older",
+                f"The database has schema version {version}, but this command needs version "
+                f"{newest_schema_version()}.",
+                "Run `aks-flex-rp migrate` first.",
+            )
+        yield database
 
 
 def open_sqlite(file: Path) -> sqlite3.Connection:
@@ -99,14 +130,16 @@ def require_file(file: Path) -> None:
 
 
 @asynccontextmanager
-async def open_postgres(address: str) -> AsyncIterator[Connection]:
+async def open_postgres(address: PostgresAddress) -> AsyncIterator[Connection]:
     import asyncpg  # noqa: PLC0415 - the driver is not needed with SQLite
 
     from aks_flex_rp.store.postgres import describe_cause  # noqa: PLC0415
 
     try:
-        connection = await asyncpg.connect(address, timeout=CONNECT_SECONDS)
+        connection = await asyncpg.connect(**address.connect_options(), timeout=CONNECT_SECONDS)
     except (OSError, ValueError, asyncio.TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        if unsafe := tls_failure(error):
+            raise unsafe from None
         hint = "Check the address of the database, the user and the password."
         raise StoreError(
             "database-error", f"Cannot use the PostgreSQL database: {describe_cause(error)}.", hint
@@ -117,11 +150,11 @@ async def open_postgres(address: str) -> AsyncIterator[Connection]:
         await connection.close()
 
 
-async def schema_version(database: Database, *, postgres: bool) -> int:
+async def schema_version(database: Database) -> int:
     """Returns the schema version, or 0 for an empty database."""
     catalogue = (
         "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
-        if postgres
+        if database.is_postgres
         else "SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'"
     )
     if not await database.rows(catalogue):
@@ -132,22 +165,40 @@ async def schema_version(database: Database, *, postgres: bool) -> int:
     return version
 
 
+def has_records(settings: ServiceSettings, source: Path | None = None) -> bool:
+    """Returns whether the database contains nodes or clusters, or the SQLite file `source` if one is given.
+
+    Blocks. It runs in a thread, because the caller may be in an event loop, and only before the first key exists.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, _has_records(settings, source)).result()
+
+
+async def _has_records(settings: ServiceSettings, source: Path | None) -> bool:
+    postgres = source is None and bool(postgres_address(settings))
+    if not postgres and not (source or settings.sqlite_file).exists():
+        return False
+    async with open_database(settings, source) as database:
+        if not await schema_version(database):
+            return False
+        return bool((await database.rows(migrations.HAS_RECORDS))[0][0])
+
+
 def newest_schema_version() -> int:
     return migrations.MIGRATIONS[-1].version
 
 
-COPIED_TABLES = ("clusters", "nodes", "places", "fleet", "deliveries", "audit")
+COPIED_TABLES = ("clusters", "nodes", "places", "fleet", "deliveries", "audit", "identity_owners")
 ROWS_PER_COPY = 1000
 BINARY_COLUMNS = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries", "bundle")}
 
 
-async def copy_to_postgres(source: Path, address: str) -> dict[str, int]:
+async def copy_to_postgres(source: Path, address: PostgresAddress) -> dict[str, int]:
     """Copies all tables in one transaction and returns the number of rows of each.
 
     The tables must exist and be empty.
     """
     with closing(open_sqlite(source)) as old:
-        migrate(old)
         async with open_postgres(address) as new:
             await _refuse_used(new)
             old.execute("BEGIN")  # reads all tables from one snapshot

@@ -19,7 +19,8 @@ import uvloop
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc_microseconds
-from aks_flex_rp.api.http_protocol import BoundedProtocol
+from aks_flex_rp.api.connection_limits import ConnectionLimiter
+from aks_flex_rp.api.http_protocol import bounded_by
 from aks_flex_rp.service import Service
 
 if TYPE_CHECKING:
@@ -39,9 +40,14 @@ class Server(uvicorn.Server):
     """A uvicorn server for one service on one socket."""
 
     def __init__(self, service: Service) -> None:
+        metrics = service.metrics
+        limiter = ConnectionLimiter(
+            service.settings.connections, lambda outcome: metrics.connections.labels(outcome).inc()
+        )
+        metrics.watch("open_connections", "Open connections of clients.", lambda: len(limiter))
         config = uvicorn.Config(
             service.app,
-            http=BoundedProtocol,
+            http=bounded_by(limiter),
             lifespan="off",
             log_config=None,
             access_log=False,

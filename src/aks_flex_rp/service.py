@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp import private_files
+from aks_flex_rp import private_files, raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
-from aks_flex_rp.api.metrics import Metrics
+from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
 from aks_flex_rp.api.routes import ServiceRoutes, create_app
+from aks_flex_rp.api.shared_identities import SharedIdentities
+from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
 from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import Roles
@@ -32,7 +34,7 @@ from aks_flex_rp.clusters.connections import ArmConnection
 from aks_flex_rp.clusters.controller import ClusterController, ControllerIntervals
 from aks_flex_rp.clusters.facts import FactOverrides
 from aks_flex_rp.clusters.informer import run_periodically
-from aks_flex_rp.crypto.encryption import open_sealer_keys
+from aks_flex_rp.crypto.encryption import KEYS_VARIABLE, has_keys, open_sealer_keys
 from aks_flex_rp.crypto.self_signed import PrivateCa
 from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
 from aks_flex_rp.crypto.tls_certificates import ServerTls
@@ -43,6 +45,7 @@ from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from aks_flex_rp.nodes.cluster_sync import ClusterSync
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
+from aks_flex_rp.nodes.earlier_roles import EarlierRoles
 from aks_flex_rp.nodes.join_tracker import JoinTracker
 from aks_flex_rp.nodes.queries import NodeQueries
 from aks_flex_rp.nodes.reports import StatusReports
@@ -50,12 +53,14 @@ from aks_flex_rp.notify.notifier import Notifier
 from aks_flex_rp.resource.config_generator import AgentEndpoints
 from aks_flex_rp.resource.view import SILENT_AFTER
 from aks_flex_rp.settings import AzureSettings
+from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from aks_flex_rp.clusters.connections import ClusterConnection
+    from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.crypto.self_signed import PrivateCa as OwnAuthority
     from aks_flex_rp.crypto.tls_certificates import CertificateChain, CertificateSource
@@ -79,7 +84,7 @@ def agent_endpoints(settings: ServiceSettings) -> AgentEndpoints:
     return AgentEndpoints(
         url=settings.agents_url or settings.origin,
         ca_cert_data=_own_certificate(settings),
-        audiences={each.tenant_id: each.audiences[0] for each in settings.auth.tenants},
+        audiences={each.tenant_id: settings.node_audience(each) for each in settings.auth.tenants},
         poll_seconds=settings.nodes.poll_seconds,
         azure=_private_cloud(settings.azure),
     )
@@ -116,26 +121,46 @@ def _encoded(file: Path) -> str:
 SWEEP_SECONDS = 60.0
 MEASURE_SECONDS = 15.0
 REPAIR_SECONDS = 900.0
+FORMER_AUDIENCES = (
+    "Nodes of tenant %s may still use tokens for %s (formerAudiences). If these are tokens for Azure, root on this "
+    "host could use them there. Remove the setting when the log no longer names nodes that use them."
+)
 
 log = logging.getLogger(__name__)
 
 
-def open_store(settings: ServiceSettings) -> Store:
+def open_records(
+    settings: ServiceSettings, count: Callable[[str], None] = lambda _: None, source: Path | None = None
+) -> RecordAuthenticator:
+    """Returns what authenticates the rows of the database (or of a SQLite file), with the keys of the service."""
+    required = settings.require_authenticated_records or settings.authenticated_file.exists()
+    return RecordAuthenticator(
+        open_sealer(settings, source).codes, count, required=required, resource=record_resource
+    )
+
+
+def open_store(settings: ServiceSettings, records: RecordAuthenticator | None = None) -> Store:
     """Creates the store without starting it: PostgreSQL if an address is set, else SQLite in the state directory."""
-    address = settings.database or ""
-    if settings.database_file:
-        address = private_files.read(settings.database_file).decode().strip()
-    if address:
+    records = records or open_records(settings)
+    if address := raw_database.postgres_address(settings):
         from aks_flex_rp.store.postgres import PostgresStore  # noqa: PLC0415 - the driver is not needed with SQLite
 
-        return PostgresStore(address)
+        return PostgresStore(address, records)
     from aks_flex_rp.store.sqlite import SqliteStore  # noqa: PLC0415
 
     settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return SqliteStore(settings.sqlite_file)
+    return SqliteStore(settings.sqlite_file, records)
 
 
-def open_sealer(settings: ServiceSettings) -> Sealer:
+def open_sealer(settings: ServiceSettings, source: Path | None = None) -> Sealer:
+    """Loads the keys. The first key is created only for a database (or SQLite file) without records."""
+    if not has_keys(settings.keys, os.environ) and raw_database.has_records(settings, source):
+        raise ConfigError(
+            "encryption-keys-missing",
+            f"The database contains records, but the keys of the service are missing: {settings.keys} does not "
+            f"exist, and {KEYS_VARIABLE} is not set. Nothing was changed.",
+            "Set `keysFile` to the keys of the service, or restore the file from a backup.",
+        )
     return open_sealer_keys(settings.keys, os.environ)
 
 
@@ -144,8 +169,9 @@ class Service:
         """Builds the service. Tests pass `clusters` to replace the connections to clusters."""
         self.settings = settings
         self.admin_key = AdminKey(settings.admin_key_file)
-        self.store = open_store(settings)
         self.metrics = metrics = Metrics()
+        self._records = open_records(settings, lambda outcome: metrics.records.labels(outcome).inc())
+        self.store = open_store(settings, self._records)
         self.tls = ServerTls(MeasuredCertificates(_certificates(settings), metrics.certificate.set), time.time())
         count_notification = metrics.notifications
         self._notifying = Notifier(
@@ -168,9 +194,16 @@ class Service:
             self.delivery,
             self.clusters,
             token_seconds=seconds,
+            allow_exec=settings.nodes.allow_exec,
             endpoints=agent_endpoints(settings),
         )
-        follow, notices = ClusterSync(context).sync, self._notifying.publisher
+        sync, notices = ClusterSync(context), self._notifying.publisher
+        earlier_roles = EarlierRoles(sync)
+
+        async def follow(key: str, facts: ClusterFacts) -> None:
+            await sync.sync(key, facts)
+            await earlier_roles.replace_all(key, facts)
+
         self.join_tracker = JoinTracker(
             context,
             follow,
@@ -181,7 +214,9 @@ class Service:
         )
         claims = self.join_tracker.claims
         tokens = TokenVerifier(settings.auth, self.admin_key)
-        authorizer = Authorizer(tokens, self._roles(), RateLimiter(settings.limits), poll_cache, context)
+        identities = SharedIdentities(self.store, poll_cache)
+        limits = RateLimiter(settings.limits)
+        authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
         reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
         arm = ArmRoutes(
             authorizer,
@@ -191,7 +226,8 @@ class Service:
             metrics,
         )
         built_in = self._bundles if settings.delivery.method == "builtIn" else None
-        own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running)
+        metrics_access = MetricsAccess(settings.metrics_token_file)
+        own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running, metrics_access)
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
         self.app = PollHandler(
             create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), authorizer, metrics
@@ -202,8 +238,12 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
+        for tenant in self.settings.auth.tenants:
+            if tenant.former_audiences:
+                log.warning(FORMER_AUDIENCES, tenant.tenant_id, ", ".join(tenant.former_audiences))
         self.admin_key.ensure()
         await self.store.start()
+        self._record_authenticated()
         await self.store.refresh_fleet()
         await self.delivery.start()
         self.poll_cache.start()
@@ -216,6 +256,14 @@ class Service:
             for each in (self.tls.run(), sweeping, self._repair_periodically(), measuring, *chores)
         ]
         self._running = True
+
+    def _record_authenticated(self) -> None:
+        """Remembers, outside of the database, that it has no rows of an earlier release any more.
+
+        Someone who turns the database back into one of an earlier release gets none of its rows signed then.
+        """
+        if not self._records.upgrade_until and not self.settings.authenticated_file.exists():
+            private_files.create(self.settings.authenticated_file, b"")
 
     async def stop(self) -> None:
         self._running = False
@@ -239,6 +287,7 @@ class Service:
                 grace=self.settings.tokens.grace_seconds,
                 gone_after=self.settings.nodes.gone_after_minutes * 60,
             ),
+            shared_addresses=self.settings.nodes.shared_addresses,
         )
 
     def _delivery(self) -> BundleDelivery:
@@ -257,10 +306,11 @@ class Service:
     def _roles(self) -> Roles:
         auth = self.settings.auth
         if not auth.azure_role_assignments:
-            return Roles(auth.roles)
+            return Roles(self.settings.role_grants)
         from aks_flex_rp.auth.roles import AzureAssignments  # noqa: PLC0415
 
-        return Roles(auth.roles, AzureAssignments(open_arm(self.settings)))
+        tenant = self.settings.assignments_tenant or ""
+        return Roles(self.settings.role_grants, AzureAssignments(open_arm(self.settings), tenant))
 
     async def _measure(self) -> None:
         """Updates the gauges that come from the store, so that a scrape does not wait for the store."""
@@ -283,10 +333,14 @@ class Service:
     async def _sweep(self) -> None:
         """Removes expired config URLs, sessions and old audit events. Cluster controllers remove expired tokens."""
         now = time.time()
+        if self._records.upgrade_until:
+            await self.store.sign_upgraded()
+            self._record_authenticated()
         if gone := await self.delivery.sweep(now):
             log.info("Removed %d expired config URLs.", gone)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
+            await self.dashboard.sign_in_page.failures.flush()
         await self.store.forget_audit(now - self.settings.audit_days * 86400)
 
 

@@ -12,12 +12,23 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from aks_flex_node.api.audiences import may_send_token
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.auth.auth_settings import AuthSettings, LimitSettings, LowercaseEntraId, SettingsModel
+from aks_flex_rp.auth.auth_settings import (
+    ARM_AUDIENCES,
+    AuthSettings,
+    LimitSettings,
+    LowercaseEntraId,
+    SettingsModel,
+    check_audiences,
+)
+from aks_flex_rp.connection_settings import ConnectionSettings
 from aks_flex_rp.notify.notification_settings import NotificationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from aks_flex_rp.auth.auth_settings import RoleGrant, TenantSettings
 
 
 class EntraSignInSettings(SettingsModel):
@@ -144,6 +155,16 @@ class NodeLifecycleSettings(SettingsModel):
         gt=0,
         description="Time for which the Node of a deleted resource must be NotReady before the service deletes it.",
     )
+    allow_exec: bool = Field(
+        default=False,
+        description="Let owners create nodes whose kubelet uses its Azure identity for every request "
+        "(`kubernetesAuth.method: exec`), outside the cluster's restrictions for nodes. Existing ones keep working.",
+    )
+    shared_addresses: bool = Field(
+        default=False,
+        description="Approve serving certificates for an address that another flex node also has. For sites with the "
+        "same private addresses; a node can then serve as the other one.",
+    )
     poll_seconds: float = Field(
         default=30, ge=1, le=3600, description="Poll interval of managed nodes whose polls are not held, in seconds."
     )
@@ -176,6 +197,16 @@ class ServiceSettings(SettingsModel):
     database_file: Path | None = Field(
         default=None, description="File (mode 0600) with the `postgresql://…` address, which may contain a password."
     )
+    database_insecure: bool = Field(
+        default=False,
+        description="Accept a PostgreSQL server on the network without `sslmode=verify-full`. Anyone on that network "
+        "can then read and change the database.",
+    )
+    require_authenticated_records: bool = Field(
+        default=False,
+        description="Never sign rows that have no authentication code. A database of an earlier release is then not "
+        "upgraded: set it after the upgrade, or for databases that this release created.",
+    )
     keys_file: Path | None = Field(
         default=None, description="Encryption keys for secrets. Default: `keys` in stateDir."
     )
@@ -198,8 +229,79 @@ class ServiceSettings(SettingsModel):
         default=75,
         description="Timeout of an idle connection. Above the poll interval, polls reuse connections.",
     )
+    connections: ConnectionSettings = Field(
+        default_factory=ConnectionSettings, description="Bounds on open connections."
+    )
+    metrics_token_file: Path | None = Field(
+        default=None,
+        description="File with a token that clients of `/metrics` must send (`Authorization: Bearer TOKEN`). If "
+        "not set, only clients on the same host can read the metrics; set it behind a proxy on that host.",
+    )
     dashboard: DashboardSettings = Field(default_factory=DashboardSettings, description="Web dashboard.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging.")
+
+    @model_validator(mode="after")
+    def _dedicated(self) -> ServiceSettings:
+        for number, tenant in enumerate(self.auth.tenants):
+            check_audiences(self.auth, number, tenant, self.azure.resource_manager)
+            self.node_audience(tenant)
+        return self
+
+    @model_validator(mode="after")
+    def _granted(self) -> ServiceSettings:
+        tenants = self._tenants()
+        for number, grant in enumerate(self.auth.roles):
+            if grant.tenant_id is None and len(tenants) > 1:
+                raise PydanticCustomError(
+                    "grant_tenant",
+                    "auth.roles[{number}].tenantId: set the tenant of principal {principal}, because the service "
+                    "accepts several tenants ({tenants}), and an application can have the same ID in each",
+                    {"number": number, "principal": grant.principal, "tenants": ", ".join(tenants)},
+                )
+        if self.auth.azure_role_assignments and tenants and self.assignments_tenant is None:
+            raise PydanticCustomError(
+                "assignments_tenant",
+                "azure.tenantId: set the tenant of the subscriptions of {manager}, because auth.azureRoleAssignments "
+                "is true and the service accepts several tenants ({tenants}); principals of the others have no role "
+                "there",
+                {"manager": self.azure.resource_manager, "tenants": ", ".join(tenants)},
+            )
+        return self
+
+    @property
+    def assignments_tenant(self) -> str | None:
+        """Returns the tenant whose principals the role assignments of Azure, or a private cloud, name."""
+        tenants = self._tenants()
+        only = tenants[0] if len(tenants) == 1 else None
+        return (self.azure.tenant_id or only or "").lower() or None
+
+    @property
+    def role_grants(self) -> tuple[RoleGrant, ...]:
+        """Returns the role grants with their tenants. Grants of earlier releases belong to the only tenant."""
+        only = next(iter(self._tenants()), None)
+        return tuple(
+            grant if grant.tenant_id else grant.model_copy(update={"tenant_id": only}) for grant in self.auth.roles
+        )
+
+    def _tenants(self) -> list[str]:
+        entra = self.dashboard.entra
+        return list(
+            dict.fromkeys([*(each.tenant_id for each in self.auth.tenants), *([entra.tenant_id] if entra else [])])
+        )
+
+    def node_audience(self, tenant: TenantSettings) -> str:
+        """Returns the audience with which the nodes of a tenant call the service: the first that they may send."""
+        accepted, origin = tenant.audiences or ARM_AUDIENCES, self.agents_url or self.origin
+        allowed = (each for each in accepted if may_send_token(each, origin, self.azure.resource_manager))
+        if found := next(allowed, None):
+            return found
+        raise PydanticCustomError(
+            "node_audience",
+            "auth.tenants: nodes call the service at {origin}, and never send it tokens that another service may "
+            "accept, such as Azure. Add an audience of the service's own to the audiences of tenant {tenant}, such "
+            "as api://CLIENT-ID, or set agentsUrl to Azure Resource Manager",
+            {"origin": origin, "tenant": tenant.tenant_id},
+        )
 
     @property
     def origin(self) -> str:
@@ -220,6 +322,11 @@ class ServiceSettings(SettingsModel):
     @property
     def sqlite_file(self) -> Path:
         return self.state_dir / "flex.db"
+
+    @property
+    def authenticated_file(self) -> Path:
+        """The file that records that no row of an earlier release is left to sign."""
+        return self.state_dir / "records.authenticated"
 
     @property
     def keys(self) -> Path:

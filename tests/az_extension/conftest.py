@@ -10,6 +10,7 @@ import pytest
 from tests.az_extension.harness import running_site
 from tests.az_extension.recording_proxy import standing_between
 from tests.az_extension.warm_az import warmed
+from tests.service.rp.api.service_harness import remove_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,15 @@ def reader(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[War
 def name() -> str:
     """Returns a node name that no other test uses."""
     return f"edge-{next(numbers)}"
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_identities(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Deletes the nodes of a test that have an identity, which only one node can have."""
+    site: Site | None = request.getfixturevalue("site") if "site" in request.fixturenames else None
+    yield
+    if site:
+        remove_nodes(site.service, "edge-")
 
 
 @pytest.fixture

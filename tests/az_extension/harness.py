@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
 
+AUDIENCE = "api://aks-flex-rp"
 ROLES = ("owner", "contributor", "reader")
 PLANT = parse_cluster_id(CLUSTER)
 assert PLANT
@@ -53,6 +54,7 @@ class Site:
         az.run("extension", "add", "--source", str(self.wheel), "--yes")
         [principal] = [each for each in self.cloud.directory.all() if each.name == role]
         az.sign_in(principal)
+        az.run("config", "set", f"aks_flex_node.rp_audience={AUDIENCE}")
         return az
 
 
@@ -76,13 +78,15 @@ def running_site(room: Path) -> Iterator[Site]:
 
 def _settings(cloud: Cloud, state: Path, port: int, pair: CertificatePair) -> ServiceSettings:
     people = {role: cloud.directory.service_principal(role, f"secret-of-{role}") for role in ROLES}
-    tenant = {"tenant_id": TENANT_ID, "metadata_url": cloud.metadata, "audiences": [cloud.url], "ca_file": cloud.ca}
+    where = {"tenant_id": TENANT_ID, "metadata_url": cloud.metadata, "ca_file": cloud.ca}
+    tenant = {**where, "audiences": [AUDIENCE, cloud.url]}
     grants = [{"role": role, "scope": CLUSTER, "principal": each.object_id} for role, each in people.items()]
     return settings(
         state,
         listen=f"127.0.0.1:{port}",
         public_url=f"https://localhost:{port}",
-        auth={"tenants": [tenant], "roles": grants},
+        auth={"tenants": [tenant], "behind_arm": True, "roles": grants},
         limits=PLENTY,
+        nodes={"allow_exec": True},
         tls={"certificate_file": pair.certificate, "key_file": pair.key},
     )

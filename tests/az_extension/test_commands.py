@@ -221,10 +221,10 @@ def test_join_command_prints_one_line_and_invalidates_previous_url(az: WarmAz, s
     pasted, piped = az.run(*ask), az.run(*ask, "-o", "tsv")
     for done in (pasted, piped):
         [line] = done.out.splitlines()
-        assert shlex.split(line)[:3] == ["aks-flex-node", "agent", "--config-url"]
+        assert shlex.split(line)[2:] == ["|", "aks-flex-node", "agent", "--config-url-file", "-"]
         assert "configuration URL is revoked" in done.err
     dead, alive = (
-        site.service.connection.ask("GET", shlex.split(done.out)[3].removeprefix(site.service.connection.url), {})
+        site.service.connection.ask("GET", shlex.split(done.out)[1].removeprefix(site.service.connection.url), {})
         for done in (pasted, piped)
     )
     assert (dead.status, alive.status) == (404, 200)

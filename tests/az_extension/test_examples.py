@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.processes import run
-from tests.az_extension.test_identities import CLIENT, VARIABLE
+from tests.az_extension.harness import AUDIENCE
+from tests.az_extension.test_identities import VARIABLE
+from tests.service.rp.api.bodies import client_of
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ EXAMPLES = {**dict(of_help()), **dict(of_documents())}
 @pytest.fixture
 def there(site: Site, name: str) -> str:
     """Creates a joined node with an identity that runs the desired versions and is Ready."""
-    identity = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT, "clientSecret": "x"}}
+    identity = {"method": "servicePrincipal", "servicePrincipal": {"clientId": client_of(name), "clientSecret": "x"}}
     made = site.admin.put(name, {"properties": {"azureAuth": identity, "continuousMonitoring": True}}).json
     ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}]}
     report = {**ready, "appliedConfigVersion": made["properties"]["configVersion"]}
@@ -91,6 +93,7 @@ def test_documented_example_runs_as_printed(
         r"edge(-node)?-1": name,
         r"https://host:8443": site.service.connection.url,
         r"1\.36\.3": CLUSTER_VERSION,
+        r"api://CLIENT-ID": AUDIENCE,
     }.items():
         text = re.sub(pattern, instead, text)
     monkeypatch.chdir(room)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.az_extension.test_commands import ON, flex
+from tests.service.rp.api.bodies import client_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,17 +38,21 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_client_secret_is_read_from_file_stdin_or_environment(az: WarmAz, site: Site, name: str, file: Path) -> None:
-    create = ("aks", "flex-node", "create", *ON, *PRINCIPAL)
-    az.run(*create, "--name", f"{name}-f", "--client-secret-file", str(file))
-    az.run(*create, "--name", f"{name}-i", "--client-secret-file", "-", input=SECRET)
-    az.run(*create, "--name", f"{name}-e", env=VARIABLE)
+    def create(ending: str) -> tuple[str, ...]:
+        own = ("--auth-method", "servicePrincipal", "--client-id", client_of(f"{name}-{ending}"))
+        return ("aks", "flex-node", "create", *ON, *own, "--name", f"{name}-{ending}")
+
+    az.run(*create("f"), "--client-secret-file", str(file))
+    az.run(*create("i"), "--client-secret-file", "-", input=SECRET)
+    az.run(*create("e"), env=VARIABLE)
     assert [secret_of(site, f"{name}-{each}") for each in "fie"] == [SECRET] * 3
 
 
 def test_client_secret_from_stdin_applies_to_all_given_ids(az: WarmAz, site: Site, name: str) -> None:
     names = [f"{name}-{each}" for each in "abc"]
     for each in names:
-        az.run("aks", "flex-node", "create", *ON, *PRINCIPAL, "--name", each, env=VARIABLE)
+        own = ("--auth-method", "servicePrincipal", "--client-id", client_of(each))
+        az.run("aks", "flex-node", "create", *ON, *own, "--name", each, env=VARIABLE)
     ids = [site.admin.get(each).json["id"] for each in names]
     az.run("aks", "flex-node", "update", "--ids", *ids, "--client-secret-file", "-", input="another\n")
     assert [secret_of(site, each) for each in names] == ["another"] * 3

@@ -43,6 +43,25 @@ def test_azure_login_suffices_with_rp_endpoint(az: WarmAz, site: Site, name: str
     assert site.admin.get(name).json["systemData"]["createdByType"] == "Application"
 
 
+@pytest.mark.parametrize("audience", ["", "https://management.azure.com/", "https://vault.azure.net"])
+def test_token_for_azure_is_not_sent_to_self_hosted_service(
+    az: WarmAz, site: Site, between: Between, audience: str
+) -> None:
+    """The service between could use the user's token in Azure."""
+    words = ("aks", "flex-node", "list", *ON, "--rp-endpoint", between.url)
+    done = az.run(*words, "--rp-audience", audience or site.cloud.url, check=False)
+    assert not done.ok
+    assert f"are not sent to {between.url}, because another service may accept them." in done.err
+    assert between.asked == []
+
+
+def test_audience_of_self_hosted_service_is_required(stranger: WarmAz, site: Site, between: Between) -> None:
+    words = ("aks", "flex-node", "list", *ON, "--subscription", SUBSCRIPTION_ID, "--rp-endpoint", between.url)
+    done = stranger.run(*words, "--rp-ca-file", site.cloud.ca, check=False)
+    assert f"--rp-audience is required: which tokens does {between.url} accept?" in done.err
+    assert between.asked == []
+
+
 def test_admin_key_suffices_without_azure_login(stranger: WarmAz, site: Site, key: Path, name: str) -> None:
     words = ("--rp-endpoint", site.service.connection.url, "--rp-key-file", str(key), "--rp-ca-file", site.cloud.ca)
     made = flex(stranger, "create", "--name", name, "--subscription", SUBSCRIPTION_ID, *words)

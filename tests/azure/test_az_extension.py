@@ -46,7 +46,7 @@ CONFIG_URL=$(az aks flex-node create \\
     --output-config-url \\
     --query "properties.configUrl" -o tsv)
 
-aks-flex-node agent --config-url "$CONFIG_URL"
+echo "$CONFIG_URL" | aks-flex-node agent --config-url-file -
 """
 FOLLOWED = f"""
 umask 077

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.clusters import access
-from aks_flex_rp.clusters.access import BINDING_PREFIX, IDENTITY_LABEL
+from aks_flex_rp.clusters.access import IDENTITY_LABEL
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
-from aks_flex_rp.clusters.prerequisites import BINDINGS, check_permissions
-from aks_flex_rp.join_state import AccessMethod, ClusterAccess
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX
+from aks_flex_rp.clusters.permissions import check_permissions
+from aks_flex_rp.clusters.prerequisites import BINDINGS
+from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess
 from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, watched
 from tests.lab.cluster_harness import until as eventually
@@ -32,7 +34,7 @@ NAME = "identity-1"
 OID, OTHER = "11111111-2222-3333-4444-555555555555", "22222222-2222-3333-4444-555555555555"
 MANIFESTS = Path(__file__).parents[2] / "packaging" / "kubernetes"
 ADMIN = {
-    **access.access_binding(OID, "system:node", "edge-4"),
+    **access.access_binding(OID, KUBELET_ROLE, "edge-4"),
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 }
 BEGINS = {"joinState": "ConfigFetched"}
@@ -124,7 +126,7 @@ def test_identity_gets_certificates_only_for_its_own_node(node: Node) -> None:
 @pytest.mark.parametrize("way", ["exec"], indirect=True)
 def test_exec_identity_has_node_role_until_auth_method_changes(node: Node) -> None:
     node.introduces_itself()
-    assert node.role() == "system:node"
+    assert node.role() == KUBELET_ROLE
     assert node.may("create", "nodes")
 
     node.provider.put(NAME, {"kubernetesAuth": {"method": "bootstrapToken"}})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.resource.view import SILENT_AFTER
 from aks_flex_rp.store.model import Cluster
-from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.bodies import client_of, principal, token
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Fleet:
         self.silent("mill-silent")
 
     def _made(self, name: str, **properties: Any) -> None:
-        answer = self.running.admin.put(name, principal(**properties))
+        answer = self.running.admin.put(name, principal(client_of(name), **properties))
         assert answer.status in {200, 201}, answer
 
     def _joined(self, name: str) -> None:

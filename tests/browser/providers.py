@@ -96,7 +96,12 @@ def running_with_entra(
     secret = room / "client-secret"
     secret.touch(mode=0o600)
     secret.write_text(itself.secret)
-    tenant = {"tenant_id": TENANT_ID, "metadata_url": cloud.metadata, "ca_file": cloud.ca}
+    tenant = {
+        "tenant_id": TENANT_ID,
+        "metadata_url": cloud.metadata,
+        "ca_file": cloud.ca,
+        "audiences": [itself.client_id],
+    }
     grants = [
         {"role": role, "scope": str(PLANT), "principal": people[role].object_id} for role in ("owner", "reader")
     ]

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.navigation import follow, sign_in, sign_in_by_entra
 from tests.browser.test_node_page import address
-from tests.service.rp.api.bodies import SECRET, principal
+from tests.service.rp.api.bodies import SECRET, client_of, principal
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_edit_conflict_shows_other_change_and_can_be_saved(provider: Provider, o
     page = open_page()
     edited(page, provider, name)
     theirs = {"labels": {"site": "hall-2", "line": "1", "shift": "night"}, "maxPods": 33}
-    provider.running.admin.put(name, principal(secret=None, nodeConfig=theirs))
+    provider.running.admin.put(name, principal(client_of(name), secret=None, nodeConfig=theirs))
     open_page.expect("status of 409")
     page.get_by_label("Labels").fill("site=hall-3\nline=2")
     save(page)
@@ -200,7 +200,7 @@ def test_delete_is_refused_when_node_changed_meanwhile(provider: Provider, open_
     provider.fleet.ready(name)
     page = open_page()
     sign_in(page, provider, address(name, "/delete"))
-    provider.running.admin.put(name, principal(secret=None, nodeConfig={"maxPods": 9}))
+    provider.running.admin.put(name, principal(client_of(name), secret=None, nodeConfig={"maxPods": 9}))
     open_page.expect("status of 409")
     page.get_by_label("enter the node name").fill(name)
     follow(page, page.get_by_role("button", name=f"Delete {name}"))

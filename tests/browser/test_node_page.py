@@ -9,7 +9,7 @@ import pytest
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.fleet_data import HOSTILE, NEW, NO_ROUTE, OLD, RUNTIME
 from tests.browser.navigation import follow, sign_in, sign_in_by_entra
-from tests.service.rp.api.bodies import SECRET, principal
+from tests.service.rp.api.bodies import SECRET, client_of, principal
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def test_node_page_shows_rolled_back_versions(provider: Provider, open_page: Ope
 def test_node_page_shows_diff_of_desired_and_applied_config(provider: Provider, open_page: Opened) -> None:
     fleet, name = provider.fleet, "press-behind"
     fleet.ready(name, nodeConfig={"labels": {"site": "hall-1"}})
-    provider.running.admin.put(name, principal(nodeConfig={"labels": {"site": "hall-2"}, "maxPods": 50}, secret=None))
+    changed = {"labels": {"site": "hall-2"}, "maxPods": 50}
+    provider.running.admin.put(name, principal(client_of(name), nodeConfig=changed, secret=None))
     page = open_page()
     node_page_text(page, provider, name)
     table = page.get_by_role("table", name="Changes not applied yet")

@@ -29,7 +29,7 @@ def wait_for(page: Page, name: str, state: str) -> None:
 def test_joining_page_shows_progress_until_node_is_ready(provider: Provider, open_page: Opened) -> None:
     page, name = open_page(), "follow-1"
     create_with_token(page, provider, name)
-    found = re.fullmatch(r"aks-flex-node agent --config-url '(https://[^']+)'", command_on(page))
+    found = re.fullmatch(r"echo '(https://[^']+)' \| aks-flex-node agent --config-url-file -", command_on(page))
     assert found
     joins, clusters = provider.running.service.join_tracker, provider.running.clusters
     [secret] = [secret for secret, (node, _) in clusters.tokens.items() if node == name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from tests.browser.navigation import follow, sign_in
 
@@ -55,4 +56,4 @@ def create_with_principal(page: Page, provider: Provider, name: str) -> None:
 
 def choose_principal(page: Page) -> None:
     page.get_by_label("Service principal", exact=True).check()
-    page.get_by_label("Application (client) ID").fill(CLIENT)
+    page.get_by_label("Application (client) ID").fill(str(uuid4()))

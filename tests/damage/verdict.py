@@ -8,7 +8,6 @@ import stat
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import paths
-from aks_flex_node.agent.reconcile.lock import LOCK_FILE
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import aside_path
 from tests.damage import harness
@@ -108,8 +107,6 @@ REFUSED = {  # path -> the damages of which only a person can decide what is rig
     paths.CURRENT_CONFIG: {"missing", "mode", "other-node"},
     paths.state_file(paths.STATE_DIR): {"other-node"},  # it names the node
     paths.STATE_DIR: {"missing", "empty", "dangling-link", "link-loop"},  # with the configuration in it
-    paths.DAEMON_LOCK: {"full-directory"},
-    LOCK_FILE: {"full-directory"},
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shlex
 import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -80,7 +79,7 @@ def test_node_is_created_edited_and_deleted_in_dashboard(
     describe(page, lab)
 
     line = page.locator(".command code").inner_text()
-    machine.run(*shlex.split(line), timeout=400)
+    machine.run("sh", "-c", line, timeout=400)
     expect(page.get_by_role("status").filter(has_text=f"{NAME} is Ready.")).to_be_visible(timeout=LONG)
     judge(page, "e2e-joined")
 

@@ -52,7 +52,7 @@ def found(content: bytes) -> bytes | None:
         path = Path(folder) / "bundle.tar"
         path.write_bytes(content)
         bundle = OfflineBundle.at(str(path), ArtifactCache(Path(folder) / "cache"))
-        blob = tried(lambda: bundle.find(ARTIFACT), ArtifactError)
+        blob = tried(lambda: bundle.find(ARTIFACT, None), ArtifactError)
         if isinstance(blob, ArtifactError):
             assert blob.name in {"offline-bundle-corrupt", "offline-bundle-incomplete", "digest-invalid"}, blob
             return None

@@ -17,6 +17,7 @@ from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import DirectConnection, load_kubeconfig
 from aks_flex_rp.clusters.controller import ClusterController, ControllerIntervals
 from aks_flex_rp.clusters.csr_policy import REQUESTS
+from aks_flex_rp.clusters.permissions import SINGLE_USE_POLICY
 from tests.unit.rp.clusters.builders import Heard, request_for
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "lab"
 PACE = ControllerIntervals(refresh=600, clean_up=0.3)
-POLICY = f"{prerequisites.ADMISSION}/validatingadmissionpolicies/{prerequisites.POLICY}"
+POLICY = f"{prerequisites.ADMISSION}/validatingadmissionpolicies/{SINGLE_USE_POLICY}"
 RIVAL = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",
@@ -112,13 +113,15 @@ class Site:
 
 
 @asynccontextmanager
-async def watched(lab: Lab, *, replicas: int = 1, pace: ControllerIntervals = PACE) -> AsyncIterator[Site]:
-    direct = load_kubeconfig(lab.admin_kubeconfig)
+async def watched(
+    lab: Lab, *, replicas: int = 1, pace: ControllerIntervals = PACE, direct: DirectConnection | None = None
+) -> AsyncIterator[Site]:
+    direct = direct or load_kubeconfig(lab.admin_kubeconfig)
     heard = Heard()
     watches = tuple(ClusterController(CLUSTER, direct, heard, intervals=pace) for _ in range(replicas))
     try:
         await prerequisites.ensure_objects(watches[0].client)
-        await policy_holds(direct)
+        await policy_holds(load_kubeconfig(lab.admin_kubeconfig))
         for watch in watches:
             await watch.start()
         yield Site(direct, watches[0].client, heard, watches)

@@ -1,22 +1,26 @@
-"""A mirror with small programs, a configuration that uses it, and the two ways to download from it."""
+"""Publishers and a mirror with small programs, a configuration that uses the mirror, and the two ways to download."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sys
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_node.agent.cli import main
 from aks_flex_node.agent.components.catalog import SEQUENCE
+from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.machine import Machine
+from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.errors import ArtifactError
+from tests.service.agent.artifacts.test_hostile_servers import Proxy
 from tests.service.agent.http_fakes import archive
 from tests.service.http_servers import Handler, listening
 from tests.unit.agent.builders import JOIN
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
 
+PUBLISHERS = ("github.com", "dl.k8s.io")
 MACHINE = Machine(hostname="edge-1", arch="amd64")
 
 
@@ -62,6 +67,8 @@ class MirrorHandler(Handler):
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's name
         path = urlsplit(self.path).path
+        if not self.headers["Host"].startswith("localhost"):
+            path = f"/{self.headers['Host']}{path}"  # a publisher
         if path in self.answers:
             self.answers[path](self)
         elif path in self.files:
@@ -86,6 +93,8 @@ class Site:
     url: str
     room: Path
     files: dict[str, bytes]
+    proxy: str  # through which the machine reaches the publishers
+    publisher: str  # host and port of the publishers' server
     answers: dict[str, Any] = field(default_factory=dict)
 
     def settings(self, **changes: object) -> dict[str, object]:
@@ -93,6 +102,10 @@ class Site:
         own: dict[str, object] = {
             "artifacts.baseURL": self.url,
             "artifacts.attempts": 1,
+            "kubernetes.version": "1.36.3",  # not pinned in the agent
+            "artifacts.checksumsFile": str(self.room / "checksums.txt"),
+            "proxy.https": self.proxy,
+            "proxy.noProxy": ["localhost", "127.0.0.1"],
             "paths.dataDir": str(self.room / "data"),
             "paths.installDir": str(self.room / "programs"),
         }
@@ -120,11 +133,18 @@ class Site:
 
     def stage(self, component: str = "runc", seconds: float = 60, /, **changes: object) -> None:
         """Downloads, verifies and unpacks a component, as a join does."""
-        config = self.config(**changes)
+        self._stage(self.config(**changes), component, seconds)
+
+    def _stage(self, config: NodeConfig, component: str, seconds: float) -> None:
         (program, *_) = programs(config, component)
         with closing(StoreProgramStager(config)) as stager:
             stager.prepare([program])
             stager.finish(program, seconds)
+
+    def stage_stored(self, **changes: object) -> None:
+        """Downloads runc for a configuration that is in effect already, which is not validated again completely."""
+        text = settings(self.settings(**changes))
+        self._stage(load_text(text, CURRENT_CONFIG, {}, {}).config, "runc", 60)
 
     def refusal(self, component: str = "runc", seconds: float = 60, /, **changes: object) -> ArtifactError:
         with pytest.raises(ArtifactError) as caught:
@@ -137,14 +157,36 @@ def mirror_path(url: str) -> str:
     return f"/{parts.netloc}{parts.path}"
 
 
+class PublisherProxy(Proxy):
+    """A proxy that finds all publishers on one server, and other hosts where they are."""
+
+    publisher: str
+
+    def do_CONNECT(self) -> None:  # noqa: N802 - http.server's name
+        if not self.path.startswith("localhost:"):
+            self.path = self.publisher
+        super().do_CONNECT()
+
+
 @contextmanager
 def running_site(room: Path, pair: CertificatePair | None = None) -> Iterator[Site]:
-    """Yields a mirror with all programs of the default configuration."""
+    """Yields a mirror with all programs of the default configuration. The system trusts it, unless it has its own
+    certificate, and the publishers.
+    """
     files: dict[str, bytes] = {}
     answers: dict[str, Any] = {}
     handler = type("OwnMirror", (MirrorHandler,), {"files": files, "answers": answers})
-    with listening(handler, pair) as url:
-        site = Site(url, room, files, answers)
+    authority = CertificateAuthority(room / "system-pki")
+    authority.ensure()
+    own = authority.issue("publishers", "publishers", names=("localhost", *PUBLISHERS))
+    with ExitStack() as stack:
+        publisher = stack.enter_context(listening(handler, own)).removeprefix("https://")
+        proxying = type("SiteProxy", (PublisherProxy,), {"seen": [], "publisher": publisher})
+        proxy = stack.enter_context(listening(proxying)).replace("//", "//joe:s3cret@")
+        url = stack.enter_context(listening(handler, pair or own))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("SSL_CERT_FILE", str(authority.certificate))
+        site = Site(url, room, files, proxy, publisher, answers)
         site.publish()
         yield site
 

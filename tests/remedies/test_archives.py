@@ -57,8 +57,8 @@ def test_unsafe_archive_is_not_used(site: Site, tmp_path: Path) -> None:
     site.files[site.path("cni")] = archive({"loopback": b"", "../../etc/cron.d/evil": b""})
     assert site.refusal("cni").name == "archive-unsafe"
     advice("archive-unsafe", "Use another version of the component or another mirror.")
-    with running_site(tmp_path) as other:
-        site.stage("cni", artifacts__baseURL=other.url)
+    with running_site(tmp_path / "other") as other:
+        site.stage("cni", artifacts__baseURL=other.url, proxy__https=other.proxy)
 
 
 @pytest.mark.remedy("archive-incomplete")
@@ -68,7 +68,8 @@ def test_url_template_of_another_component_is_corrected(site: Site) -> None:
     assert site.refusal("containerd", containerd__url=template).name == "artifact-not-found"
     wrong = site.path("containerd", containerd__url=template)
     site.files[wrong] = site.files[site.path("cni")]
-    assert site.refusal("containerd", containerd__url=template).name == "archive-incomplete"
+    pinned = {"containerd__sha256": {wrong.rpartition("/")[2]: sha256(site.files[wrong])}}
+    assert site.refusal("containerd", containerd__url=template, **pinned).name == "archive-incomplete"
     advice("archive-incomplete", "Correct the URL template in the configuration.")
     site.stage("containerd")
 

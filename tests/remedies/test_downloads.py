@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_lab.pki import CertificateAuthority
-from tests.remedies.artifact_harness import MirrorHandler, flex, running_site, sha256
+from aks_flex_node.errors import ArtifactError
+from tests.remedies.artifact_harness import MirrorHandler, PublisherProxy, flex, running_site, sha256
 from tests.remedies.catalogue import advice, command
-from tests.service.agent.artifacts.test_hostile_servers import LOGIN, Proxy
+from tests.service.agent.artifacts.test_hostile_servers import LOGIN
 from tests.service.agent.daemon.harness import PROGRAM
 from tests.service.http_servers import listening
 from tests.service.ports import free_port
@@ -47,7 +50,7 @@ def private_site(authority: CertificateAuthority, tmp_path: Path) -> Iterator[Si
 @pytest.mark.remedy("artifact-unreachable")
 @pytest.mark.parametrize("way", ["artifacts.baseURL", "artifacts.bundle"])
 def test_unreachable_publisher_is_replaced(site: Site, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = {"runc__url": f"http://127.0.0.1:{free_port()}/v%s/runc.%s"}
+    closed: dict[str, object] = {"runc__url": f"https://127.0.0.1:{free_port()}/v%s/runc.%s"}
     site.publish("runc", **closed)
     assert site.refusal(artifacts__baseURL=None, **closed).name == "artifact-unreachable"
     advice("artifact-unreachable", f"(`{way}`)")
@@ -66,13 +69,14 @@ def test_private_ca_of_the_mirror_is_trusted(private_site: Site, authority: Cert
     private_site.stage(artifacts__caFile=str(authority.certificate))
 
 
-class KnowingProxy(Proxy):
-    """A proxy that knows where the publisher is."""
+class KnowingProxy(PublisherProxy):
+    """A proxy that knows where the mirror is."""
 
-    publisher: str
+    mirror: str
 
     def do_CONNECT(self) -> None:  # noqa: N802 - http.server's name
-        self.path = self.publisher
+        if self.path.startswith("localhost:"):
+            self.path = self.mirror
         super().do_CONNECT()
 
 
@@ -81,11 +85,13 @@ def test_publisher_is_reached_through_the_proxy(private_site: Site, authority: C
     hidden: dict[str, object] = {
         "artifacts__baseURL": f"https://localhost:{free_port()}",
         "artifacts__caFile": str(authority.certificate),
+        "proxy__noProxy": None,
     }
     assert private_site.refusal(**hidden).name == "artifact-unreachable"
     advice("artifact-unreachable", "Behind a firewall, set `proxy.https`")
-    publisher = private_site.url.removeprefix("https://")
-    with listening(type("OwnProxy", (KnowingProxy,), {"seen": [], "publisher": publisher})) as proxy:
+    mirror, publisher = private_site.url.removeprefix("https://"), private_site.publisher
+    own = {"seen": [], "mirror": mirror, "publisher": publisher}
+    with listening(type("OwnProxy", (KnowingProxy,), own)) as proxy:
         private_site.stage(proxy__https=proxy.replace("//", "//joe:s3cret@"), **hidden)
 
 
@@ -123,49 +129,88 @@ def test_login_in_the_url_of_the_mirror_is_accepted(site: Site) -> None:
 
 @pytest.mark.remedy("artifact-checksum-mismatch")
 @pytest.mark.parametrize(
-    "wrong", ["a proxy or a mirror changes", "correct `sha256`", "the checksum file on the mirror"]
+    "wrong", ["a proxy or a mirror changes", "correct `sha256`", "the line of the checksums file"]
 )
 def test_checksum_is_right_after_the_repair(site: Site, wrong: str) -> None:
     path, pinned = site.path("runc"), {}
     content = site.files[path]
     if wrong == "correct `sha256`":
         pinned = {"runc__sha256": {path.rpartition("/")[2]: "0" * 64}}
+    elif "checksums file" in wrong:
+        (site.room / "checksums.txt").write_text(f"{'0' * 64}  https:/{path}\n")
     else:
-        altered, right = (f"{path}.sha256", b"0" * 64) if "file on" in wrong else (path, content[:-1] + b"?")
-        site.answers[altered] = lambda call: call.send(200, right)
-        site.answers.setdefault(f"{path}.sha256", lambda call: call.send(200, sha256(content).encode()))
+        site.answers[path] = lambda call: call.send(200, content[:-1] + b"?")
+        site.answers[f"{path}.sha256"] = lambda call: call.send(200, sha256(content).encode())
     error = site.refusal(**pinned)
     assert error.name == "artifact-checksum-mismatch"
     advice("artifact-checksum-mismatch", wrong)
     site.answers.clear()
+    (site.room / "checksums.txt").write_text(f"{sha256(content)}  https:/{path}\n")
     site.stage(**{name: {path.rpartition("/")[2]: sha256(content)} for name in pinned})
 
 
 @pytest.mark.remedy("artifact-checksum-missing")
-@pytest.mark.parametrize("by", ["configuration", "mirror"])
-def test_file_without_checksum_gets_one(site: Site, by: str) -> None:
-    path = site.path("containerd")
-    site.answers[f"{path}.sha256"] = lambda call: call.send(404)
-    assert site.refusal("containerd").name == "artifact-checksum-missing"
-    if by == "mirror":
-        advice("artifact-checksum-missing", "copy the publisher's checksum files next to the files of the mirror")
-        site.files[f"{path}.sha256sum"] = f"{sha256(site.files[path])}  {path.rpartition('/')[2]}\n".encode()
-        site.stage("containerd")
+@pytest.mark.parametrize("by", ["configuration", "checksums file"])
+def test_file_without_checksum_gets_one(site: Site, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, closed = site.path("containerd"), {"proxy__https": f"http://127.0.0.1:{free_port()}"}
+    assert site.refusal("containerd", **closed).name == "artifact-checksum-missing"
+    if by == "checksums file":
+        words = command("artifact-checksum-missing", "aks-flex-node artifacts pins", FILE=str(site.config_file()))
+        with redirect_stdout(StringIO()) as printed:
+            assert flex(monkeypatch, *words[1:]) == 0
+        advice("artifact-checksum-missing", "to `/etc/aks-flex-node/checksums.txt` on this machine")
+        (site.room / "checksums.txt").write_text(printed.getvalue())
+        site.stage("containerd", **closed)
         return
     advice("artifact-checksum-missing", "`containerd: {sha256: {FILE: HASH}}`")
     advice("artifact-checksum-missing", "(`sha256sum FILE`)")
     trusted = site.room / "FILE"
     trusted.write_bytes(site.files[path])
-    printed = subprocess.run(["sha256sum", trusted], capture_output=True, text=True, check=True).stdout
-    site.stage("containerd", containerd__sha256={path.rpartition("/")[2]: printed.split()[0]})
+    output = subprocess.run(["sha256sum", trusted], capture_output=True, text=True, check=True).stdout
+    hashes = {path.rpartition("/")[2]: output.split()[0]}
+    site.stage("containerd", containerd__sha256=hashes, **closed)
+
+
+@pytest.mark.remedy("artifact-url-not-encrypted")
+@pytest.mark.parametrize("way", ["Use an https URL", "an offline bundle"])
+def test_unencrypted_mirror_is_replaced(site: Site, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A configuration that an earlier release has stored names a mirror without TLS."""
+    with pytest.raises(ArtifactError) as refused:
+        site.stage_stored(artifacts__baseURL=site.url.replace("https:", "http:"))
+    assert refused.value.name == "artifact-url-not-encrypted"
+    advice("artifact-url-not-encrypted", way)
+    if way == "Use an https URL":
+        site.stage_stored(artifacts__baseURL=site.url)
+        return
+    bundle = site.room / "bundle.tar"
+    assert flex(monkeypatch, "artifacts", "bundle", bundle, "--config", site.config_file()) == 0
+    site.stage_stored(artifacts__baseURL=site.url.replace("https:", "http:"), artifacts__bundle=str(bundle))
+
+
+@pytest.mark.remedy("checksums-file-invalid")
+@pytest.mark.parametrize("way", ["print", "mode", "remove"])
+def test_damaged_checksums_file_is_replaced(site: Site, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = site.room / "checksums.txt"
+    file.write_text(f"{'0' * 64}\n" if way != "mode" else "")
+    file.chmod(0o666 if way == "mode" else 0o644)
+    assert site.refusal().name == "checksums-file-invalid"
+    if way == "mode":
+        subprocess.run(command("checksums-file-invalid", "chmod", FILE=str(file)), check=True)
+    file.unlink(missing_ok=way != "print") if way != "mode" else None
+    if way == "print":
+        words = command("checksums-file-invalid", "aks-flex-node artifacts pins", FILE=str(site.config_file()))
+        with redirect_stdout(StringIO()) as printed:
+            assert flex(monkeypatch, *words[1:]) == 0
+        file.write_text(printed.getvalue())
+    site.stage()
 
 
 @pytest.mark.remedy("artifact-too-large")
 def test_url_of_a_disk_image_is_corrected(site: Site) -> None:
     image = "/downloads.example/disk.img"
-    site.files[f"{image}.sha256"] = b"0" * 64
     site.answers[image] = lambda call: call.send(200, Content_Length=str(1 << 40))
-    assert site.refusal(runc__url="https://downloads.example/disk.img").name == "artifact-too-large"
+    wrong = {"runc__url": "https://downloads.example/disk.img", "runc__sha256": {"disk.img": "0" * 64}}
+    assert site.refusal(**wrong).name == "artifact-too-large"
     advice("artifact-too-large", "Correct the URL.")
     site.stage()
 
@@ -191,7 +236,7 @@ def test_cleaned_cache_is_filled_again(site: Site) -> None:
     """The record of a cached file is valid JSON, but not what the agent writes."""
     site.stage()
     (record,) = [path for path in (site.room / "data/artifacts").glob("*/.*") if path.is_file()]
-    record.write_text('{"urls": 5}')
+    record.write_text('{"publishedAs": 5}')
     assert site.refusal("cni").name == "artifact-response-invalid"
     cleaned = command("artifact-response-invalid", "aks-flex-node artifacts clean")
     own_run = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh")
@@ -205,8 +250,8 @@ def test_final_url_is_configured_instead_of_redirects(site: Site) -> None:
     for number in range(7):
         target = f"{site.url}{path}" if number == 6 else f"/short.example/{number + 1}"
         site.answers[f"/short.example/{number}"] = lambda call, to=target: call.send(302, Location=to)
-    site.files["/short.example/0.sha256"] = sha256(site.files[path]).encode()
-    assert site.refusal(runc__url="https://short.example/0").name == "redirect-refused"
+    short = {"runc__url": "https://short.example/0", "runc__sha256": {"0": sha256(site.files[path])}}
+    assert site.refusal(**short).name == "redirect-refused"
     advice("redirect-refused", "Configure the final URL")
     site.stage()
 

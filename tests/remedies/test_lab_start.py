@@ -220,7 +220,7 @@ class DemoMachine:
     pages: list[str] = field(default_factory=list)
 
     def command_inside(self, program: str, *words: str, tty: bool = False) -> list[str]:  # noqa: ARG002
-        return [str(COMMAND.with_name(program)), *words]
+        return ["env", f"PATH={COMMAND.parent}:{os.environ['PATH']}", program, *words]
 
     def run(self, *argv: str) -> CommandResult:
         return CommandResult(argv, 0, self.pages.pop(0), "")

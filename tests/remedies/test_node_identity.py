@@ -126,7 +126,8 @@ def announce(cloud: Cloud, provider: str, principal: EntraPrincipal) -> None:
     )
     kubelet = {"auth": "exec", "serverURL": "https://cluster.example", "caCertData": CA}
     document |= {"node": {"name": "edge-1", "kubelet": kubelet}, "kubernetes": {"version": "1.34.4"}}
-    document["provider"] = {"url": provider, "caCertData": document["azure"]["caCertData"]}
+    own = {"url": provider, "audience": "api://aks-flex-rp"}
+    document["provider"] = {**own, "caCertData": document["azure"]["caCertData"]}
     loaded = load_text(json.dumps(document), "test", {}, {})
     engine = engine_on(empty_host(), loaded.config, Machine(hostname="edge-1", program=PROGRAM))
     found = provider_announcement(engine, loaded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -101,3 +102,35 @@ def test_unreviewed_licence_of_dependency_is_reported() -> None:
 def test_licences_allowed_by_audit_are_accepted_for_release() -> None:
     licences = {each for expression in audit.LICENCES for each in re.split(r" AND | OR ", expression)}
     assert licences <= ACCEPTED_LICENCES
+
+
+HASH = "--hash=sha256:" + "a" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        (f"thing==1.0 ; python_version < '3.11' \\\n    {HASH} \\\n    {HASH}\n    # via other\n", 0),
+        ("thing==1.0 \\\n    # via other\n", 1),
+        (f"thing>=1.0 {HASH}\n", 1),
+        ("thing @ https://host.example/thing.whl\n", 1),
+        ("--index-url https://host.example/\n", 1),
+        (f"thing==1.0 {HASH}\nother==2.0\n", 1),
+    ],
+)
+def test_requirement_without_version_and_hash_is_rejected(text: str, problems: int) -> None:
+    assert len(audit.unhashed("requirements/base.txt", text)) == problems
+
+
+def test_npm_package_without_integrity_is_rejected() -> None:
+    packages = {"": {}, "node_modules/a": {"integrity": "sha512-x"}, "node_modules/b": {"version": "1.0"}}
+
+    (told,) = audit.unhashed("api/package-lock.json", json.dumps({"packages": packages}))
+    assert told == "api/package-lock.json: node_modules/b has no integrity hash"
+
+
+@pytest.mark.parametrize(
+    "path", [*audit.PINS, "requirements/dev.txt", "api/package-lock.json", "a/b/requirements.txt"]
+)
+def test_audit_knows_pin_files_by_their_names(path: str) -> None:
+    assert audit.PIN_FILE.search(path)

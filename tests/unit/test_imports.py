@@ -86,3 +86,16 @@ def test_one_module_of_the_agent_makes_tls_contexts_and_pools() -> None:
 def test_a_connection_that_is_made_elsewhere_is_found() -> None:
     source = "import ssl, urllib3\ndef make(it: ssl.SSLContext):\n return urllib3.PoolManager(ssl_context=it)"
     assert called_names(source) & CONNECTION_MAKERS == {"PoolManager"}
+
+
+def test_agent_and_what_it_loads_use_lean_dataclasses() -> None:
+    """The daemon's CPU time at its start has a budget; see `lean_dataclass`. The az extension has copies of `api`."""
+    standard = [
+        module_name(path)
+        for path in (SOURCE / "aks_flex_node").rglob("*.py")
+        if path.parent.name != "api"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses"
+        if "dataclass" in [alias.name for alias in node.names]
+    ]
+    assert standard == ["aks_flex_node.lean_dataclass"]

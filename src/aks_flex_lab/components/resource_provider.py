@@ -34,6 +34,7 @@ CLUSTER_ID = f"{RESOURCE_GROUP_ID}/providers/{PROVIDER_NAMESPACE}/managedCluster
 PROVIDER_URL = f"https://{network.PROVIDER_NAME}"
 OWNER_ROLE_ID = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"  # Azure's built-in role Owner
 PROVIDER_GATEWAY = "provider-gateway"
+PROVIDER_AUDIENCE = "api://aks-flex-rp"
 POLL_SECONDS = 5  # short, so that a deletion is confirmed soon
 PROVIDER_COMMAND = (sys.executable, "-m", "aks_flex_rp")
 
@@ -95,13 +96,17 @@ class ResourceProviderComponent:
         authority = str(CertificateAuthority(self.layout.pki).certificate)
         metadata = f"{network.LOGIN_URL}/{TENANT_ID}/v2.0/.well-known/openid-configuration"
         tenant = {"tenantId": TENANT_ID, "metadataUrl": metadata, "caFile": authority}
-        audiences = [network.MANAGEMENT_URL, f"{network.MANAGEMENT_URL}/"]
+        audiences = [PROVIDER_AUDIENCE, network.MANAGEMENT_URL, f"{network.MANAGEMENT_URL}/"]
         return {
             "listen": f"{network.PROVIDER}:443",
             "publicUrl": PROVIDER_URL,
             "stateDir": str(self.state),
-            "nodes": {"pollSeconds": POLL_SECONDS},
-            "auth": {"tenants": [{**tenant, "audiences": audiences}], "azureRoleAssignments": True},
+            "nodes": {"pollSeconds": POLL_SECONDS, "allowExec": True},
+            "auth": {
+                "tenants": [{**tenant, "audiences": audiences}],
+                "behindArm": True,  # and nodes call it directly, with its own audience
+                "azureRoleAssignments": True,
+            },
             "azure": {
                 "resourceManager": network.MANAGEMENT_URL,
                 "authority": network.LOGIN_URL,

@@ -176,6 +176,10 @@ class EntraAuthority:
         return self._signed_in(found, form)
 
     def _refresh_token_grant(self, form: Form) -> Response:
+        """Redeems a refresh token. A registered application must authenticate; others are public clients, as az."""
+        client = self._mint.directory.find(form.get("client_id", ""), "servicePrincipal")
+        if client and (refusal := self._refusal(client, form)):
+            return refusal.response(client=client.client_id)
         found = self._mint.redeem_refresh_token(form.get("refresh_token", ""))
         return self._signed_in(found, form) if found else aadsts.OLD_REFRESH.response()
 

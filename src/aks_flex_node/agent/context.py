@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.aks_pool import pool_facts
 from aks_flex_node.agent.aks_pool.pool_ids import configured_pool, parse_pool_id
+from aks_flex_node.agent.argument_eraser import erase_argument
 from aks_flex_node.agent.cluster import discovery
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.components import cni
@@ -28,6 +29,7 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.host import EntryKind
 from aks_flex_node.host.real import RealHost
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,6 +111,8 @@ def config_selection(
 ) -> ConfigSelection:
     """Builds the selection for commands that also accept a configuration URL or an AKS pool."""
     pool = parse_pool_id(aks_pool) if aks_pool is not None else None
+    if url:
+        erase_argument(url)
     chosen = select_config_url(url, url_file, config[0] if config else None, os.environ, plain=plain, pool=aks_pool)
     return ConfigSelection(tuple(config or ()), tuple(sets or ()), chosen, pool)
 
@@ -185,6 +189,7 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     sources = artifact_sources(loader.load_fetch_settings(os.environ, flags))
     machine = identify_machine(RealHost(), selection.url.origin)
     bundle = fetch_config(selection.url, sources, machine=machine)
+    loader.refuse_local_settings(bundle.text, selection.url.origin)
     loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
     if (completed := loader.with_join_method(loaded, applied_config())) is not loaded:
         bundle = bundle.with_kubelet_auth(resolved.kubelet_auth(completed.config))

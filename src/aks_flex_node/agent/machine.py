@@ -9,12 +9,12 @@ import json
 import platform
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig

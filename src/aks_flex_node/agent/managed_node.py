@@ -6,7 +6,6 @@ Reopened after each change of the configuration.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
@@ -20,6 +19,7 @@ from aks_flex_node.agent.paths import state_file
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

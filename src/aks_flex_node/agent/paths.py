@@ -22,6 +22,7 @@ POOL_FACTS = f"{STATE_DIR}/aks-pool.json"  # settings of the AKS pool, without i
 MACHINE_RECORD = f"{STATE_DIR}/aks-machine.json"  # the node's Machine in the pool
 OPERATION_RECORD = f"{STATE_DIR}/operation.json"  # the MachineOperation that this machine has started
 CONFIG_JOURNAL = f"{STATE_DIR}/together.json"  # configuration files that are written together
+AGENT_FLOOR = f"{STATE_DIR}/agent-floor"  # the highest version of the agent that has run here
 DAEMON_LOCK = f"{STATE_DIR}/follow.lock"  # held by the daemon
 DAEMON_STATE = f"{STATE_DIR}/following.json"  # the daemon's own state
 # All files in the state directory that the agent writes again by itself.
@@ -39,6 +40,7 @@ STATE_FILES = (
     UPDATE_JOURNAL,
     JOB_RESULT,
     FAILED_CONFIG,
+    AGENT_FLOOR,
     RELEASED_CONFIG,
     DAEMON_STATE,
     DAEMON_LOCK,

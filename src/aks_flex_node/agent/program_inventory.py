@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.artifacts import clean_cache, make_bundle
+from aks_flex_node.agent.artifacts import clean_cache, find_digests, make_bundle
 from aks_flex_node.agent.components.catalog import ALL, SEQUENCE
 from aks_flex_node.agent.reconcile import program_stager
-from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage
+from aks_flex_node.agent.reconcile.observer import MANIFEST, find_damage, needs_confirmation
 from aks_flex_node.agent.reconcile.resources import Symlink
 from aks_flex_node.host.actions import RemoveTree
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts import Bundle
@@ -34,7 +35,8 @@ def list_artifacts(engine: Engine) -> list[ProgramArtifact]:
     found: list[ProgramArtifact] = []
     for component in SEQUENCE:
         for program in component.desired(engine.config, engine.machine).programs:
-            state = find_damage(engine.host, program, engine.ledger.owned(component.name)) or "installed"
+            intact = "not verified" if needs_confirmation(engine.host, program) else "installed"
+            state = find_damage(engine.host, program, engine.ledger.owned(component.name)) or intact
             about = (program.component, program.version, state)
             found += [ProgramArtifact(*about, one.url) for one in program.artifacts]
     return found
@@ -46,7 +48,31 @@ def bundle_programs(engine: Engine, target: Path, arch: str) -> Bundle:
     specs = [component.desired(engine.config, machine) for component in SEQUENCE]
     trees = [program_stager.program_tree(program) for spec in specs for program in spec.programs]
     sources, cache = program_stager.artifact_sources(engine.config), Path(program_stager.cache_dir(engine.config))
-    return make_bundle(trees, sources, cache, target, arch)
+    program_stager.require_encrypted(replace(sources, bundle=None), [one for tree in trees for one in tree.artifacts])
+    digests = program_stager.local_digests(engine.config)
+    return make_bundle(trees, sources, cache, target, arch, digests=digests)
+
+
+@dataclass(frozen=True)
+class PinnedArtifact:
+    url: str  # at the publisher, or the configured one if no publisher has the file
+    digest: str  # "sha256:…" or "sha512:…"
+    source: str  # who gave the digest: administrator, pin or publisher
+
+
+def pin_artifacts(engine: Engine, arch: str) -> list[PinnedArtifact]:
+    """Returns the digests of all artifacts of the configuration. Reads them from the publishers if needed."""
+    machine, config = replace(engine.machine, arch=arch), engine.config
+    specs = [component.desired(config, machine) for component in SEQUENCE]
+    wanted = {each.url: each for spec in specs for program in spec.programs for each in program.artifacts}
+    found = find_digests(
+        list(wanted.values()),
+        program_stager.artifact_sources(config),
+        Path(program_stager.cache_dir(config)),
+        program_stager.local_digests(config),
+    )
+    pairs = zip(wanted.values(), found, strict=True)
+    return [PinnedArtifact(one.publisher_url or one.url, str(each.digest), each.source.value) for one, each in pairs]
 
 
 def remove_downloads(config: NodeConfig) -> int:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import context
@@ -19,6 +19,7 @@ from aks_flex_node.agent.paths import PUBLIC_STATUS, PUBLIC_STATUS_DIR, STATE_DI
 from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import parse_utc
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "credentials",
         "driftFound",
         "agentUpdate",
+        "policy",
     ),
 }
 WHOLE = ("timestamp", "phase", "versions", "services", "certificate", "drift", "damaged")

@@ -6,8 +6,9 @@ recorded before the link is switched, and the failure is recorded before the lin
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,17 @@ import aks_flex_node
 from aks_flex_node.agent import context
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.components import agent, service
-from aks_flex_node.agent.components.artifact_urls import plain_version
+from aks_flex_node.agent.components.artifact_urls import plain_version, version_key
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components, ordered_agent_components
 from aks_flex_node.agent.components.service import release
 from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.paths import CONFIG_VERSION_FILE, CURRENT_CONFIG
+from aks_flex_node.agent.paths import AGENT_FLOOR, CONFIG_VERSION_FILE, CURRENT_CONFIG
+from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_policy
 from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +125,25 @@ def _read_lines(host: Host, path: str, count: int) -> list[str]:
     return lines if len(lines) == count else []
 
 
+def read_floor(host: Host) -> str:
+    """Returns the highest version of the agent that has run on this machine; empty if that is unknown."""
+    text = (host.read(AGENT_FLOOR) or b"").decode(errors="replace").strip()
+    return text if re.fullmatch(r"[0-9A-Za-z.+-]+", text) else ""
+
+
+def raise_floor(host: Host, version: str = aks_flex_node.__version__) -> None:
+    """Records the version that runs, unless a higher one ran before."""
+    known = read_floor(host)
+    if not known or version_key(known) < version_key(version):
+        host.apply(WriteFile(AGENT_FLOOR, f"{version}\n".encode(), 0o600))
+
+
+def lower_floor(host: Host, config: NodeConfig, version: str) -> None:
+    """Permits self-updates to this version and later ones. Only a person on this machine does that."""
+    host.apply(WriteFile(AGENT_FLOOR, f"{plain_version(version)}\n".encode(), 0o600))
+    host.apply(Remove(release.failed_file(config)))  # so that a refused version is tried again
+
+
 FAILURE_REASON = "AgentUpdateFailed"
 ANSWER_SECONDS = 30.0
 TRIAL_SECONDS = 180.0  # longer than the first poll takes when the provider is unreachable
@@ -147,6 +169,8 @@ class SelfUpdate:
         if not is_due(engine.host, config):
             return JobResult(JobKind.UPDATE, JobStatus.DONE)
         try:
+            self._refuse_forbidden()
+            self._refuse_older()
             self._install()
             self._check()
         except FlexError as error:
@@ -165,6 +189,27 @@ class SelfUpdate:
         except FlexError as error:
             return self._roll_back(trial, self._cause(error))
         return self._await_trial(trial)
+
+    def _refuse_forbidden(self) -> None:
+        policy = read_policy(self.engine.host)
+        forbidden = [f"agent.version {self.engine.config.agent.version} ({AGENT_UPDATES})"]
+        refuse_by_policy(policy, forbidden if policy.forbids(AGENT_UPDATES) else [])
+
+    def _refuse_older(self) -> None:
+        """Raises MachineError for an older version than has run here: an old release is signed, too, but may have
+        known vulnerabilities.
+        """
+        floor, version = read_floor(self.engine.host), plain_version(self.engine.config.agent.version or "")
+        if not floor or version_key(version) >= version_key(floor):
+            return
+        message = f"Agent version {version} is older than {floor}, which has run here. It was not installed."
+        record_failure(self.engine.host, self.engine.config, message)
+        raise MachineError(
+            "agent-downgrade-refused",
+            message,
+            f"Set `agent.version` to {floor} or later. To permit the older version, run `aks-flex-node agent-floor "
+            f"--set {version}` on this machine.",
+        )
 
     def _install(self) -> None:
         """Installs the version and syncs it to disk before any link points to it."""

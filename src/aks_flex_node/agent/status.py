@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from aks_flex_node.agent.job_records import job_result, update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine
 from aks_flex_node.agent.paths import DAEMON_LOCK, DAEMON_STATE, JOB_RESULT, state_file
+from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import distinct_actions
@@ -25,6 +25,7 @@ from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.agent.vpn import local_state as vpn
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, PlaceTree
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ FAILED_PROVIDER_STATES = frozenset(
         ProviderState.UNTRUSTED,
         ProviderState.BAD_CONFIGURATION,
         ProviderState.NO_CLUSTER,
+        ProviderState.NODE_NOT_KNOWN,
         ProviderState.REPLACED,
         ProviderState.ON_ANOTHER_MACHINE,
         ProviderState.AGENT_FAILING,
@@ -133,6 +135,7 @@ def daemon_status(engine: Engine) -> dict[str, Any] | None:
         "lastJob": None if outcome is None else outcome.as_document(),
         "driftFound": known.drift_count,
         "agentUpdate": self_update.failure_reason(host, engine.config) or None,
+        "policy": policy.describe() if (policy := read_policy(host)).exists else None,
     }
 
 

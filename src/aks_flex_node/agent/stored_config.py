@@ -7,13 +7,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.config.remote import ConfigBundle, parse_bundle
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

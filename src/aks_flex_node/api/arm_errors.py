@@ -7,6 +7,7 @@ from typing import Any
 
 ON_ANOTHER_MACHINE = "NodeOnAnotherMachine"  # 409: the node lives on another machine
 REPLACED = "NodeReplaced"  # 409: the node was moved to another machine
+NODE_NOT_KNOWN = "NodeNotKnown"  # 404: the provider has no record of the node, not even of its deletion
 MAX_MESSAGE_LENGTH = 500  # limit for texts from the remote side
 
 

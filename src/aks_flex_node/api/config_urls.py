@@ -1,5 +1,5 @@
-"""Builds and parses configuration URLs, including the CA pin. A configuration URL grants access to the node's
-secrets.
+"""Builds and parses configuration URLs, including the CA pin and the key of a sealed bundle. A configuration URL
+grants access to the node's secrets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aks_flex_node.errors import CommandUsageError
 CONFIG_PATH = "/configs/"
 MAX_URL_LENGTH = 4096
 DEFAULT_PORTS = {"https": 443, "http": 80}
-_PIN = re.compile(r"ca=sha256:([0-9a-fA-F]{64})")
+_FRAGMENT = re.compile(r"(?:ca=sha256:(?P<pin>[0-9a-fA-F]{64})|key=(?P<key>[\w-]{43}))?", re.ASCII)
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,6 +24,7 @@ class ConfigUrl:
     port: int
     pin: str = ""  # SHA-256 of the CA certificate in lower-case hex; empty means the system's CAs
     scheme: str = "https"
+    key: str = ""  # secret: opens the sealed bundle; empty if the server is the service itself
 
     @property
     def origin(self) -> str:
@@ -41,6 +42,11 @@ class ConfigUrl:
 def build(origin: str, secret: str, pin: str = "") -> str:
     """Builds a configuration URL. `origin` is `https://host:port`, optionally with a path prefix."""
     return origin.rstrip("/") + CONFIG_PATH + secret + (f"#ca=sha256:{pin}" if pin else "")
+
+
+def add_key(url: str, key: str) -> str:
+    """Adds the key of a sealed bundle to the URL of a storage account, in the part that is never sent."""
+    return f"{url}#key={key}"
 
 
 def parse(text: str, *, plain: bool = False) -> ConfigUrl:
@@ -61,7 +67,8 @@ def parse(text: str, *, plain: bool = False) -> ConfigUrl:
         raise _malformed("It contains a user name.")
     if parts.path in {"", "/"}:
         raise _malformed("It ends after the host name. The path is missing.")
-    return ConfigUrl(address, host, port, _pin(fragment), parts.scheme)
+    pin, key = _parse_fragment(fragment)
+    return ConfigUrl(address, host, port, pin, parts.scheme, key)
 
 
 def _is_loopback(host: str) -> bool:
@@ -71,13 +78,15 @@ def _is_loopback(host: str) -> bool:
         return False  # a name can resolve to any address
 
 
-def _pin(fragment: str) -> str:
-    if not fragment:
-        return ""
-    found = _PIN.fullmatch(fragment)
+def _parse_fragment(fragment: str) -> tuple[str, str]:
+    """Returns the CA pin and the key of the bundle."""
+    found = _FRAGMENT.fullmatch(fragment)
     if not found:
-        raise _malformed("The part after # is truncated or changed. It must be ca=sha256: and 64 hexadecimal digits.")
-    return found[1].lower()
+        raise _malformed(
+            "The part after # is truncated or changed. It must be ca=sha256: and 64 hexadecimal digits, or key= and "
+            "43 characters."
+        )
+    return (found["pin"] or "").lower(), found["key"] or ""
 
 
 def _malformed(what: str) -> CommandUsageError:

@@ -30,6 +30,28 @@ OWN_LABELS = frozenset(
         "failure-domain.beta.kubernetes.io/region",
     )
 )
+# Fields of the KubeletConfiguration that `extraConfig` of a provider cannot set, and why. The kubelet is root, so
+# some of them make their writer root on the node.
+RESERVED_KUBELET_OPTIONS = {
+    "starts pods or programs as root": "staticPodPath staticPodURL staticPodURLHeader volumePluginDir",
+    "chooses who runs containers and images": "containerRuntimeEndpoint imageServiceEndpoint cgroupDriver",
+    "lets the kubelet read or write files of the host": "resolvConf podLogsDir tlsCertFile tlsPrivateKeyFile",
+    "shows files, logs or memory of the host": "enableSystemLogHandler enableSystemLogQuery enableDebuggingHandlers "
+    "enableProfilingHandler enableDebugFlagsHandler",
+    "decides who may use the kubelet": "authentication authorization readOnlyPort address port enableServer "
+    "tlsCipherSuites tlsMinVersion healthzBindAddress healthzPort",
+    "decides how the kubelet authenticates": "rotateCertificates serverTLSBootstrap",
+    "weakens the isolation of pods": "seccompDefault allowedUnsafeSysctls protectKernelDefaults podPidsLimit "
+    "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist makeIPTablesUtilChains",
+    "is part of the hardening of a node": "eventRecordQPS streamingConnectionIdleTimeout",
+    "is what the node needs to work": "apiVersion kind clusterDNS clusterDomain registerNode maxPods podCIDR "
+    "providerID",
+    "has a setting of its own": "kubeReserved systemReserved evictionHard imageGCHighThresholdPercent "
+    "imageGCLowThresholdPercent",
+}
+_RESERVED_BY_OPTION = {
+    option.lower(): reason for reason, options in RESERVED_KUBELET_OPTIONS.items() for option in options.split()
+}
 RESERVABLE = ("cpu", "memory", "ephemeral-storage", "pid")
 EVICTION_SIGNALS = (
     "memory.available",
@@ -42,6 +64,11 @@ EVICTION_SIGNALS = (
     "allocatableMemory.available",
     "pid.available",
 )
+
+
+def reserved_kubelet_option(name: str) -> str | None:
+    """Returns why a provider cannot set this option of the kubelet, in any spelling, or None if it can."""
+    return _RESERVED_BY_OPTION.get(name.lower())
 
 
 def node_name(text: str) -> str | None:

@@ -13,6 +13,10 @@ Document = dict[str, Any]
 
 HEALTHY_IF_TRUE = frozenset({"Ready", "ConfigApplied", "VersionsTested"})  # all other conditions are healthy if False
 PENDING = "ConfigurationPending"
+EXEC_WARNING = (
+    "This node joins by exec. The cluster's restrictions for nodes do not apply to it: it can read the Secrets that "
+    "any pod uses, and act as the service account of any pod. Use certificate if you can."
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class NodeCondition:
     @property
     def cause(self) -> str:
         return ": ".join(filter(None, (self.reason, self.message)))
+
+
+def joins_by_exec(properties: Document) -> bool:
+    return (properties.get("kubernetesAuth") or {}).get("method") == "exec"
 
 
 def printable(text: object) -> str:
@@ -96,6 +104,15 @@ def format_machine(machine: Document) -> str:
     name = printable(machine.get("hostName") or machine.get("id", ""))
     more = ", ".join(printable(text) for text in (machine.get("address"), machine.get("os")) if text)
     return f"{name} ({more})" if more else name
+
+
+def join_command(url: str) -> str:
+    """Returns the command line that joins a machine with a config URL.
+
+    The URL is a secret, so the agent reads it from standard input: arguments are visible to all users of a machine,
+    and sudo logs them.
+    """
+    return f"echo '{url}' | aks-flex-node agent --config-url-file -"
 
 
 def machine_note(name: str, made: Document, *, replace: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from aks_flex_node import __version__
 from aks_flex_node.azure import error_messages
 from aks_flex_node.errors import FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

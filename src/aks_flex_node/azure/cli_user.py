@@ -7,7 +7,6 @@ import os
 import pwd
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from aks_flex_node.azure import error_messages
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.host import processes
 from aks_flex_node.host.host import MISSING_PROGRAM
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from fnmatch import fnmatchcase
+
+from aks_flex_node.lean_dataclass import dataclass
 
 _FORBIDDEN = re.compile(r"perform action '([^']+)' over scope '([^']+)'")
 _CLIENT = re.compile(r"[Cc]lient '([^']+)'")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.azure.arm import AzureCallError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.azure.arm import ArmClient

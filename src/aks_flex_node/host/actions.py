@@ -6,8 +6,10 @@ All actions are idempotent, and can be interrupted at any time and executed agai
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
+
+from aks_flex_node.lean_dataclass import dataclass
 
 
 def aside_path(path: str) -> str:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import shutil
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,7 @@ from aks_flex_node.host.actions import (
     aside_path,
 )
 from aks_flex_node.host.host import EntryKind, FileEntry
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,6 +16,7 @@ from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.preconditions import Preconditions, if_none_match_matches
 from aks_flex_rp.resource.view import machine_document
@@ -113,7 +114,7 @@ class ArmRoutes:
             raise errors.cluster_not_found(where.cluster)
         authorized = AuthorizedRequest(incoming, query, where, cluster, request)
         if operation is Operation.REGENERATE_TOKEN or (operation is Operation.WRITE and authorized.flag("configUrl")):
-            seeing = await self.authorizer.may_see_secrets(caller, where)
+            seeing = await self.authorizer.may_see_secrets(caller, where, own=request.acts_as_node)
             return replace(authorized, request=replace(request, may_see_secrets=seeing))
         return authorized
 
@@ -130,8 +131,9 @@ class ArmRoutes:
         return await doing[operation](request)
 
     async def _get(self, request: AuthorizedRequest) -> Response:
-        found, shown = await self.queries.get(request.cluster, request.target.node)
-        if request.request.caller.is_node(found.identity):
+        no_person = request.request.caller.kind not in {CallerKind.USER, CallerKind.KEY}
+        found, shown = await self.queries.get(request.cluster, request.target.node, may_be_node=no_person)
+        if request.request.acts_as_node:
             if machine := request.machine:
                 await self.reports.claims.on_report(found, machine, request.request)
             self.authorizer.poll_cache.record_seen(found.cluster, found.key, time.time())

@@ -10,11 +10,13 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import Unauthenticated
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
+from aks_flex_rp.nodes import identity_ownership
 from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
     from aks_flex_rp.api.poll_cache import NodeKey, PollCache
+    from aks_flex_rp.api.shared_identities import SharedIdentities
     from aks_flex_rp.auth.rate_limit import RateKind, RateLimiter
     from aks_flex_rp.auth.roles import Roles
     from aks_flex_rp.auth.token_verifier import TokenVerifier
@@ -70,6 +72,7 @@ class Authorizer:
     limits: RateLimiter
     poll_cache: PollCache
     context: NodeContext
+    identities: SharedIdentities
 
     async def caller(self, authorization: str) -> Caller:
         try:
@@ -86,8 +89,12 @@ class Authorizer:
         This happens before the resource is looked up, so that existence leaks nothing.
         """
         identity = await self.node_identity(operation, target)
+        own = await self._acts_as_node(caller, operation, target, identity)
+        shared, identity = caller.is_node(identity) and not own, identity if own else ""
         self.check_limit(caller, target, identity, operation)
-        request = RequestContext(caller, request_id, source)
+        request = RequestContext(
+            caller, request_id, source, acts_as_node=own, may_see=lambda cluster: self.may_read(caller, cluster)
+        )
         known = await self.context.clusters.find(target.cluster.key)
         if not await self.roles.allows(caller, operation, target.cluster, identity, ask=known is not None):
             if (
@@ -95,11 +102,31 @@ class Authorizer:
             ):  # limits the audit events that one unauthorized caller can cause
                 event = request.event(self.context.now(), AuditAction(operation.value), target.id)
                 await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+            if shared:
+                raise identity_ownership.refused(target.node)
             raise errors.forbidden(caller, azure_action(operation), target.id)
+        if operation is Operation.WRITE:
+            trusted = await self.roles.allows(caller, Operation.WRITE_TRUSTED, target.cluster, ask=known is not None)
+            return replace(request, is_owner=trusted)
         return request
 
-    async def may_see_secrets(self, caller: Caller, target: ArmTarget) -> bool:
-        identity = await self.node_identity(Operation.LIST_CREDENTIALS, target)
+    async def _acts_as_node(self, caller: Caller, operation: Operation, target: ArmTarget, identity: str) -> bool:
+        """Returns whether the caller is the node, and no other node has its identity."""
+        if not caller.is_node(identity):
+            return False
+        node_key = (target.cluster.key, target.node.lower())
+        state = await self.poll_cache.state(node_key)
+        if caller.identity in state.owned or (operation is Operation.READ and not state.etag):
+            return True  # the former identity of a deleted node may learn that the node is deleted
+        return await self.identities.acts_as(caller, node_key, identity)
+
+    async def may_read(self, caller: Caller, cluster: str) -> bool:
+        """Returns whether the caller may read the nodes of a cluster that the service knows."""
+        known = await self.context.clusters.find(cluster)
+        return known is not None and await self.roles.allows(caller, Operation.READ, known.id)
+
+    async def may_see_secrets(self, caller: Caller, target: ArmTarget, *, own: bool) -> bool:
+        identity = await self.node_identity(Operation.LIST_CREDENTIALS, target) if own else ""
         return await self.roles.allows(caller, Operation.LIST_CREDENTIALS, target.cluster, identity)
 
     async def check_may_replace(self, caller: Caller, target: ArmTarget) -> None:
@@ -126,7 +153,7 @@ class Authorizer:
             raise errors.too_many_requests(wait)
 
     def retry_after(self, caller: Caller, own: NodeKey | None, kind: RateKind) -> float:
-        """Returns the seconds to wait, or 0. Nodes that share an identity have separate limits."""
+        """Returns the seconds to wait, or 0. Requests of an identity as a node have a limit of their own."""
         return self.limits.acquire(f"{caller.id} {own[0]}/{own[1]}" if own else caller.id, kind)
 
 

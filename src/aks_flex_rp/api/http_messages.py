@@ -14,6 +14,7 @@ from starlette.responses import Response
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.resource import validation
+from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ async def read_optional_json(incoming: Incoming) -> dict[str, Any]:
 async def read_bounded(incoming: Incoming) -> bytes:
     """Reads a request body with a limit on its size and on the time to receive it."""
     try:
-        return await asyncio.wait_for(_body(incoming), BODY_SECONDS)
+        return await within(BODY_SECONDS, _body(incoming))
     except ClientDisconnect:
         raise errors.ArmError(400, "InvalidRequestContent", "The request body is incomplete.") from None
     except asyncio.TimeoutError:
@@ -115,7 +116,8 @@ def arm_error(error: FlexError, request_id: str) -> ArmError:
         return errors.ArmError(409, "Conflict", f"{error.message} {error.hint}")
     if error.retryable:
         return errors.ArmError(503, "ServiceUnavailable", error.message, headers={"Retry-After": "2"})
-    return errors.ArmError(500, "InternalServerError", f"{error.message} {error.hint}".strip())
+    details = (errors.ErrorDetail(error.name, error.message),)  # the name is in the error catalogue
+    return errors.ArmError(500, "InternalServerError", f"{error.message} {error.hint}".strip(), details=details)
 
 
 def error_response(error: ArmError) -> Response:

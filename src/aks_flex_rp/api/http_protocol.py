@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits on the size of request headers and on the time to receive them.
+"""uvicorn's HTTP protocol with limits on connections, on the size of request headers, and on every wait for a client.
 
 The parser accepts headers of any size and waits for the rest of a request without limit, which would cost memory
 and connections before the caller is authenticated.
@@ -13,26 +13,37 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     import asyncio
 
+    from aks_flex_rp.api.connection_limits import ConnectionLimiter
+
 LARGEST_HEAD = 64 * 1024  # bytes of the request line and headers
-HEAD_SECONDS = 20.0
+HEAD_SECONDS = 20.0  # for a request's headers, from its first byte: also from a byte that begins no request
 REST_SECONDS = 20.0  # for the rest of a request that has already been answered
+WRITE_SECONDS = 60.0  # for a client to read a response that fills its buffers
 
 
 class BoundedProtocol(HttpToolsProtocol):
+    limiter: ConnectionLimiter
     _in_head = True
     _head = 0  # bytes received since the request line began
     _timer: asyncio.TimerHandle | None = None
     _in_body = False
     _rest_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._wait_for_head()
+        if self.limiter.admit(self, self.client[0] if self.client else ""):
+            self._wait_for_head()
+        else:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.limiter.release(self)
+        for timer in (self._timer, self._rest_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._rest_timer = self._write_timer = None
         self._in_head = self._in_body = False
-        self._wait_for_head()
-        self._wait_for_rest()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -40,8 +51,21 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head > LARGEST_HEAD:
             self.transport.abort()
-        elif self._in_head or self._timer:  # most requests arrive in one piece and need no timer
+        elif self._timer or self._lacks_request:  # most requests arrive in one piece and need no timer
             self._wait_for_head()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether no request is being served."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.pipeline
+
+    @property
+    def _lacks_request(self) -> bool:
+        # Received data ends the wait of keep-alive, and an empty line begins no request.
+        return self._in_head or self.is_waiting
+
+    def drop(self) -> None:
+        self.transport.abort()
 
     def on_message_begin(self) -> None:
         self._in_head, self._head = True, 0
@@ -64,10 +88,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if unread_body and self._rest_timer is None and not self.transport.is_closing():
             self._rest_timer = self.loop.call_later(REST_SECONDS, self.transport.abort)
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
     def _wait_for_head(self) -> None:
-        if self._in_head and self._timer is None:
+        if self._lacks_request and self._timer is None and not self.transport.is_closing():
             self._timer = self.loop.call_later(HEAD_SECONDS, self._abort)
-        elif not self._in_head and self._timer is not None:
+        elif not self._lacks_request and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
@@ -78,5 +113,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _abort(self) -> None:
         self._timer = None
-        if self._in_head:
+        if self._lacks_request:
             self.transport.abort()
+
+
+def bounded_by(limits: ConnectionLimiter) -> type[BoundedProtocol]:
+    """Returns the protocol of a server whose connections these limits bound."""
+
+    class LimitedProtocol(BoundedProtocol):
+        limiter = limits
+
+    return LimitedProtocol

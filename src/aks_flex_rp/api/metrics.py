@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
+import ipaddress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -9,13 +12,53 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from aks_flex_rp import private_files
+from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.store.fleet import FleetState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from aks_flex_rp.store.fleet import FleetCount
     from aks_flex_rp.store.outbox import PendingMessages
+
+FORBIDDEN_MODE_BITS = 0o037  # mode bits that the token file must not have: a Secret is mounted for a group
+
+
+@dataclass(frozen=True)
+class MetricsAccess:
+    """Who may read the metrics: bearers of a token, or without one only clients on the same host."""
+
+    token_file: Path | None
+
+    def check(self, address: str, authorization: str) -> None:
+        """Raises ArmError unless the client may read the metrics. The file is read each time, so it can change."""
+        if self.token_file is None:
+            if not _is_local(address):
+                raise ArmError(403, "AuthorizationFailed", REMOTE_SCRAPE)
+            return
+        token = private_files.read(self.token_file, FORBIDDEN_MODE_BITS).strip()
+        scheme, _, sent = authorization.partition(" ")
+        is_right = hmac.compare_digest(sent.strip().encode("utf-8", "replace"), token)
+        if not token or scheme.lower() != "bearer" or not is_right:
+            raise ArmError(401, "AuthenticationFailed", WRONG_TOKEN, headers={"WWW-Authenticate": "Bearer"})
+
+
+REMOTE_SCRAPE = (
+    "The metrics are only available on the host of the service. To read them from elsewhere, set metricsTokenFile in "
+    "the configuration of the service."
+)
+WRONG_TOKEN = "Send the token of metricsTokenFile in the header Authorization: Bearer TOKEN."  # noqa: S105 - no secret
+
+
+def _is_local(address: str) -> bool:
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -47,6 +90,18 @@ class Metrics:
         )
         self.bundles = self._outcomes(
             "config_bundles", "Attempts to fetch a config bundle, by outcome.", "fetched", "refused"
+        )
+        self.connections = self._outcomes(
+            "limited_connections",
+            "Connections beyond the bounds, by outcome: an idle one closed, or the new one refused.",
+            "closed",
+            "refused",
+        )
+        self.records = self._outcomes(
+            "refused_records",
+            "Reads of database rows that were changed without the service, or whose key is missing, by outcome.",
+            "refused",
+            "unverifiable",
         )
         self.store_up = Gauge("aks_flex_rp_store_up", "Whether the store responds (1) or not (0).", registry=registry)
         self.certificate = Gauge(

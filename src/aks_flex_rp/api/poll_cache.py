@@ -45,6 +45,7 @@ class PollState(NamedTuple):
     identity: str  # the identity that may act as the node, also after its deletion
     granted_identity: str | None = None  # see `accesses.owed`
     machine: str = ""  # ID of the machine on which the node lives; empty if unknown
+    owned: frozenset[str] = frozenset()  # identities that have signed in as this node, and belong to it
 
 
 class PollCache:
@@ -106,7 +107,13 @@ class PollCache:
     async def _look_up(self, node_key: NodeKey) -> PollState:
         node = await self._store.node(*node_key)
         return (
-            PollState(node.etag, node.identity, granted_identity(node), _machine_of(node))
+            PollState(
+                node.etag,
+                node.identity,
+                granted_identity(node),
+                _machine_of(node),
+                await self._store.owned_identities(*node_key, node.identity),
+            )
             if node
             else PollState("", (await self._store.last_known_node(*node_key)).identity)
         )
@@ -187,6 +194,12 @@ class PollCache:
                 case Resync() | Disconnected():
                     self._disconnected = isinstance(change, Disconnected)
                     self._forget_all()
+
+    def forget_owner(self, node_key: NodeKey, identity: str) -> None:
+        """Forgets a state that was read before the identity signed in as this node."""
+        known = self._states.get(node_key)
+        if known and identity not in known.owned:
+            self._forget(node_key)
 
     def _forget(self, node_key: NodeKey) -> None:
         self._states.pop(node_key, None)

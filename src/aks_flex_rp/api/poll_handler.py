@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 import time
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,7 +18,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.store.model import StoreUnavailable
+from aks_flex_rp.store.model import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -63,6 +62,9 @@ class PathCache:
     def __init__(self, max_size: int = MAX_CACHED_PATHS) -> None:
         self._max_size = max_size
         self._known: dict[str, NodeKey] = {}
+        # A hundred thousand nodes share the key of their cluster. It is not interned: some releases of Python never
+        # free such strings, and a stranger can make up any number of clusters.
+        self._clusters: dict[str, str] = {}
 
     def node_key(self, path: str) -> NodeKey | None:
         known = self._known.get(path)
@@ -70,12 +72,14 @@ class PathCache:
         if found is None:
             return known
         key = ClusterId(found[1], found[2], found[3]).key
-        return sys.intern(key), found[4].lower()  # a hundred thousand nodes share the key of their cluster
+        return self._clusters.get(key, key), found[4].lower()
 
     def remember(self, path: str, node_key: NodeKey) -> None:
         if path not in self._known:
             if len(self._known) >= self._max_size:
                 del self._known[next(iter(self._known))]
+            if len(self._clusters) < self._max_size:
+                self._clusters.setdefault(node_key[0], node_key[0])
             self._known[path] = node_key
 
 
@@ -124,12 +128,14 @@ class PollHandler:
                 return False
             self.metrics.poll_seconds.observe(time.perf_counter() - began)
             return not poll.seconds or not await poll_cache.wait_for_change(poll.node_key, state.etag, poll.seconds)
-        except (Unauthenticated, TenantUnreachable, StoreUnavailable):
+        except (Unauthenticated, TenantUnreachable, StoreError):
             return False
 
     def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:
         authorizer, node_key = self.authorizer, poll.node_key
         own = caller.is_node(poll_state.identity)
+        if own and caller.identity not in poll_state.owned:
+            return False  # the application decides to which node the identity belongs
         if not own and not self._may_read(caller, node_key[0]):
             return False
         if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_key if own else None, "read"):

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.api.arm_routes import ArmRoutes
     from aks_flex_rp.api.authorization import Authorizer
-    from aks_flex_rp.api.metrics import Metrics
+    from aks_flex_rp.api.metrics import Metrics, MetricsAccess
     from aks_flex_rp.delivery.config_url import BuiltInDelivery, FetchedBundle
     from aks_flex_rp.nodes.join_tracker import JoinTracker
     from aks_flex_rp.store.model import AuditEvent
@@ -151,6 +151,7 @@ class ServiceRoutes:
     metrics: Metrics
     bundles: BuiltInDelivery | None
     ready: Callable[[], bool]
+    metrics_access: MetricsAccess
 
     async def bundle(self, incoming: Incoming, request_id: str) -> Response:
         """Returns the bundle of a config URL."""
@@ -219,7 +220,9 @@ class ServiceRoutes:
         why = "stopping" if store else "the store does not respond"
         return Response(f"not ready: {why}\n".encode(), 503, media_type="text/plain")
 
-    async def metrics_text(self, *_: object) -> Response:
+    async def metrics_text(self, incoming: Incoming, _: str) -> Response:
+        authorization = incoming.headers.get("authorization", "")
+        self.metrics_access.check(http_messages.client_address(incoming), authorization)
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def audit(self, incoming: Incoming, _: str) -> Response:
@@ -239,7 +242,9 @@ class ServiceRoutes:
             raise ArmError(
                 400, "InvalidRequestContent", "Set `resource` to the ID of a cluster or a flex node.", "resource"
             )
-        if cluster and not await self.authorizer.roles.allows(caller, Operation.AUDIT, cluster):
+        known = cluster and await self.authorizer.context.clusters.find(cluster.key)
+        # Azure is asked only about known clusters, so that requests for invented ones cause no calls.
+        if cluster and not await self.authorizer.roles.allows(caller, Operation.AUDIT, cluster, ask=bool(known)):
             raise errors.forbidden(caller, azure_action(Operation.AUDIT), resource)
         numbers = {name: query.get(name, "0") for name in ("before", "limit")}
         if not all(text.isascii() and text.isdigit() and len(text) < 16 for text in numbers.values()):
@@ -259,6 +264,7 @@ def event_document(event: AuditEvent) -> dict[str, Any]:
         "sequence": event.sequence,
         "at": format_utc_microseconds(event.at),
         "who": event.who,
+        "whoId": event.who_id,
         "what": event.what,
         "resource": event.resource,
         "outcome": event.outcome,

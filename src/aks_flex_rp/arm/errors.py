@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.arm_errors import NODE_NOT_KNOWN
 from aks_flex_node.api.contract import API_VERSION
 
 if TYPE_CHECKING:
@@ -93,6 +94,15 @@ def cluster_not_found(cluster: ClusterId) -> ArmError:
         "Add it with `aks-flex-rp cluster add`."
     )
     return ArmError(404, "ParentResourceNotFound", message)
+
+
+def node_not_known(cluster: ClusterId, name: str) -> ArmError:
+    """Returns the error for a node that may exist. On ResourceNotFound, an agent removes its node."""
+    message = (
+        f"The service has no record of the node '{name}' of the cluster '{cluster.name}', and none of its deletion. "
+        "Create it, or restore the database if it existed."
+    )
+    return ArmError(404, NODE_NOT_KNOWN, message)
 
 
 def node_not_found(cluster: ClusterId, name: str) -> ArmError:

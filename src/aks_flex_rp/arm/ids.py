@@ -41,3 +41,9 @@ def parse_cluster_id(text: str) -> ClusterId | None:
     """Parses the ID of a cluster. Returns None if the text is not one."""
     found = _CLUSTER.fullmatch(text.rstrip("/"))
     return ClusterId(found["subscription"], found["group"], found["cluster"]) if found else None
+
+
+def record_resource(identity: tuple[str, ...]) -> str:
+    """Returns the resource ID of a stored cluster (its key), or of a node (the key of its cluster, and its own)."""
+    cluster = parse_cluster_id(identity[0])
+    return cluster.node(identity[1]) if cluster and len(identity) > 1 else identity[0]

@@ -20,16 +20,18 @@ class Unauthenticated(Exception):  # noqa: N818 - a response, and often an expec
 
     status = 401
 
-    def __init__(self, code: AuthErrorCode, message: str, sign_in: str = "") -> None:
+    def __init__(self, code: AuthErrorCode, message: str, sign_in: str = "", resource: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.sign_in = sign_in  # where the caller can get a token, if known
+        self.resource = resource  # the audience of that token
 
     @property
     def challenge(self) -> str:
         """Returns the value of the WWW-Authenticate header."""
-        where = f'authorization_uri="{self.sign_in}", ' if self.sign_in else ""
+        known = {"authorization_uri": self.sign_in, "resource": self.resource}
+        where = "".join(f'{name}="{_quoted(value)}", ' for name, value in known.items() if value)
         error = "invalid_request" if self.code == "AuthenticationFailed" else "invalid_token"
         return f'Bearer {where}error="{error}", error_description="{_quoted(self.message)}"'
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from aks_flex_node.api.audiences import audience_forms, is_azure_audience
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.text_enum import TextEnum
 
 ENTRA_AUTHORITY = "https://login.microsoftonline.com"
-AUDIENCES = (
+ARM_AUDIENCES = (
     "https://management.azure.com",
     "https://management.azure.com/",
     "https://management.core.windows.net/",
@@ -74,9 +75,14 @@ class TenantSettings(SettingsModel):
         default=None, description="OpenID metadata of the tenant. Default: Entra ID's metadata of the tenant."
     )
     audiences: tuple[str, ...] = Field(
-        default=AUDIENCES,
-        min_length=1,
-        description="Accepted audiences of tokens. Default: Azure Resource Manager.",
+        default=(),
+        description="Accepted audiences of tokens: the application ID URI or the client ID of the service's own "
+        "application in Entra ID, such as `api://CLIENT-ID`. Required, except behind Azure Resource Manager.",
+    )
+    former_audiences: tuple[str, ...] = Field(
+        default=(),
+        description="Earlier audiences, with which nodes may still fetch their new configuration. They give no role. "
+        "Remove them when the log no longer names nodes that use them.",
     )
     ca_file: str | None = Field(
         default=None,
@@ -101,17 +107,66 @@ class RoleGrant(SettingsModel):
     principal: LowercaseEntraId = Field(
         description="Object ID or application ID of an identity, or the ID of a group."
     )
+    tenant_id: LowercaseEntraId | None = Field(
+        default=None,
+        description="Tenant of the principal. Required if the service accepts several tenants. Default: the only.",
+    )
 
 
 class AuthSettings(SettingsModel):
     tenants: tuple[TenantSettings, ...] = Field(
         default=(), description="Tenants whose tokens are accepted. If empty, only the local admin key is accepted."
     )
+    behind_arm: bool = Field(
+        default=False,
+        description="The service stands behind Azure Resource Manager, which forwards tokens for Azure. Otherwise "
+        "they are refused, because the service could use them in Azure.",
+    )
     roles: tuple[RoleGrant, ...] = Field(default=(), description="Role grants, in addition to the local admin key.")
     azure_role_assignments: bool = Field(
         default=False,
         description="Also use Azure role assignments on a cluster. The service's identity must be able to read them.",
     )
+
+    @model_validator(mode="after")
+    def _dedicated(self) -> AuthSettings:
+        for number, tenant in enumerate(self.tenants):
+            check_audiences(self, number, tenant)
+        return self
+
+    @property
+    def accepted_tenants(self) -> tuple[TenantSettings, ...]:
+        """Returns the tenants with their audiences as tokens name them, the service's own before those of Azure."""
+        return tuple(
+            tenant.model_copy(
+                update={
+                    "audiences": _forms(tuple(sorted(tenant.audiences or ARM_AUDIENCES, key=is_azure_audience))),
+                    "former_audiences": _forms(tenant.former_audiences),
+                }
+            )
+            for tenant in self.tenants
+        )
+
+
+def check_audiences(auth: AuthSettings, number: int, tenant: TenantSettings, resource_manager: str = "") -> None:
+    """Refuses audiences of Azure unless the service stands behind Azure Resource Manager."""
+    azure = next((each for each in tenant.audiences if is_azure_audience(each, resource_manager)), None)
+    if auth.behind_arm or (tenant.audiences and azure is None):
+        return
+    found = f"{azure} belongs to Azure" if azure else "no audience is set"
+    raise PydanticCustomError(
+        "audience",
+        "auth.tenants[{number}].audiences: {found}, but the service must not receive tokens that are valid in Azure. "
+        "Register an application for the service in Entra ID and set its ID, such as api://CLIENT-ID. If nodes have "
+        "joined with an audience of Azure (the default of earlier releases, {default}), list it in formerAudiences, "
+        "so that they can fetch their new configuration. If the service stands behind Azure Resource Manager, set "
+        "auth.behindArm to true instead",
+        {"number": number, "found": found, "default": ARM_AUDIENCES[0]},
+    )
+
+
+def _forms(audiences: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(form for each in audiences for form in audience_forms(each))
 
 
 class LimitSettings(SettingsModel):

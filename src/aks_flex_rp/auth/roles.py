@@ -33,11 +33,12 @@ class Operation(TextEnum):
     REPORT_STATUS = "reportStatus"
     LIST_CREDENTIALS = "listCredentials"
     AUDIT = "audit"
+    WRITE_TRUSTED = "writeTrusted"  # set properties that decide what a node trusts, see `nodes.write_permissions`
 
 
 PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
     Role.OWNER: frozenset(Operation),
-    Role.CONTRIBUTOR: frozenset(Operation) - {Operation.LIST_CREDENTIALS},
+    Role.CONTRIBUTOR: frozenset(Operation) - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED},
     Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT}),
 }
 NODE_OPERATIONS = frozenset(
@@ -58,10 +59,11 @@ class RoleAssignments(Protocol):
 class Roles:
     def __init__(self, grants: Iterable[RoleGrant], assignments: RoleAssignments | None = None) -> None:
         self._assignments = assignments
-        self._grants: dict[str, list[tuple[Segments, frozenset[Operation]]]] = {}
+        # by tenant and principal: the same application has the same ID in several tenants
+        self._grants: dict[tuple[str, str], list[tuple[Segments, frozenset[Operation]]]] = {}
         for grant in grants:
             entry = (segments(grant.scope), PERMISSIONS[grant.role])
-            self._grants.setdefault(grant.principal.lower(), []).append(entry)
+            self._grants.setdefault((grant.tenant_id or "", grant.principal.lower()), []).append(entry)
 
     def allows_now(
         self, caller: Caller, operation: Operation, cluster: ClusterId, node_identity: str = ""
@@ -71,6 +73,8 @@ class Roles:
             return True
         if operation in NODE_OPERATIONS and caller.is_node(node_identity):
             return True
+        if caller.former_audience:
+            return False
         if self._granted(caller, operation, cluster):
             return True
         if self._assignments is None:
@@ -91,7 +95,9 @@ class Roles:
         return permitted(await self._assignments.roles(caller, cluster), operation)
 
     def _granted(self, caller: Caller, operation: Operation, cluster: ClusterId) -> bool:
-        grants = [grant for each in caller.ids & self._grants.keys() for grant in self._grants[each]]
+        if not caller.tenant:
+            return False
+        grants = [grant for each in caller.ids for grant in self._grants.get((caller.tenant, each), ())]
         if not grants:
             return False
         where = segments(cluster.key)
@@ -149,13 +155,19 @@ class CachedRoles:
 class AzureAssignments:
     """Reads role assignments from Azure and caches them. Must be used from one event loop only."""
 
-    def __init__(self, arm: ArmLister, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, arm: ArmLister, tenant: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`tenant` is the tenant of the subscriptions: callers of other tenants have no assignments there. An object
+        ID alone does not name a caller, because another tenant, such as that of a private cloud, may choose the same.
+        """
         self._arm = arm
+        self._tenant = tenant.lower()
         self._clock = clock
         self._answers: dict[tuple[str, str], CachedRoles] = {}
         self._pending: dict[tuple[str, str], asyncio.Task[frozenset[Role]]] = {}
 
     def known(self, caller: Caller, cluster: ClusterId) -> frozenset[Role] | None:
+        if not caller.tenant or caller.tenant != self._tenant:
+            return frozenset()
         found = self._answers.get((caller.id, cluster.key))
         return found.roles if found and found.is_fresh(self._clock()) else None
 
@@ -198,15 +210,22 @@ class AzureAssignments:
 
 
 def effective_roles(assignments: Iterable[Mapping[str, Any]], cluster: ClusterId) -> frozenset[Role]:
-    """Returns the roles that apply to the cluster. Azure also lists assignments on child resources, which do not."""
+    """Returns the roles that apply to the cluster. Azure also lists assignments on child resources, which do not.
+
+    An assignment with a condition counts as none: what the condition permits cannot be evaluated here.
+    """
     where = segments(cluster.key)
     roles = set()
     for each in assignments:
         properties = each.get("properties") or {}
         role = DEFINITIONS.get(str(properties.get("roleDefinitionId", "")).rpartition("/")[2].lower())
         scope = str(properties.get("scope") or "")
-        if role and scope and _applies(segments(scope), where):
-            roles.add(role)
+        if not role or not scope or not _applies(segments(scope), where):
+            continue
+        if properties.get("condition"):
+            log.warning("The role assignment %s has a condition, and gives no role here.", each.get("id", scope))
+            continue
+        roles.add(role)
     return frozenset(roles)
 
 

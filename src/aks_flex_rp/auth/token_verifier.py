@@ -6,6 +6,7 @@ import base64
 import datetime
 import hashlib
 import json
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
     from aks_flex_rp.auth.tenant_keys import Fetch
 
-
+log = logging.getLogger(__name__)
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 CURVE_ALGORITHMS = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 SMALLEST_RSA = 2048
@@ -77,7 +78,7 @@ def verify_claims(
             token,
             key.key,
             algorithms=list(algorithms(key)),
-            audience=list(tenant.audiences),
+            audience=[*tenant.audiences, *tenant.former_audiences],
             issuer=list(issuers),
             leeway=skew,
             options={"require": ["exp", "iss", "aud", "tid", "oid"], "strict_aud": False},
@@ -86,7 +87,14 @@ def verify_claims(
         raise token_error(error, tenant) from None
     except (ValueError, OverflowError, RecursionError):  # values that the library does not expect
         raise Unauthenticated("InvalidAuthenticationToken", "The access token cannot be parsed.") from None
+    if not named_audiences(claims) <= {*tenant.audiences, *tenant.former_audiences}:
+        raise token_error(jwt.InvalidAudienceError(), tenant)  # it would also be valid somewhere else
     return claims
+
+
+def named_audiences(claims: Mapping[str, Any]) -> set[str]:
+    named = claims["aud"]
+    return {str(each) for each in named} if isinstance(named, list) else {str(named)}
 
 
 def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticated:
@@ -107,8 +115,8 @@ def token_error(error: jwt.PyJWTError, tenant: TenantSettings) -> Unauthenticate
     return Unauthenticated("InvalidAuthenticationToken", f"The access token {cause}")
 
 
-def caller_from_claims(claims: Mapping[str, Any]) -> Caller:
-    """Returns the caller that a verified token identifies."""
+def caller_from_claims(claims: Mapping[str, Any], *, former: bool = False) -> Caller:
+    """Returns the caller that a verified token identifies. `former` means that its audience is a former one."""
     application = str(claims.get("appid") or claims.get("azp") or "")
     kind = _kind(claims)
     # A user's token also names the client application, whose permissions are not the user's.
@@ -121,6 +129,7 @@ def caller_from_claims(claims: Mapping[str, Any]) -> Caller:
         str(claims["tid"]).lower(),
         own | _lower(groups if isinstance(groups, list) else ()),
         own | _lower([claims.get("xms_mirid")]),
+        former,
     )
 
 
@@ -165,8 +174,9 @@ class TokenVerifier:
         skew: float = SKEW_SECONDS,
         remembered: int = MAX_CACHED_TOKENS,
     ) -> None:
-        self._authorities = {each.tenant_id: TenantKeys(each, fetch(each), monotonic) for each in settings.tenants}
-        self._sign_in = settings.tenants[0].sign_in if settings.tenants else ""
+        tenants = settings.accepted_tenants
+        self._authorities = {each.tenant_id: TenantKeys(each, fetch(each), monotonic) for each in tenants}
+        self._first = tenants[0] if tenants else None
         self._key = key
         self._clock = clock
         self._skew = skew
@@ -197,7 +207,8 @@ class TokenVerifier:
             token = self._bearer(authorization)
             return await self._verify(token, hashlib.sha256(authorization.encode("latin-1", "replace")).digest())
         except Unauthenticated as refused:
-            refused.sign_in = refused.sign_in or self._sign_in
+            if self._first and not refused.sign_in:
+                refused.sign_in, refused.resource = self._first.sign_in, self._first.audiences[0]
             raise
 
     def _admin(self, shown: bytes) -> Caller | None:
@@ -233,13 +244,17 @@ class TokenVerifier:
                 "InvalidAuthenticationToken",
                 "The access token is signed with a key that its tenant does not publish.",
                 authority.tenant.sign_in,
+                authority.tenant.audiences[0],
             )
         try:
             claims = verify_claims(token, key, authority.tenant, authority.issuers, self._skew)
         except Unauthenticated as refused:
-            refused.sign_in = authority.tenant.sign_in
+            refused.sign_in, refused.resource = authority.tenant.sign_in, authority.tenant.audiences[0]
             raise
-        caller = caller_from_claims(claims)
+        former = not named_audiences(claims) <= set(authority.tenant.audiences)
+        caller = caller_from_claims(claims, former=former)
+        if former:
+            log.warning("%s (%s) uses a token for the former audience %s.", caller.name, caller.id, claims["aud"])
         self._remember(digest, float(claims["exp"]) + self._skew, caller)
         return caller
 

@@ -18,6 +18,7 @@ from aks_flex_rp.cli import (
     node_commands,
     notification_commands,
     output,
+    record_commands,
     serve_commands,
 )
 from aks_flex_rp.resource import versions
@@ -71,6 +72,7 @@ app.add_typer(node_commands.app, name="node")
 audit_commands.attach(app)
 data_commands.attach(app)
 app.add_typer(key_commands.app, name="keys")
+app.add_typer(record_commands.app, name="records")
 app.add_typer(notification_commands.app, name="notifications")
 
 

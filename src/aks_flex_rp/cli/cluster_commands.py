@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.clusters.client import KubeClient
     from aks_flex_rp.clusters.connections import ClusterConnection
-    from aks_flex_rp.clusters.prerequisites import Finding
+    from aks_flex_rp.clusters.permissions import Finding
     from aks_flex_rp.settings import ServiceSettings
     from aks_flex_rp.store.model import Cluster
 
@@ -91,6 +91,7 @@ async def _add(
     from aks_flex_rp.nodes.cluster_sync import SYNC_PENDING
     from aks_flex_rp.service import open_sealer
     from aks_flex_rp.store.model import AuditAction, AuditEvent, Cluster
+    from aks_flex_rp.store.record_authenticator import first_revision
 
     sealer = open_sealer(settings)
     async with (
@@ -109,7 +110,7 @@ async def _add(
             output.print_warning(f"{error.message} It is taken over.")
         await prerequisites.ensure_objects(client)
         sealed = sealer.seal(connections.to_bytes(connection), connection_seal_context(name.key))
-        version = before.version + 1 if before else 1
+        version = before.version + 1 if before else first_revision(_now())
         # The configuration of existing nodes may be outdated. The service checks and updates it.
         document = {**facts.to_document(), **extra_facts, holder.HOLDER_FACT: own}
         document |= {SYNC_PENDING: before is not None}
@@ -183,7 +184,7 @@ async def _remove(settings: ServiceSettings, text: str) -> str:
     from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
     async with command_context.open_local_store(settings) as store:
-        cluster = command_context.choose_cluster(await store.clusters(), text)
+        cluster = command_context.choose_cluster(await command_context.known_clusters(store), text)
         own = str(cluster.facts.get("holder", ""))
         connection = cluster_connection(settings, cluster) if own else None
         try:
@@ -268,15 +269,15 @@ async def _client(settings: ServiceSettings, connection: ClusterConnection) -> A
 
 async def _check(settings: ServiceSettings, text: str) -> list[Finding]:
     from aks_flex_rp.cluster_registry import connection_seal_context
-    from aks_flex_rp.clusters import connections, holder, prerequisites
+    from aks_flex_rp.clusters import connections, holder, permissions, prerequisites
     from aks_flex_rp.service import open_sealer
 
     async with command_context.open_local_store(settings) as store:
-        cluster = command_context.choose_cluster(await store.clusters(), text)
+        cluster = command_context.choose_cluster(await command_context.known_clusters(store), text)
     opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
     async with _client(settings, connections.from_bytes(opened)) as client:
         findings = await prerequisites.check_cluster(client)
         findings.append(await holder.check_holder(client, str(cluster.facts.get(holder.HOLDER_FACT, ""))))
     if warning := holder.loopback_warning(str(cluster.facts.get("server_url", ""))):
-        findings.append(prerequisites.Finding("warning", "API server URL", warning))
+        findings.append(permissions.Finding("warning", "API server URL", warning))
     return findings

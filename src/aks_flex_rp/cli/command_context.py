@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from aks_flex_node.api.audiences import may_send_token, token_audiences
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp import instance_lock, private_files, settings
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
@@ -79,7 +80,15 @@ async def migrate_schema(settings: ServiceSettings) -> None:
 
 async def list_clusters(settings: ServiceSettings) -> tuple[Cluster, ...]:
     async with open_local_store(settings) as store:
-        return await store.clusters()
+        return await known_clusters(store)
+
+
+async def known_clusters(store: Store) -> tuple[Cluster, ...]:
+    """Returns all clusters. Raises the error of one that is refused if there is no other."""
+    found = await store.clusters()
+    for key in () if found else await store.cluster_keys():
+        await store.cluster(key)
+    return found
 
 
 def cluster_name(cluster: Cluster) -> str:
@@ -203,10 +212,11 @@ class ServiceOptions:
         settings = load_settings(self.config, self.state)
         found = instance_lock.find_running(settings.state_dir)
         if url and not (found and found.url == url.rstrip("/")):
-            return ServiceConnection(_checked(url), _token(_needed(file)), _readable(ca))
+            return ServiceConnection(_checked(url), _token(_needed(file), url), _readable(ca))
+        own = found.url if found else settings.origin
         return ServiceConnection(
-            found.url if found else settings.origin,
-            _token(file) if file else _own_key(settings),
+            own,
+            _token(file, own) if file else _own_key(settings),
             _readable(ca) or _own_ca(settings),
             _here(found.host, found.port) if found else _here(settings.host, settings.port),
         )
@@ -265,8 +275,17 @@ def read_secret(file: str) -> str:
     return content.decode(errors="replace").strip()
 
 
-def _token(file: str) -> str:
+def _token(file: str, url: str) -> str:
+    """Reads a token for the service at this URL. Refuses one that another service may accept, such as Azure."""
     token = read_secret(file)
+    for audience in token_audiences(token):
+        if not may_send_token(audience, url):
+            raise ConfigError(
+                "access-token-for-azure",
+                f"The token is for {audience}. It is not sent to {url}, which could use it at another service.",
+                "Get a token for the service: `az account get-access-token --resource AUDIENCE`, with the audience "
+                "in the service's settings (auth.tenants[].audiences).",
+            )
     if token and token.isascii() and token.isprintable() and " " not in token:
         return token
     source = "Standard input" if file == "-" else file

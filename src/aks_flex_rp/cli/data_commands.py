@@ -79,8 +79,10 @@ def restore(
         output.print_note(f"The previous data is in {aside}. Delete it when the service works.")
     if done.keys_missing:
         output.print_note(
-            f"KEYS ARE MISSING: {done.keys_missing} secrets are encrypted with keys that are not in {settings.keys}. "
-            "Add the missing keys as further lines, or add the clusters and set the secrets of the nodes again."
+            f"KEYS ARE MISSING: {done.keys_missing} records were written with keys that are not in {settings.keys}. "
+            "Add the missing keys as further lines. If they are lost, run `aks-flex-rp keys add`, "
+            "`aks-flex-rp records list` and `aks-flex-rp records accept --all --digest DIGEST`, then add the "
+            "clusters and set the secrets of the nodes again."
         )
 
 
@@ -130,8 +132,21 @@ def _move(settings: ServiceSettings, source: Path) -> dict[str, int]:
             "Set `databaseFile` to a file (mode 0600) that contains the postgresql:// URL.",
         )
     with instance_lock.exclusive(source.absolute().parent):
+        asyncio.run(_sign_source(settings, source))
         asyncio.run(command_context.migrate_schema(settings))
         return asyncio.run(raw_database.copy_to_postgres(source, address))
+
+
+async def _sign_source(settings: ServiceSettings, source: Path) -> None:
+    """Migrates the SQLite database and signs the rows of an earlier release, before they are copied."""
+    from aks_flex_rp import raw_database
+    from aks_flex_rp.service import open_records
+    from aks_flex_rp.store.sqlite import SqliteStore
+
+    raw_database.require_file(source)
+    store = SqliteStore(source, open_records(settings, source=source))
+    await store.start()
+    await store.stop()
 
 
 async def _versions(settings: ServiceSettings) -> tuple[int, int]:
@@ -141,4 +156,4 @@ async def _versions(settings: ServiceSettings) -> tuple[int, int]:
     if not postgres and not settings.sqlite_file.exists():
         return 0, raw_database.newest_schema_version()
     async with raw_database.open_database(settings) as database:
-        return await raw_database.schema_version(database, postgres=postgres), raw_database.newest_schema_version()
+        return await raw_database.schema_version(database), raw_database.newest_schema_version()

@@ -11,7 +11,8 @@ import typer
 
 from aks_flex_node.api import node_changes
 from aks_flex_node.api.node_changes import BOOTSTRAP_TOKEN, NodeChangeError, NodeOptions, UnusedOptionsError
-from aks_flex_node.api.node_summary import machine_note, not_applied_text
+from aks_flex_node.api.node_summary import EXEC_WARNING, joins_by_exec, machine_note, not_applied_text
+from aks_flex_node.api.node_summary import join_command as format_join_command
 from aks_flex_node.errors import CommandUsageError, ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import (
@@ -74,8 +75,8 @@ def write_node(
         str | None,
         typer.Option(
             metavar="MODE",
-            help="How the kubelet uses the identity: exec (for every request) or certificate (only for its first "
-            "certificate, more secure).",
+            help="How the kubelet uses the identity: certificate (only for its first certificate, default) or exec "
+            "(for every request, only for owners, outside the cluster's restrictions for nodes).",
         ),
     ] = None,
     monitor: Annotated[
@@ -308,6 +309,8 @@ def _print_written(ctx: typer.Context, written: Document, *, join_command: bool,
     name, version = written["name"], properties["configVersion"]
     for warning in output.version_warnings(properties["status"]):
         output.print_note(f"warning: {warning}")
+    if joins_by_exec(properties):
+        output.print_note(f"warning: {EXEC_WARNING}")
     if join_command:
         print_join_command(properties, json)
         return
@@ -330,7 +333,7 @@ def given_options(ctx: typer.Context) -> str:
 
 def print_join_command(made: Document, json: bool) -> None:
     """Prints the join command of a new configuration URL."""
-    line = f"aks-flex-node agent --config-url '{made['configUrl']}'"
+    line = format_join_command(str(made["configUrl"]))
     document = {"command": line, "configUrl": made["configUrl"], "expires": made["configUrlExpires"]}
     output.print_result(line, document | ({"machine": made["machine"]} if "machine" in made else {}), json)
     output.print_note(f"Run it as root on the machine. Valid until {made['configUrlExpires']}, for one use.")

@@ -189,7 +189,7 @@ def version_warnings(status: Document) -> list[str]:
 
 
 def _join_method(auth: Document) -> str:
-    method = auth.get("method", "exec" if auth.get("useAzureAuth") else "")
+    method = auth.get("method", "certificate" if auth.get("useAzureAuth") else "")
     return f"Azure identity ({method})" if method in {"exec", "certificate"} else "token"
 
 

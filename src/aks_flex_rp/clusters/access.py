@@ -1,20 +1,21 @@
 """Access of a node's Azure identity to the cluster: one ClusterRoleBinding per node, removed with the node.
 
-With `exec` the kubelet always authenticates with the identity and has the role system:node. With `certificate` the
-identity may only request the node's certificate.
+With `exec` the kubelet always authenticates with the identity. Its role and an admission policy limit what it can
+write to its own Node, see `exec_nodes`. With `certificate` the identity may only request the node's certificate.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.clusters.prerequisites import BINDINGS, RBAC
-from aks_flex_rp.join_state import ACCESS_ROLES, ClusterAccess
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, EXEC_LABEL, RBAC
+from aks_flex_rp.clusters.prerequisites import BINDINGS
+from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_ROLE, AccessMethod, ClusterAccess
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
-BINDING_PREFIX = "aks-flex-node:node:"  # node names contain no colon, so this cannot collide with other bindings
+INTERIM_PREFIX = "aks-flex-node:interim:"
 IDENTITY_LABEL = "flex.aks.azure.com/identity"  # label on all bindings of nodes, with the identity as its value
 
 
@@ -25,7 +26,11 @@ def access_binding(identity: str, role: str, node: str) -> KubeObject:
         "kind": "ClusterRoleBinding",
         "metadata": {
             "name": f"{BINDING_PREFIX}{node}",
-            "labels": {IDENTITY_LABEL: identity, "app.kubernetes.io/managed-by": "aks-flex-rp"},
+            "labels": {
+                IDENTITY_LABEL: identity,
+                "app.kubernetes.io/managed-by": "aks-flex-rp",
+                **({EXEC_LABEL: "exec"} if role == KUBELET_ROLE else {}),
+            },
         },
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": RBAC, "kind": "User", "name": identity}],
@@ -35,10 +40,12 @@ def access_binding(identity: str, role: str, node: str) -> KubeObject:
 def read_binding(binding: KubeObject) -> ClusterAccess | None:
     """Returns the access that a binding grants, or None if the binding differs from what the service creates."""
     identity = binding["metadata"].get("labels", {}).get(IDENTITY_LABEL, "")
-    for method, role in ACCESS_ROLES.items():
-        made = access_binding(identity, role, binding_node(binding))
-        if all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
-            return ClusterAccess(identity, method)
+    known = [ClusterAccess(identity, method) for method in ACCESS_ROLES]
+    for access in (*known, ClusterAccess(identity, AccessMethod.EXEC, earlier_role=True)):
+        made = access_binding(identity, str(access.role), binding_node(binding))
+        labelled = EXEC_LABEL in binding["metadata"].get("labels", {}) or access.role != KUBELET_ROLE
+        if labelled and all(binding.get(part) == made[part] for part in ("roleRef", "subjects")):
+            return access
     return None
 
 
@@ -48,14 +55,41 @@ def binding_node(binding: KubeObject) -> str:
     return name.removeprefix(BINDING_PREFIX) if name.startswith(BINDING_PREFIX) else ""
 
 
+def interim_name(binding: KubeObject) -> str:
+    """Returns the name of an interim binding, or an empty string for others."""
+    name = str(binding["metadata"]["name"])
+    return name if name.startswith(INTERIM_PREFIX) else ""
+
+
 async def grant_access(client: KubeClient, node: str, access: ClusterAccess) -> None:
     """Creates or corrects the binding. Does nothing for an access method of another release."""
     if access.role is None:
-        return
+        return None
     there = await client.find(_path(node))
     if there and there["roleRef"]["name"] != access.role:  # roleRef is immutable
+        if there["roleRef"]["name"] == EARLIER_KUBELET_ROLE and access.role == KUBELET_ROLE:
+            await client.get(f"{CLUSTER_ROLES}/{KUBELET_ROLE}")  # an earlier manifest does not have it
+            return await _replace_earlier_role(client, node, access, there)
         await client.delete(_path(node), {"uid": there["metadata"]["uid"]})
     await client.apply(_path(node), access_binding(access.identity, access.role, node))
+    return None
+
+
+async def _replace_earlier_role(client: KubeClient, node: str, access: ClusterAccess, earlier: KubeObject) -> None:
+    """Replaces the binding of a running node. An interim one has the new role meanwhile, so that the node never loses
+    its access. The access controller deletes it if this is interrupted.
+    """
+    interim = access_binding(access.identity, KUBELET_ROLE, node)
+    name = f"{INTERIM_PREFIX}{node}"
+    labels = {label: value for label, value in interim["metadata"]["labels"].items() if label != EXEC_LABEL}
+    await client.apply(f"{BINDINGS}/{name}", {**interim, "metadata": {"name": name, "labels": labels}})
+    await client.delete(_path(node), {"uid": earlier["metadata"]["uid"]})
+    await client.apply(_path(node), access_binding(access.identity, KUBELET_ROLE, node))
+    await delete_interim(client, name)
+
+
+async def delete_interim(client: KubeClient, name: str) -> None:
+    await client.delete(f"{BINDINGS}/{name}")
 
 
 async def withdraw_access(client: KubeClient, node: str) -> bool:

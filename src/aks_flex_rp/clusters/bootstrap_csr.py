@@ -1,8 +1,8 @@
 """Handles the first certificate of a node, requested with its bootstrap token, and records decisions on CSRs.
 
-A token is valid for one request. The first request is recorded in the token's Secret, so several replicas may watch
-the same cluster. The Secret is deleted when the outcome is known and reported: a kubelet watches its request with
-the token, and a restarted service finds there what it still has to report.
+A token is valid for one request. The first request is stated in the token's record, so several replicas may watch
+the same cluster. Both are deleted when the outcome is known and reported: a kubelet watches its request with the
+token, and a restarted service finds in the record what it still has to report.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class BootstrapCsrHandler:
         """Decides on a request. Continues where an earlier run or another replica stopped."""
         if request.denial:
             return
-        token = await bootstrap_tokens.find_token(self._client, request.token_id) if request.token_id else None
+        token = await self._find(request) if request.token_id else None
         token = token and await bootstrap_tokens.claim_token(
             self._client, token, request.name, request.uid, utc_now()
         )
@@ -76,6 +76,12 @@ class BootstrapCsrHandler:
         else:
             self._claimed[token.id] = token
             await self._answer(request, token, token.claim)
+
+    async def _find(self, request: CertificateRequest) -> BootstrapToken | None:
+        token, node = await bootstrap_tokens.find_token(self._client, request.token_id), request.requested_node
+        if token or not await self._handler.is_current_token(self._cluster, node, request.token_id):
+            return token
+        return await bootstrap_tokens.adopt_token(self._client, request.token_id, node, utc_now())
 
     async def clean_up(self) -> None:
         """Settles used tokens that timed out or whose outcome could not be reported yet."""

@@ -43,14 +43,16 @@ class ClusterNames:
 
 
 async def read_cluster_names(
-    client: KubeClient, facts: ClusterFacts, node: str, further: Iterable[str] = ()
+    client: KubeClient, facts: ClusterFacts, node: str, further: Iterable[str] = (), *, shared: bool = False
 ) -> ClusterNames:
-    """Reads the reserved names and addresses. `further` are additional URLs of the API server that nodes use."""
+    """Reads the reserved names and addresses. `further` are additional URLs of the API server that nodes use.
+
+    With `shared`, flex nodes may have the same address, because their sites have separate private networks.
+    """
     direct = await client.direct()
     known = {_host(url) for url in (direct.server, facts.server_url, *further)}
     servers = {*known, direct.server_name.lower(), *SHORT}
-    # Flex nodes are left out: sites have separate private networks, so many nodes share the same address.
-    nodes = [one for one in (await client.list(NODES))[0] if not is_flex_node(one)]
+    nodes = [one for one in (await client.list(NODES))[0] if not (shared and is_flex_node(one))]
     spec = (await client.get(KUBERNETES))["spec"]
     owners = {
         **{at: f"node {_name(one)}" for one in nodes if _name(one) != node for at in _addresses(one)},

@@ -16,6 +16,7 @@ import httpx2
 
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.clusters.http_session import open_session
+from aks_flex_rp.time_limit import end_task, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
@@ -251,7 +252,7 @@ async def _finish_handshake(sending: Coroutine[Any, Any, httpx2.Response]) -> ht
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task], timeout=1)
-        await _discard(task)
+        await end_task(task, _close_response)
         raise
 
 
@@ -276,29 +277,16 @@ class ForeignResponseError(OSError):
 
 
 async def _in_time(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Limits the total time: a timeout of httpx2 limits only the time between two pieces.
-
-    asyncio.wait_for of Python 3.11 and earlier ignores a cancellation at the moment at which the work is done. The
-    caller would then never end.
-    """
-    task = asyncio.ensure_future(work)
+    """Limits the total time: a timeout of httpx2 limits only the time between two pieces."""
     try:
-        done, _ = await asyncio.wait({task}, timeout=max(0.0, seconds))
-    except asyncio.CancelledError:
-        await _discard(task)
-        raise
-    if done:
-        return task.result()
-    await _discard(task)
-    raise OSError(f"no complete response within {REQUEST_SECONDS:g} s")
+        return await within(seconds, work, _close_response)
+    except asyncio.TimeoutError:
+        raise OSError(f"no complete response within {REQUEST_SECONDS:g} s") from None
 
 
-async def _discard(task: asyncio.Future[Any]) -> None:
-    """Cancels a task and waits for its end. Closes the response that it may have got."""
-    task.cancel()  # no effect if it is done
-    for result in await asyncio.gather(task, return_exceptions=True):
-        if isinstance(result, httpx2.Response):
-            await result.aclose()
+async def _close_response(result: object) -> None:
+    if isinstance(result, httpx2.Response):
+        await result.aclose()
 
 
 def _pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:

@@ -53,6 +53,7 @@ class ClusterController:
         arm: ArmReader | None = None,
         overrides: FactOverrides | None = None,
         intervals: ControllerIntervals | None = None,
+        shared_addresses: bool = False,
     ) -> None:
         """Creates the controller. `overrides` are facts that the administrator set for the cluster."""
         self.client = open_client(connection, arm)
@@ -61,13 +62,21 @@ class ClusterController:
         self._overrides = overrides
         self._facts: ClusterFacts | None = None  # last read
         self._pace = intervals or ControllerIntervals()
+        self._shared_addresses = shared_addresses
         self._taints = TaintController(cluster, self.client, handler)
         self._access = AccessController(cluster, self.client, handler, self._pace.settle, self._pace.gone_after)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Starts the tasks without waiting for the cluster to respond."""
-        approver = CsrApprover(self._cluster, self.client, self._handler, self.facts, self._pace.grace)
+        approver = CsrApprover(
+            self._cluster,
+            self.client,
+            self._handler,
+            self.facts,
+            self._pace.grace,
+            shared_addresses=self._shared_addresses,
+        )
         lost = LostNodeCollector(self._cluster, self.client, self._handler, self._pace.gone_after)
         nodes = NodeController(self._cluster, self.client, self._handler, self._taints, lost)
         self._run("certificates", Informer(self.client, REQUESTS, approver).once)

@@ -50,6 +50,8 @@ class ServingCsrHandler:
         decisions: CsrDecisions,
         facts: Callable[[], Awaitable[ClusterFacts]],
         grace: timedelta,
+        *,
+        shared_addresses: bool,
     ) -> None:
         self._cluster = cluster
         self._client = client
@@ -57,6 +59,7 @@ class ServingCsrHandler:
         self._decisions = decisions
         self._facts = facts
         self._grace = grace
+        self._shared_addresses = shared_addresses
         # By request, for nodes without addresses yet: the requester.
         self._waiting: dict[str, CsrRequester] = {}
 
@@ -84,7 +87,9 @@ class ServingCsrHandler:
 
     async def _judge(self, request: CertificateRequest, requester: CsrRequester, node: KubeObject) -> None:
         servers = await self._handler.api_server_urls(self._cluster)
-        cluster_names = await read_cluster_names(self._client, await self._facts(), requester.node, servers)
+        cluster_names = await read_cluster_names(
+            self._client, await self._facts(), requester.node, servers, shared=self._shared_addresses
+        )
         decision = check_csr(request.document, ServingExpectation.of(node, cluster_names, requester.identity))
         if decision.allowed:
             await self._decisions.approve(request, f"All names belong to node {requester.node}.")
@@ -166,11 +171,16 @@ class CsrApprover:
         handler: ClusterEventHandler,
         facts: Callable[[], Awaitable[ClusterFacts]],
         grace: float = ISSUE_GRACE_SECONDS,
+        *,
+        shared_addresses: bool = False,
     ) -> None:
+        """`shared_addresses` allows serving certificates for an address that another flex node also has."""
         within = timedelta(seconds=grace)
         self._decisions = decisions = CsrDecisions(cluster, client, handler)
         self._first = BootstrapCsrHandler(cluster, client, handler, decisions, within)
-        self._serving = ServingCsrHandler(cluster, client, handler, decisions, facts, within)
+        self._serving = ServingCsrHandler(
+            cluster, client, handler, decisions, facts, within, shared_addresses=shared_addresses
+        )
         self._by_identity = IdentityCsrHandler(cluster, client, handler, decisions, self._serving)
 
     async def listed(self, items: list[KubeObject]) -> None:

@@ -1,7 +1,7 @@
 """Marks a cluster as managed by one resource provider, so that a second one detects it.
 
 Two providers deny each other's certificate requests, and so does one provider that has the cluster under two IDs. The
-mark is a Secret without data: the service has the permissions for Secrets in kube-system anyway.
+mark is a Secret without data, which the service's role names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.prerequisites import Finding
+from aks_flex_rp.clusters.permissions import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

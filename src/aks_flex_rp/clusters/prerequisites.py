@@ -1,20 +1,29 @@
-"""Objects and permissions that a cluster needs for flex nodes.
+"""Objects that a cluster needs for flex nodes.
 
-RBAC bindings and the admission policy are applied and checked, and so are the permissions of the service. The
+RBAC bindings and the admission policies are applied and checked, with the permissions of the service. The first
 policy makes tokens single-use where another approver would be faster: only this service may approve the requests of
 flex nodes.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
+from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES, OWN_NODE_POLICY, RBAC, kubelet_role, own_node_policy
+from aks_flex_rp.clusters.permissions import (
+    NARROW,
+    OWN_OBJECTS_POLICY,
+    SINGLE_USE_POLICY,
+    Finding,
+    check_permissions,
+    own_objects_policy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,92 +31,9 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
 
-@dataclass(frozen=True)
-class Finding:
-    level: Literal["ok", "warning", "problem"]
-    what: str
-    why: str
-
-
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
-@dataclass(frozen=True)
-class Permission:
-    verb: str
-    group: str
-    resource: str
-    namespace: str = ""
-    name: str = ""
-
-    def __str__(self) -> str:
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}{where}"
-
-    def review(self) -> dict[str, object]:
-        resource, _, subresource = self.resource.partition("/")
-        attributes = {
-            "verb": self.verb,
-            "group": self.group,
-            "resource": resource,
-            "subresource": subresource,
-            "namespace": self.namespace,
-            "name": self.name,
-        }
-        return {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}},
-        }
-
-
-def _all(verbs: str, group: str, resource: str, namespace: str = "", name: str = "") -> Iterator[Permission]:
-    return (Permission(verb, group, resource, namespace, name) for verb in verbs.split())
-
-
-CERTIFICATES_GROUP, RBAC_GROUP, ADMISSION_GROUP = (
-    "certificates.k8s.io",
-    "rbac.authorization.k8s.io",
-    "admissionregistration.k8s.io",
-)
-REQUIRED_PERMISSIONS = (
-    *_all("create get list patch delete", "", "secrets", "kube-system"),
-    *_all("get list watch patch delete", CERTIFICATES_GROUP, "certificatesigningrequests"),
-    *_all("update", CERTIFICATES_GROUP, "certificatesigningrequests/approval"),
-    *_all("approve", CERTIFICATES_GROUP, "signers", "", "kubernetes.io/kube-apiserver-client-kubelet"),
-    *_all("approve", CERTIFICATES_GROUP, "signers", "", "kubernetes.io/kubelet-serving"),
-    *_all("get list watch patch delete", "", "nodes"),
-    *_all("get", "", "services", "kube-system", "kube-dns"),
-    *_all("get", "", "services", "default", "kubernetes"),
-    *_all("get list watch create patch delete", RBAC_GROUP, "clusterrolebindings"),
-    *_all("bind", RBAC_GROUP, "clusterroles", "", "system:node"),
-    *_all("bind", RBAC_GROUP, "clusterroles", "", "system:node-bootstrapper"),
-    *_all(
-        "bind", RBAC_GROUP, "clusterroles", "", "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"
-    ),
-    *_all("get create patch", ADMISSION_GROUP, "validatingadmissionpolicies"),
-    *_all("get create patch", ADMISSION_GROUP, "validatingadmissionpolicybindings"),
-)
-
-
-async def check_permissions(client: KubeClient) -> list[Finding]:
-    """Returns one finding if all permissions are granted, or one per missing permission."""
-    answers = await asyncio.gather(*(client.request("POST", REVIEWS, one.review()) for one in REQUIRED_PERMISSIONS))
-    missing = [
-        one for one, answer in zip(REQUIRED_PERMISSIONS, answers, strict=True) if not answer["status"]["allowed"]
-    ]
-    if not missing:
-        return [
-            Finding("ok", "permissions", f"The service has all {len(REQUIRED_PERMISSIONS)} required permissions.")
-        ]
-    return [Finding("problem", f"permission to {one}", "The service does not have it.") for one in missing]
-
-
-RBAC = "rbac.authorization.k8s.io"
 BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
-POLICY = "aks-flex-node-single-use"
 APPROVER_GROUPS = {
     "system:bootstrappers",
     "system:authenticated",
@@ -148,10 +74,14 @@ ROLE_BINDINGS = (
 )
 
 
-def policies(user: str) -> tuple[RequiredObject, ...]:
-    """Returns the admission policy:
+KUBELET_ROLE_OBJECT = RequiredObject(CLUSTER_ROLES, kubelet_role())
 
-    tokens may only request kubelet certificates, and only `user` may approve them.
+
+def policies(user: str) -> tuple[RequiredObject, ...]:
+    """Returns the admission policies:
+
+    tokens may only request kubelet certificates, and only `user` may approve them. Exec nodes write only what is
+    theirs.
     """
     group, approver = json.dumps(TOKEN_GROUP), json.dumps(user)  # JSON strings are valid CEL strings
     approved = (
@@ -184,11 +114,8 @@ def policies(user: str) -> tuple[RequiredObject, ...]:
             },
         ],
     }
-    binding = {"policyName": POLICY, "validationActions": ["Deny"]}
-    return (
-        _admission("validatingadmissionpolicies", "ValidatingAdmissionPolicy", spec),
-        _admission("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", binding),
-    )
+    binding = {"policyName": SINGLE_USE_POLICY, "validationActions": ["Deny"]}
+    return (*_admission(SINGLE_USE_POLICY, spec, binding), *_admission(OWN_NODE_POLICY, *own_node_policy()))
 
 
 def _rule(resource: str, operation: str) -> dict[str, list[str]]:
@@ -200,14 +127,18 @@ def _rule(resource: str, operation: str) -> dict[str, list[str]]:
     }
 
 
-def _admission(plural: str, kind: str, spec: KubeObject) -> RequiredObject:
-    body = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": POLICY},
-        "spec": spec,
-    }
-    return RequiredObject(f"{ADMISSION}/{plural}", body)
+def _admission(name: str, policy: KubeObject, binding: KubeObject) -> Iterator[RequiredObject]:
+    for kind, plural, spec in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", policy),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", binding),
+    ):
+        body = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        yield RequiredObject(f"{ADMISSION}/{plural}", body)
 
 
 async def whoami(client: KubeClient) -> str:
@@ -231,19 +162,27 @@ async def ensure_objects(client: KubeClient) -> None:
     """Applies the required objects and overwrites other changes."""
     for one in await required_objects(client):
         await client.apply(one.path, one.body)
+    role = await client.find(KUBELET_ROLE_OBJECT.path)
+    if role is None or role.get("rules") != KUBELET_ROLE_OBJECT.body["rules"]:
+        # The service's own account may not write roles: there, an administrator applies 20-rbac.yaml.
+        await client.apply(KUBELET_ROLE_OBJECT.path, KUBELET_ROLE_OBJECT.body)
 
 
 async def check_cluster(client: KubeClient) -> list[Finding]:
     """Checks the required objects and permissions, and warns about other approvers."""
     findings = [await _compared(client, one) for one in await required_objects(client)]
+    findings.append(await _check_kubelet_role(client))
     if not await knows_policies(client):
         findings.append(
             Finding(
                 "warning",
                 "ValidatingAdmissionPolicy",
-                "Not supported before Kubernetes 1.30. An approval by another approver is only detected afterwards.",
+                "Not supported before Kubernetes 1.30. An approval by another approver is only detected afterwards, "
+                "and nodes that join by exec can write other nodes.",
             )
         )
+    else:
+        findings += await _check_own_objects_policy(client)
     return [*findings, *await _other_approvers(client), *await check_permissions(client)]
 
 
@@ -261,6 +200,33 @@ async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
     return Finding("ok", one.title, "The object exists.")
 
 
+async def _check_kubelet_role(client: KubeClient) -> Finding:
+    title, advice = KUBELET_ROLE_OBJECT.title, "Apply packaging/kubernetes/20-rbac.yaml."
+    try:
+        there = await client.find(KUBELET_ROLE_OBJECT.path)
+    except ApiRefused as refusal:
+        return Finding("problem", title, f"The object cannot be read: {refusal.message} {advice}")
+    if there is None or there.get("rules") != KUBELET_ROLE_OBJECT.body["rules"]:
+        return Finding("problem", title, f"The object is missing or differs from the required one. {advice}")
+    return Finding("ok", title, "The object exists.")
+
+
+async def _check_own_objects_policy(client: KubeClient) -> list[Finding]:
+    """Checks the policy that limits what a service account of the service writes. An administrator applies it."""
+    account = await whoami(client)
+    if not account.startswith("system:serviceaccount:"):
+        return []
+    title, spec = f"ValidatingAdmissionPolicy {OWN_OBJECTS_POLICY}", own_objects_policy(account)
+    there = None
+    with suppress(ApiRefused):  # an earlier role does not allow to read it
+        there = await client.find(f"{ADMISSION}/validatingadmissionpolicies/{OWN_OBJECTS_POLICY}")
+    parts = ("matchConditions", "variables", "validations")
+    if there is None or any(there["spec"].get(part) != spec[part] for part in parts):
+        why = f"Without it the service can write Secrets, role bindings and Nodes that are not its own. {NARROW}."
+        return [Finding("warning", title, why)]
+    return [Finding("ok", title, "The object exists.")]
+
+
 def _essence(document: KubeObject) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in {"metadata", "status"}}
 
@@ -274,7 +240,8 @@ async def _other_approvers(client: KubeClient) -> list[Finding]:
         if binding["roleRef"]["name"] == f"{SIGNING}:nodeclient" and groups:
             why = (
                 f"It lets the cluster approve requests of {', '.join(sorted(groups))} automatically. "
-                f"For flex nodes the policy {POLICY} prevents that. Delete the binding if nothing else needs it."
+                f"For flex nodes the policy {SINGLE_USE_POLICY} prevents that. Delete the binding if nothing else "
+                "needs it."
             )
             found.append(Finding("warning", f"ClusterRoleBinding {binding['metadata']['name']}", why))
     return found

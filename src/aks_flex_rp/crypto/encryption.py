@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files
+from aks_flex_rp.crypto.record_codes import RecordCodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence, Set
@@ -41,6 +42,7 @@ class Sealer:
         self._ciphers: dict[bytes, AESGCM] = {key_id(key): AESGCM(key) for key in keys}
         self._newest = key_id(keys[0])
         self._source = source
+        self.codes = RecordCodes({key_id(key).hex(): key for key in keys})
 
     def __repr__(self) -> str:
         return f"Sealer({len(self._ciphers)} of {self._source})"
@@ -84,6 +86,10 @@ def _split(data: bytes) -> tuple[bytes, bytes]:
 def key_id(key: bytes) -> bytes:
     """Returns the ID of a key, which does not reveal the key."""
     return hashlib.sha256(b"aks-flex-rp key " + key).digest()[:ID_BYTES]
+
+
+def has_keys(file: Path, env: Mapping[str, str]) -> bool:
+    return file.exists() or bool(env.get(KEYS_VARIABLE))
 
 
 def open_sealer_keys(file: Path, env: Mapping[str, str]) -> Sealer:
@@ -176,7 +182,8 @@ def create_key(file: Path, env: Mapping[str, str]) -> str:
             f"The newest key is the first one in {KEYS_VARIABLE}, which takes precedence over the key file.",
             "Prepend a new key and a comma to its value: `openssl rand -base64 32 | tr +/ -_`.",
         )
-    open_sealer_keys(file, env)  # validates the existing keys before the file is replaced
+    if file.exists():
+        _read(file)  # validates the existing keys before the file is replaced
     prepend_key(file)
     keep_owner(file)
     return list_keys(file, env)[0].id

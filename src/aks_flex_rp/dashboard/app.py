@@ -20,6 +20,7 @@ from aks_flex_rp.dashboard import page_renderer, page_request
 from aks_flex_rp.dashboard.audit_page import AuditPage
 from aks_flex_rp.dashboard.create_page import CreatePage
 from aks_flex_rp.dashboard.edit_page import EditPage
+from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
 from aks_flex_rp.dashboard.help_page import HelpPage
 from aks_flex_rp.dashboard.join_page import ConfigUrlCookie, JoinPage
@@ -160,7 +161,8 @@ class Dashboard:
     async def _visitor(self, incoming: Incoming) -> PageRequest | None:
         """Returns the request of a signed-in user, whose error page keeps the navigation."""
         with suppress(FlexError, OSError):  # the error page may be about the database
-            session = await self.sessions.find(incoming.cookies.get(SESSION_COOKIE, ""), by_hand=False)
+            secret = incoming.cookies.get(SESSION_COOKIE, "")
+            session = await self.sessions.find(secret, by_hand=False, check=False)
             return await self._page_request(incoming, session) if session else None
         return None
 
@@ -185,18 +187,27 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
     dashboard_settings, authorizer = settings.dashboard, arm.authorizer
     entra = _entra(settings, sealer)
     pages = PageRenderer([entra.authority] if entra else ())
-    sessions = SessionManager(authorizer.context.store, dashboard_settings, lambda: key.fingerprint)
+    confirm = entra.confirm if entra else None
+    sessions = SessionManager(authorizer.context.store, dashboard_settings, lambda: key.fingerprint, sealer, confirm)
     scopes = DashboardScopes(authorizer)
     url_cookie = ConfigUrlCookie(sealer)
     by_key = key if dashboard_settings.admin_key else None
+    store = authorizer.context.store
     sign_in_page = SignInPage(
-        pages, sessions, authorizer.context.store, authorizer.limits, by_key, str(settings.admin_key_file), entra
+        pages,
+        sessions,
+        store,
+        authorizer.limits,
+        by_key,
+        str(settings.admin_key_file),
+        entra,
+        FailedSignIns(store),
     )
     return Dashboard(
         pages,
         sessions,
         sign_in_page,
-        FleetPage(pages, scopes, FleetCounter(authorizer.context.store)),
+        FleetPage(pages, scopes, FleetCounter(store)),
         NodeDetailPage(pages, scopes, arm.queries),
         EditPage(pages, scopes, arm.queries, arm.commands),
         TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, url_cookie),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     File = Callable[[AsyncIterator[list[AuditEvent]]], AsyncIterator[bytes]]
 
 
-COLUMNS = ("sequence", "at", "who", "what", "resource", "outcome", "source", "request", "detail")
+COLUMNS = ("sequence", "at", "who", "whoId", "what", "resource", "outcome", "source", "request", "detail")
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 

@@ -159,7 +159,7 @@ class CreatePage:
     async def _write(self, page_request: PageRequest, chosen: ShownCluster, found: NodeDraft) -> WriteResult:
         where, known, request = await self.scopes.new_node(page_request, chosen.id, found["name"])
         request = replace(
-            request, may_see_secrets=await self.arm.authorizer.may_see_secrets(page_request.caller, where)
+            request, may_see_secrets=await self.arm.authorizer.may_see_secrets(page_request.caller, where, own=False)
         )
         body = found.body(page_request.form.get(SECRET, "").strip())
         return await self.arm.commands.put(known, where.node, body, ONLY_NEW, request, url=True)

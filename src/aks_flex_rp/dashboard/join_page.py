@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from aks_flex_node.api import node_summary
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_request
@@ -117,7 +118,7 @@ RERUN_HINT = (
 
 def join_command(url: ConfigUrl) -> str:
     """Returns the command that `aks-flex-rp node join-command` prints."""
-    return f"aks-flex-node agent --config-url '{url.url}'"
+    return node_summary.join_command(url.url)
 
 
 @dataclass(frozen=True)

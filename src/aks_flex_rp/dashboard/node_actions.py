@@ -52,7 +52,7 @@ class TokenPage:
         # A form that is sent twice, or by two users, must not revoke the command that was just created.
         if visit.form.get("etag") != node.etag:
             return self._form(visit, known, node, 409)
-        may_see_secrets = await self.scopes.authorizer.may_see_secrets(visit.caller, where)
+        may_see_secrets = await self.scopes.authorizer.may_see_secrets(visit.caller, where, own=False)
         written = await self.commands.regenerate(known, node.name, replace(request, may_see_secrets=may_see_secrets))
         await self.access_grants.try_ensure_access(known, written.node, request)
         answer = page_request.redirect(ShownCluster(known.id, 0, "").node(node.name) + "/joining")

@@ -21,7 +21,8 @@ from aks_flex_rp.auth.auth_settings import ENTRA_AUTHORITY, AuthSettings, Tenant
 from aks_flex_rp.auth.token_verifier import TokenVerifier
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.dashboard.page_request import SESSION_COOKIE, START_COOKIE, local_path, redirect
-from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
+from aks_flex_rp.dashboard.sessions import SignInRefused, VerifiedUser
+from aks_flex_rp.store.model import AuditAction, AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.auth.admin_key import AdminKey
     from aks_flex_rp.auth.rate_limit import RateLimiter
-    from aks_flex_rp.callers import Caller
     from aks_flex_rp.crypto.encryption import Sealer
+    from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
     from aks_flex_rp.dashboard.page_renderer import PageRenderer
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.sessions import SessionManager
@@ -48,6 +49,8 @@ MAX_RETURN_PATH = 2000  # characters; a cookie is limited to 4 KiB
 ENTRA_TIMEOUT = 10.0  # seconds for one request to Entra ID
 FLOW = "sign-in under way"  # what a sealed flow is for
 DONE = "/ui/sign-in/entra/done"
+# Errors about the user. Others are about the application, such as an expired client secret.
+USER_REFUSED = frozenset({"invalid_grant", "interaction_required", "login_required", "consent_required"})
 
 
 class EntraSignIn:
@@ -80,15 +83,31 @@ class EntraSignIn:
         sealed = self._sealer.seal(json.dumps(state).encode(), FLOW)
         return where, base64.urlsafe_b64encode(sealed).decode()
 
-    async def finish(self, sealed: str, response: Mapping[str, str]) -> tuple[Caller, str]:
+    async def finish(self, sealed: str, response: Mapping[str, str]) -> tuple[VerifiedUser, str]:
         """Redeems the authorization code with the state of the cookie. Returns the user and the path to return to."""
         flow, after = self._opened(sealed)
         result = await asyncio.to_thread(self._redeem, flow, dict(response))
         try:
-            return await self._tokens.caller(f"Bearer {result['id_token']}"), after
+            return await self._user(result), after
         except Unauthenticated as error:
             log.warning("Entra ID returned an invalid ID token: %s", error.message)
             raise _failed("The ID token from Entra ID could not be verified.") from None
+
+    async def confirm(self, refresh_token: str) -> VerifiedUser:
+        """Redeems a refresh token, which Entra ID refuses for a disabled or deleted user, and after a revocation.
+
+        Raises SignInRefused then, or ArmError if Entra ID cannot say it.
+        """
+        result = await asyncio.to_thread(self._refresh, refresh_token)
+        try:
+            return await self._user(result)
+        except Unauthenticated as error:
+            log.warning("Entra ID returned an invalid ID token: %s", error.message)
+            raise SignInRefused("The ID token from Entra ID could not be verified.") from None
+
+    async def _user(self, result: Mapping[str, Any]) -> VerifiedUser:
+        caller = await self._tokens.caller(f"Bearer {result['id_token']}")
+        return VerifiedUser(caller, str(result.get("refresh_token") or ""))
 
     def _begin(self) -> dict[str, Any]:
         with warnings.catch_warnings():
@@ -108,10 +127,24 @@ class EntraSignIn:
         except (ValueError, RuntimeError):  # the state or nonce does not match
             raise _failed("The response from Entra ID does not belong to the sign-in of this browser.") from None
         if "id_token" not in result:
-            reason = str(result.get("error_description") or result.get("error") or "no reason given")
-            log.warning("Entra ID denied a sign-in: %s", reason.splitlines()[0])
-            raise _failed(f"Entra ID denied the sign-in: {reason.splitlines()[0][:300]}")
+            log.warning("Entra ID denied a sign-in: %s", _reason(result))
+            raise _failed(f"Entra ID denied the sign-in: {_reason(result)}")
         return result
+
+    def _refresh(self, refresh_token: str) -> dict[str, Any]:
+        from msal.exceptions import MsalError  # noqa: PLC0415
+
+        try:
+            result: dict[str, Any] = self._application().acquire_token_by_refresh_token(refresh_token, [])
+        except (OSError, ValueError, MsalError) as error:
+            raise self._unreachable(error) from None
+        if "id_token" in result:
+            return result
+        log.warning("Entra ID did not confirm a sign-in: %s", _reason(result))
+        if result.get("error") in USER_REFUSED:
+            raise SignInRefused(f"Entra ID denied the sign-in: {_reason(result)}")
+        message = f"The service cannot check the sign-in with Entra ID: {_reason(result)} Try again in a minute."
+        raise ArmError(503, "ServiceUnavailable", message, headers={"Retry-After": "60"})
 
     def _opened(self, sealed: str) -> tuple[dict[str, Any], str]:
         try:
@@ -156,6 +189,12 @@ class EntraSignIn:
         return private_files.read(secret).decode().strip() if secret else None
 
 
+def _reason(result: Mapping[str, Any]) -> str:
+    """Returns the first line of an error from Entra ID; the next ones are for its support."""
+    reason = str(result.get("error_description") or result.get("error") or "no reason given.")
+    return reason.splitlines()[0][:300]
+
+
 def _failed(why: str) -> ArmError:
     return ArmError(401, "SignInFailed", f"{why} Sign in again.")
 
@@ -180,6 +219,7 @@ def _verifying(ca_file: str | None) -> Session:
 
 START_SECONDS = 3600.0
 WRONG_KEY = "The admin key is incorrect."
+SESSION_ENDED = "Your session has ended: it was idle for too long, or its sign-in is no longer valid. Sign in again."
 
 log = logging.getLogger(__name__)
 
@@ -195,9 +235,11 @@ class SignInPage:
     key: AdminKey | None  # None when sign-in with the admin key is disabled
     key_file: str
     entra: EntraSignIn | None
+    failures: FailedSignIns
 
     async def ask(self, incoming: Incoming) -> Response:
-        return self._form(incoming, local_path(incoming.query_params.get("next", "/")))
+        ended = SESSION_ENDED if incoming.cookies.get(SESSION_COOKIE) else ""  # a sign-out deletes the cookie
+        return self._form(incoming, local_path(incoming.query_params.get("next", "/")), ended)
 
     def _form(self, incoming: Incoming, after: str, problem: str = "", status: int = 200) -> Response:
         token = incoming.cookies.get(START_COOKIE) or page_request.start_token()
@@ -222,9 +264,9 @@ class SignInPage:
         after = local_path(form.get("next", "/"))
         self._limit(incoming)
         if self.key is None or not self.key.matches(form.get("key", "").strip().encode("utf-8", "replace")):
-            await self._record(incoming, "somebody", AuditOutcome.DENIED)
+            await self._record_failure(incoming)
             return self._form(incoming, after, WRONG_KEY, 403)
-        return await self._start_session(incoming, ADMIN_CALLER, after)
+        return await self._start_session(incoming, VerifiedUser(ADMIN_CALLER), after)
 
     async def begin_entra(self, incoming: Incoming) -> Response:
         if self.entra is None:
@@ -240,12 +282,12 @@ class SignInPage:
             raise errors.unknown_path()
         self._limit(incoming)
         try:
-            caller, after = await self.entra.finish(incoming.cookies.get(FLOW_COOKIE, ""), incoming.query_params)
+            user, after = await self.entra.finish(incoming.cookies.get(FLOW_COOKIE, ""), incoming.query_params)
         except errors.ArmError as error:
             if error.status == 401:
-                await self._record(incoming, "somebody", AuditOutcome.DENIED)
+                await self._record_failure(incoming)
             raise
-        answer = await self._start_session(incoming, caller, local_path(after))
+        answer = await self._start_session(incoming, user, local_path(after))
         page_request.delete_cookie(answer, FLOW_COOKIE)
         return answer
 
@@ -254,12 +296,12 @@ class SignInPage:
         if wait := self.limits.acquire(f"sign-in {http_messages.client_address(incoming)}", "write"):
             raise errors.too_many_requests(wait)
 
-    async def _start_session(self, incoming: Incoming, caller: Caller, after: str) -> Response:
+    async def _start_session(self, incoming: Incoming, user: VerifiedUser, after: str) -> Response:
         """Starts a session with a new secret, and ends the previous session of the browser."""
         if earlier := incoming.cookies.get(SESSION_COOKIE):
             await self.sessions.end(earlier)
-        session = await self.sessions.begin(caller)
-        await self._record(incoming, caller.name, AuditOutcome.OK)
+        session = await self.sessions.begin(*user)
+        await self._record(incoming, user.caller.name, user.caller.id)
         answer = redirect(after)
         page_request.set_cookie(answer, SESSION_COOKIE, session.secret, self.sessions.seconds)
         page_request.delete_cookie(answer, START_COOKIE)
@@ -271,6 +313,11 @@ class SignInPage:
         page_request.delete_cookie(answer, SESSION_COOKIE)
         return answer
 
-    async def _record(self, incoming: Incoming, caller: str, outcome: AuditOutcome) -> None:
+    async def _record(self, incoming: Incoming, caller: str, who_id: str) -> None:
         source, request = http_messages.client_address(incoming), http_messages.new_request_id()
-        await self.store.record(AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, outcome))
+        await self.store.record(
+            AuditEvent(time.time(), caller, AuditAction.SIGN_IN, "/", source, request, who_id=who_id)
+        )
+
+    async def _record_failure(self, incoming: Incoming) -> None:
+        await self.failures.record(http_messages.client_address(incoming), http_messages.new_request_id())

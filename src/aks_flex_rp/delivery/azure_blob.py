@@ -1,7 +1,8 @@
 """Delivery through Azure Blob Storage, for several replicas and for machines that reach Azure but not the service.
 
 A bundle is a blob with an unguessable name and a read-only SAS URL. The folder is a hash of the node, and the name
-contains the expiry, so blobs can be found and swept without a record. Deleting the blob revokes the URL.
+contains the expiry, so blobs can be found and swept without a record. Deleting the blob revokes the URL. Bundles are
+sealed: their key is only in the URL, so that administrators of the account can neither read nor change them.
 
 The Azure SDK is slow to import and blocking: both are contained in this module.
 """
@@ -15,6 +16,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp import private_files
 from aks_flex_rp.azure_identity import open_credential
@@ -33,6 +35,7 @@ T = TypeVar("T")
 
 CONTAINER = "flexnode-configs"
 NAME_BYTES = 32
+SEALED_TYPE = "application/octet-stream"
 RETRIES = 3
 CLOCKS = timedelta(minutes=15)  # maximum clock difference to Azure
 KEY_DAYS = timedelta(days=7)  # maximum lifetime of a user delegation key in Azure
@@ -66,11 +69,13 @@ class AzureBlobDelivery:
     def _put(self, folder: str, bundle: bytes, expires: float) -> str:
         from azure.storage.blob import ContentSettings  # noqa: PLC0415
 
-        name = f"{folder}{int(expires)}-{secrets.token_urlsafe(NAME_BYTES)}.json"
-        form = ContentSettings(content_type="application/json", cache_control="no-store")
-        blob = self._container.upload_blob(name, bundle, overwrite=False, content_settings=form)
+        name = f"{folder}{int(expires)}-{secrets.token_urlsafe(NAME_BYTES)}"
+        form, key = ContentSettings(content_type=SEALED_TYPE, cache_control="no-store"), sealed_bundles.new_key()
+        sealed = sealed_bundles.seal(bundle, key)
+        blob = self._container.upload_blob(name, sealed, overwrite=False, content_settings=form)
         self._delete_others(folder, name)
-        return f"{blob.url}?{self._signature(name, datetime.fromtimestamp(expires, timezone.utc))}"
+        signature = self._signature(name, datetime.fromtimestamp(expires, timezone.utc))
+        return config_urls.add_key(f"{blob.url}?{signature}", key)
 
     def _signature(self, name: str, expires: datetime) -> str:
         """Creates a SAS that allows to read this blob, only over TLS if the account supports it."""

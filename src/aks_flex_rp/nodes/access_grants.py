@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.join_state import ClusterAccess
+from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.store.model import AuditAction, Conflict
@@ -41,7 +41,7 @@ class AccessGrants:
         With `joining` the node is about to join, and the grant is applied in any case. Raises ClusterError if
         the cluster does not respond; nothing is recorded then.
         """
-        if join_rules.is_access_obsolete(node) and request.caller.is_node(node.identity):
+        if join_rules.is_access_obsolete(node) and request.acts_as_node:
             return await self._withdraw(cluster, node, request)
         granted = False
 
@@ -50,7 +50,7 @@ class AccessGrants:
             if found is None:
                 await self.context.clusters.withdraw(cluster.id.key, node.key)
                 raise errors.node_not_found(cluster.id, node.name)
-            access = _desired_access(found, request, joining=joining)
+            access = _desired_access(found, request, self.context.now(), joining=joining)
             if access is None:
                 if granted and found.join.access is None:  # the node has another identity now, or joins with a token
                     await self.context.clusters.withdraw(cluster.id.key, node.key)
@@ -84,15 +84,15 @@ class AccessGrants:
         await self.context.clusters.withdraw(cluster.id.key, node.key)
         return await self.context.store.node(node.cluster, node.key) or after
 
-    async def try_ensure_access(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> None:
-        """Ensures the access, but only logs a failure:
-
-        the request was about something else and must not wait for it.
+    async def try_ensure_access(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> Node:
+        """Ensures the access, but only logs a failure: the request was about something else and must not wait for
+        it. Returns the updated node.
         """
         try:
-            await self.ensure_access(cluster, node, request)
+            return await self.ensure_access(cluster, node, request)
         except (ClusterError, errors.ArmError) as error:
             log.warning("%s could not be granted access to its cluster, retrying later: %s", node.name, error)
+            return node
 
     async def _store_access(
         self, cluster: ClusterInfo, node: Node, join: JoinState, access: ClusterAccess, request: RequestContext
@@ -110,13 +110,16 @@ class AccessGrants:
         return await self.context.store.node(node.cluster, node.key) or noted
 
 
-def _desired_access(node: Node, request: RequestContext, *, joining: bool) -> ClusterAccess | None:
+def _desired_access(node: Node, request: RequestContext, now: float, *, joining: bool) -> ClusterAccess | None:
     """Returns the access that the calling node needs, or None if the caller is not the node itself.
 
     Users are excluded: a cluster does not know them by their object ID.
     """
     caller = request.caller
     method = join_rules.next_method(node, caller.id, joining=joining)
-    if method is None or caller.kind not in WORKLOADS or not caller.is_node(node.identity):
+    # The node may have got another identity since the request was authorized.
+    own = request.acts_as_node and caller.is_node(node.identity)
+    if method is None or caller.kind not in WORKLOADS or not own:
         return None
-    return ClusterAccess(caller.id, method)
+    earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id, now)
+    return ClusterAccess(caller.id, method, earlier)

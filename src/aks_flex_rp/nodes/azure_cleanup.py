@@ -15,6 +15,7 @@ from aks_flex_node.azure import role_assignments, roles
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.store.model import AuditAction, AuditEvent
+from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -151,9 +152,7 @@ class AzureCleanup:
     ) -> list[str]:
         """Removes resources, and records what is left. `named` and `unverified` ones are only recorded."""
         try:
-            removed, why = await asyncio.wait_for(
-                asyncio.to_thread(self._delete, ids, resources.principal), CLEANUP_SECONDS
-            )
+            removed, why = await within(CLEANUP_SECONDS, asyncio.to_thread(self._delete, ids, resources.principal))
         except asyncio.TimeoutError:
             removed, why = [], "Azure did not respond in time."
         commands = [removal_command(each) for each in (*ids, *named) if each not in removed]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
-from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.validation import DesiredNode
 from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
 if TYPE_CHECKING:
@@ -87,13 +87,14 @@ class ClusterSync:
         while True:
             page = await self.context.store.nodes(cluster.id.key, after, AT_ONCE)
             for node in page.nodes:
-                renewed |= await self._sync_node(cluster, node)
+                renewed |= await self.sync_node(cluster, node)
             if page.after is None:
                 return renewed
             after = page.after
 
-    async def _sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
-        properties = Properties.model_validate(node.properties)
+    async def sync_node(self, cluster: ClusterInfo, node: Node) -> bool:
+        """Generates the configuration of a node again. Returns whether it changed."""
+        properties = join_rules.stored_properties(node)
         version = cluster.facts.version if cluster.follow_version else node.config["kubernetes"]["version"]
         chosen = config_generator.effective_versions(
             properties, version, config_generator.config_versions(node.config)
@@ -106,7 +107,9 @@ class ClusterSync:
         if config == node.config:
             return False
         number = max(int(self.context.now()), node.version + 1)
-        renewed = join_rules.record_delivered(replace(node, config=config, version=number, etag=f'"{number}"'), node)
+        document = DesiredNode(properties).document()
+        changed = replace(node, config=config, properties=document, version=number, etag=f'"{number}"')
+        renewed = join_rules.record_delivered(changed, node)
         event = AuditEvent(
             self.context.now(),
             SYNC_ACTOR,

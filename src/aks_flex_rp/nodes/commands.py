@@ -8,24 +8,24 @@ A caller that got no response can send the request again.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aks_flex_node.timestamps import format_utc, format_utc_microseconds
 from aks_flex_rp.arm import errors
 from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.join_state import AccessMethod, JoinState
 from aks_flex_rp.nodes import join_rules
-from aks_flex_rp.nodes.azure_cleanup import arc_machine_id, declared_principal, node_resources, removal_command
+from aks_flex_rp.nodes.azure_cleanup import declared_principal, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.nodes.machine_claims import MachineClaims
 from aks_flex_rp.nodes.preconditions import Preconditions
+from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
-from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.resource.rules import ValidationContext
 from aks_flex_rp.store.model import AuditAction, Conflict, Node
 
@@ -33,32 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aks_flex_node.api.machine_identity import MachineIdentity
-    from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.resource.validation import DesiredNode
-
-
-ENTRA_ID_PATTERN = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def node_identity(properties: Properties, cluster: ClusterId, tenant: str, node: str) -> str:
-    """Returns the identity that may act as the node, as `Caller.is_node` parses it, or an empty string if it has
-    none.
-    """
-    auth = properties.azure_auth
-    principal, managed, arc = auth.service_principal, auth.managed_identity, auth.arc
-    found = {
-        "servicePrincipal": principal.client_id if principal else None,
-        "managedIdentity": (managed.client_id or managed.principal_id) if managed else None,
-        "arc": (arc.principal_id if arc else None) or arc_machine_id(properties, cluster, node),
-    }.get(auth.method)
-    if not found:
-        return ""
-    named = principal.client_tenant if auth.method == "servicePrincipal" and principal else None
-    home = (named or tenant).lower()
-    # A tenant may also be given as a domain, but tokens contain only its ID.
-    return f"{found}@{home}".lower() if ENTRA_ID_PATTERN.fullmatch(home) else found.lower()
 
 
 T = TypeVar("T")
@@ -122,6 +99,7 @@ class NodeCommands:
             nonlocal conflict
             preconditions.check(node, name)
             desired = self._validate(cluster, name, body, node, preconditions)
+            await WriteChecks(self.context).check(cluster, name, desired, node, request)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
             look, conflict = url or conflict, True
@@ -154,9 +132,9 @@ class NodeCommands:
         async def write(node: Node | None) -> WriteResult:
             if node is None:
                 raise errors.node_not_found(cluster.id, name)
-            if machine and request.caller.is_node(node.identity):
+            if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
-            properties = Properties.model_validate(node.properties)
+            properties = join_rules.stored_properties(node)
             desired = validation.DesiredNode(properties, config_generator.allows_downgrade(node.config))
             options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN, replacing=replacing)
             return await self._write(cluster, node.name, desired, node, request, options=options)
@@ -237,6 +215,7 @@ class NodeCommands:
             current_versions=_versions(node) if node else None,
             stored_secret_client=_client(node),
             allow_downgrade=preconditions.allow_downgrade,
+            exec_allowed=self.context.allow_exec or (node is not None and joins_by_exec(node)),
             tenant_known=bool(config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))),
         )
         desired = validation.validate_body(body, name, context)
@@ -359,6 +338,10 @@ class NodeCommands:
             created=before.created if before else now,
             revision=before.revision if before else 0,
         )
+
+
+def joins_by_exec(node: Node) -> bool:
+    return join_rules.identity_method(node) is AccessMethod.EXEC
 
 
 def _versions(node: Node) -> dict[str, str]:

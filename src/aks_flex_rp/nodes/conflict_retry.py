@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from aks_flex_node.errors import FlexError
 from aks_flex_rp.store.model import Conflict
 
 if TYPE_CHECKING:
@@ -39,3 +40,12 @@ async def retry_on_conflict(
                 raise
         found = await read()
     raise AssertionError("The last attempt returns or raises.")
+
+
+def node_busy(key: str) -> FlexError:
+    return FlexError(
+        "node-operation-in-progress",
+        f"Other requests keep changing node {key}.",
+        "The operation is retried automatically.",
+        retryable=True,
+    )

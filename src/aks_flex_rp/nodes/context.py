@@ -10,7 +10,7 @@ from aks_flex_rp.resource.config_generator import AgentEndpoints, NodeSecrets
 from aks_flex_rp.store.model import AuditEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
@@ -79,6 +79,10 @@ class RunningClusterOperations(ClusterOperations, Protocol):
     async def stop(self) -> None: ...
 
 
+async def _sees_nothing(_cluster: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class RequestContext:
     """The caller of a request, its address and request ID, for the audit log."""
@@ -87,9 +91,13 @@ class RequestContext:
     id: str
     source: str = ""
     may_see_secrets: bool = False  # also secrets that other users wrote
+    is_owner: bool = False  # the caller may set the properties in `write_permissions`
+    acts_as_node: bool = False  # the caller is the node of the request, and owns its identity
+    may_see: Callable[[str], Awaitable[bool]] = _sees_nothing  # whether the caller may read the nodes of a cluster
 
     def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
-        return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail)
+        who_id = self.caller.id
+        return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail, who_id=who_id)
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,7 @@ class NodeContext:
     delivery: BundleDelivery
     clusters: ClusterOperations
     token_seconds: float = 24 * 3600
+    allow_exec: bool = False  # whether new nodes may join by exec
     endpoints: AgentEndpoints = field(default_factory=AgentEndpoints)  # of this service
     now: Callable[[], float] = field(default=time.time)
 

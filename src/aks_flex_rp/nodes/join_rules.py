@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters.taints import DesiredTaints, taint_key
 from aks_flex_rp.join_state import AccessMethod
-from aks_flex_rp.resource.models import KubernetesAuth
+from aks_flex_rp.resource import config_generator
+from aks_flex_rp.resource.models import KubernetesAuth, Properties
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.model import Node
@@ -17,8 +18,39 @@ MAX_FORMER_TAINTS = 100  # per node; the latest are kept
 
 def identity_method(node: Node) -> AccessMethod | None:
     """Returns how the node joins with its identity, or None if it joins with a token."""
-    method = KubernetesAuth.model_validate(node.properties.get("kubernetesAuth", {})).by_identity
+    method = _stored_auth(node).by_identity
     return AccessMethod(method) if method else None
+
+
+def stored_properties(node: Node) -> Properties:
+    """Parses the properties of a node with the join method that they meant when they were written."""
+    return Properties.model_validate(node.properties).model_copy(update={"kubernetes_auth": _stored_auth(node)})
+
+
+def _stored_auth(node: Node) -> KubernetesAuth:
+    """Parses the authentication. In earlier releases useAzureAuth alone meant exec, as the configuration shows."""
+    auth = KubernetesAuth.model_validate(node.properties.get("kubernetesAuth", {}))
+    meant = node.config.get("node", {}).get("kubelet", {}).get("auth")
+    return auth.model_copy(update={"method": "exec"}) if auth.method is None and meant == "exec" else auth
+
+
+EARLIER_ROLE_SECONDS = 900.0  # to apply a configuration with which the kubelet does not need the earlier role
+
+
+def needs_earlier_role(node: Node, identity: str, now: float) -> bool:
+    """Returns whether an exec node still needs the role of earlier releases: its kubelet watches all Secrets until it
+    has applied a configuration that says otherwise. A managed node has limited time for that. An unmanaged one gets
+    no configuration before its next join, and would start no pods without the role.
+    """
+    access = node.join.access
+    if access is None or not access.earlier_role or access.identity != identity:
+        return False
+    if not config_generator.reads_secrets_by_name(node.config):
+        return True
+    if has_applied_config(node):
+        return False
+    is_managed = bool(node.properties.get("continuousMonitoring"))
+    return not is_managed or now - node.version < EARLIER_ROLE_SECONDS  # a version is Unix time
 
 
 def granted_identity(node: Node) -> str | None:

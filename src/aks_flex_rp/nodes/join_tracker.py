@@ -7,12 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.nodes.machine_claims import MachineClaims, UrlBearer
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
@@ -117,9 +116,8 @@ class JoinTracker:
     async def on_config_fetched(
         self, cluster: str, node: str, source: str, request: str, machine: MachineIdentity | None = None
     ) -> None:
-        """Records the fetch. Raises ArmError if the node lives on another machine."""
-        if machine:
-            await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request))
+        """Records the fetch. Raises ArmError if another client used the URL, or the node lives on another machine."""
+        await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request))
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
@@ -273,16 +271,7 @@ class JoinTracker:
             log.info("%s is %s (%s)", node.name, join.phase, what)
             return join
 
-        return await retry_on_conflict(
-            lambda: self.context.store.node(cluster, key),
-            write,
-            lambda: FlexError(
-                "node-operation-in-progress",
-                f"Other requests keep changing node {key}.",
-                "The operation is retried automatically.",
-                retryable=True,
-            ),
-        )
+        return await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
 
     def _event(self, what: AuditAction, resource: str, detail: dict[str, Any]) -> AuditEvent:
         source, request = str(detail.pop("source", "")), str(detail.pop("request", ""))

@@ -15,8 +15,8 @@ from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinPhase
-from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim
-from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim, FetchClient
+from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome
@@ -56,6 +56,16 @@ def on_another_machine(name: str, other: KnownMachine | None) -> ArmError:
         ON_ANOTHER_MACHINE,
         f"Node {name} {where}. Create another node for this machine, or move node {name} to this machine with the "
         f"join command of `aks-flex-rp node join-command --name {name} --replace`.",
+    )
+
+
+def already_used(name: str, first: KnownMachine | None) -> ArmError:
+    where = f"the machine {first.identity}" if first else "another client"
+    return ArmError(
+        409,
+        ON_ANOTHER_MACHINE,
+        f"The config URL of node {name} was first used by {where}, and works only there. Create another node for "
+        f"this machine, or a new URL with `aks-flex-rp node join-command --name {name} --replace`.",
     )
 
 
@@ -101,24 +111,51 @@ class MachineClaims:
             return False
         return found is not None and found.ready and found.machine.id != machine.id
 
-    async def on_fetch(self, cluster: str, key: str, machine: MachineIdentity, origin: UrlBearer) -> None:
-        """Records which machine fetches the configuration. Raises ArmError if the node lives on another machine."""
+    async def on_fetch(self, cluster: str, key: str, machine: MachineIdentity | None, origin: UrlBearer) -> None:
+        """Binds the config URL to the first client that uses it. `machine` is None if the client does not send it.
+
+        Raises ArmError for another client, and if the node lives on another machine.
+        """
 
         async def write(node: Node | None) -> None:
             if node is None:
                 return
             machines, now = node.join.machines, self.context.now()
-            alive = await self.living_owner(node) is not None
+            client = machines.fetch_client(machine, origin.source)
+            if client is FetchClient.OTHER:
+                await self._record_second_fetch(node, machine, origin, refused=True)
+                raise already_used(node.name, machines.candidate)
+            if client is FetchClient.UNKNOWN:
+                await self._record_second_fetch(node, machine, origin, refused=False)
+                return
+            if client is FetchClient.FIRST:
+                machines = machines.first_fetched(machine, origin.source)
+            alive = machine is not None and await self.living_owner(node) is not None
             joining = node.join.phase in JOINING
-            other = machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining)
-            if other:
+            other = machine and machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining)
+            if machine and other:
                 await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, owner=str(other.identity))
                 raise on_another_machine(node.name, other)
-            after = node.join.with_machines(machines.fetched(machine, now))
+            after = node.join.with_machines(machines.fetched(machine, now) if machine else machines)
             if after != node.join:
                 await self.context.store.put_node(replace(node, join=after), node.etag, ())
 
-        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write)
+        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
+
+    async def _record_second_fetch(
+        self, node: Node, machine: MachineIdentity | None, origin: UrlBearer, *, refused: bool
+    ) -> None:
+        """Records a second client of a config URL, in the audit log and for the condition of the node."""
+        shown = str(machine) if machine else "a client that did not send its machine"
+        now, before = self.context.now(), node.join.machines
+        after = before.fetched_again(f"{shown}, from {origin.source}", now, refused=refused)
+        if after == before:
+            return
+        first = {"machine": before.fetch_machine, "address": before.fetch_address}
+        detail = {"machine": _document(machine) if machine else {}, "first": first}
+        event = origin.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
+        event = replace(event, outcome=AuditOutcome.DENIED) if refused else event
+        await self.context.store.put_node(replace(node, join=node.join.with_machines(after)), node.etag, [event])
 
     async def on_report(self, node: Node, machine: MachineIdentity, origin: RequestOrigin) -> Node:
         """Checks the machine of a poll or a report, and returns the updated node. Raises ArmError to refuse it."""

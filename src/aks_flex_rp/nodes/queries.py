@@ -154,9 +154,16 @@ class NodeQueries:
     context: NodeContext
     last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
 
-    async def get(self, cluster: ClusterInfo, name: str) -> tuple[Node, dict[str, Any]]:
+    async def get(self, cluster: ClusterInfo, name: str, *, may_be_node: bool = False) -> tuple[Node, dict[str, Any]]:
+        """Returns a node and its resource.
+
+        A node removes itself from the cluster if its resource was not found. So a caller that may be one
+        (`may_be_node`) is told that only if the store has the authenticated record of a deletion.
+        """
         node = await self.context.store.node(cluster.id.key, name.lower())
         if node is None:
+            if may_be_node and not (await self.context.store.last_known_node(cluster.id.key, name.lower())).version:
+                raise errors.node_not_known(cluster.id, name)
             raise errors.node_not_found(cluster.id, name)
         return node, self.resource(cluster, node)
 

@@ -138,10 +138,12 @@ class StatusReports:
             return await self._cleaned_up(cluster, name, report.remaining_resources, request)
         if node is None:
             raise errors.node_not_found(cluster.id, name)
-        if machine and request.caller.is_node(node.identity):
+        if machine and request.acts_as_node:
             node = await self.claims.on_report(node, machine, request)
-        joining = report.join_phase is JoinPhase.CONFIG_FETCHED
-        node = await self.access_grants.ensure_access(cluster, node, request, joining=joining)
+        if report.join_phase is JoinPhase.CONFIG_FETCHED:
+            node = await self.access_grants.ensure_access(cluster, node, request, joining=True)
+        else:  # the status of a node is stored whatever its cluster permits
+            node = await self.access_grants.try_ensure_access(cluster, node, request)
         node = await self._store_report(cluster, node, report, now)
         if report.join_phase is JoinPhase.FAILED:
             await self._failed(node, report.join_failure or "The agent reported no reason.")
@@ -152,7 +154,7 @@ class StatusReports:
     ) -> dict[str, Any]:
         """Handles the last report of a machine that leaves: what its agent could not remove from Azure."""
         known = await self.context.store.last_known_node(cluster.id.key, name.lower())
-        if not known.version or not request.caller.is_node(known.identity):
+        if not known.version or not request.acts_as_node:
             raise errors.node_not_found(cluster.id, name)
         removed = await self.cleanup.after_report(cluster.id, name, remaining, request.caller.id)
         now = format_utc(self.context.now())

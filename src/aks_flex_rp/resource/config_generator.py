@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_POLL_SECONDS = 30.0  # the agent's default
+GENERATOR = 2  # raised with a release that generates other configurations for existing nodes
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class AgentEndpoints:
     audiences: dict[str, str] = field(default_factory=dict)  # audience of tokens by tenant
     azure: dict[str, str] = field(default_factory=dict)  # settings that differ from the public cloud
     poll_seconds: float = DEFAULT_POLL_SECONDS  # poll interval of agents
+    generator: int = GENERATOR  # stored with the endpoints, so that nodes also get what a new release generates
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,6 +64,7 @@ def cluster_tenant(facts: ClusterFacts, endpoints: AgentEndpoints) -> str:
 
 
 COMPONENTS = ("containerd", "runc", "cni", "npd")
+SECRETS_STRATEGY = "configMapAndSecretChangeDetectionStrategy"
 NO_ENDPOINTS = AgentEndpoints()
 CLIENT_CERTIFICATE_FILE = (
     "/etc/aks-flex-node/client.pem"  # path of the service principal's certificate on the machine
@@ -130,6 +133,11 @@ def generate_config(
         "node": _node(properties, facts, node),
         **{name: value for name, value in optional.items() if value},
     }
+
+
+def reads_secrets_by_name(config: Mapping[str, Any]) -> bool:
+    """Returns whether the kubelet reads Secrets and ConfigMaps one by one, and does not watch them."""
+    return bool(config["node"]["kubelet"].get("extraConfig", {}).get(SECRETS_STRATEGY) == "Cache")
 
 
 def allows_downgrade(config: Mapping[str, Any]) -> bool:
@@ -207,6 +215,8 @@ def _node(properties: Properties, facts: ClusterFacts, node: str) -> dict[str, A
         kubelet["dnsServiceIP"] = facts.dns_service_ip
     if method := properties.kubernetes_auth.by_identity or properties.kubernetes_auth.method:
         kubelet["auth"] = method
+    if method == "exec":  # its role cannot list and watch them
+        kubelet["extraConfig"] = {**kubelet.get("extraConfig", {}), SECRETS_STRATEGY: "Cache"}
     return {
         "name": node,
         "maxPods": settings.max_pods or 110,

@@ -78,7 +78,7 @@ class KubernetesAuth(WireModel):
     def by_identity(self) -> IdentityMethod | None:
         """Returns how the Azure identity is used to join, or None if the node joins with a token."""
         if self.method is None:
-            return "exec" if self.use_azure_auth else None
+            return "certificate" if self.use_azure_auth else None
         return None if self.method == "bootstrapToken" else self.method
 
 

@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 AUTH = ("properties", "azureAuth")
 NODE = ("properties", "nodeConfig")
 METHODS = ("servicePrincipal", "managedIdentity", "arc")
-# Set by the agent or the cluster, and required for the node to work or to be secure.
-GENERATED = frozenset(
-    """
-    apiVersion kind clusterDNS clusterDomain authentication authorization staticPodPath containerRuntimeEndpoint
-    cgroupDriver rotateCertificates serverTLSBootstrap readOnlyPort maxPods address port enableServer registerNode
-    staticPodURL staticPodURLHeader tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsMinVersion protectKernelDefaults
-    volumePluginDir resolvConf podCIDR providerID kubeReserved systemReserved evictionHard podPidsLimit
-    imageGCHighThresholdPercent imageGCLowThresholdPercent enableDebuggingHandlers
-    """.split()
-)
 
 
 @dataclass(frozen=True)
@@ -44,6 +34,7 @@ class ValidationContext:
     stored_secret_client: str = ""  # client ID of the stored secret
     reserved_ranges: Mapping[str, str] = field(default_factory=dict)  # used addresses and what uses them
     allow_downgrade: bool = False  # the caller explicitly allows older versions
+    exec_allowed: bool = True  # the service's settings allow exec, or the node already joins by exec
     tenant_known: bool = True  # the cluster has a tenant, or the service accepts only one
 
 
@@ -166,6 +157,11 @@ def _joining(properties: Properties, context: ValidationContext) -> Iterator[Pro
         yield problem(f"The method {join.method} uses the Azure identity, but useAzureAuth is false.")
     if properties.azure_auth.method == "none":
         yield problem("The node has no Azure identity to join with: azureAuth.method is none.")
+    if join.by_identity == "exec" and not context.exec_allowed:
+        yield problem(
+            "This service does not allow exec, because such a node is outside the cluster's restrictions for nodes. "
+            "Use the method certificate. To allow exec for owners, set nodes.allowExec in the service's settings."
+        )
     if context.accepts_entra is False:
         yield problem("This cluster does not accept Entra ID. Use the method bootstrapToken.")
 
@@ -220,7 +216,7 @@ def _node(node: NodeConfigProperties) -> Iterator[Problem]:
         yield from _kubelet(node.kubelet)
     yield from _mirrors(node)
     if node.artifacts and node.artifacts.base_url:
-        yield from _url(json_path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
+        yield from _artifact_url(json_path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
     window = node.update_policy.maintenance_window if node.update_policy else None
     if window and window.time_zone and window.time_zone not in zoneinfo.available_timezones():
         zone = json_path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
@@ -257,8 +253,11 @@ def _kubelet(kubelet: Kubelet) -> Iterator[Problem]:
         )
     if kubelet.cluster_domain:
         yield from first_violation((*path, "clusterDomain"), kubelet.cluster_domain, kubernetes.domain)
-    for key in GENERATED & set(kubelet.extra_config or ()):
-        yield Problem(json_path(*path, "extraConfig", key), "This option is generated and cannot be set.")
+    for key in kubelet.extra_config or ():
+        if reason := kubernetes.reserved_kubelet_option(key):
+            yield Problem(
+                json_path(*path, "extraConfig", key), f"This option cannot be set here, because it {reason}."
+            )
 
 
 def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
@@ -269,6 +268,18 @@ def _mirrors(node: NodeConfigProperties) -> Iterator[Problem]:
             yield Problem(json_path(*path), "The list contains no mirror. Add one, or remove the registry.")
         for number, url in enumerate(mirrors):
             yield from _url(json_path(*path, number), url)
+
+
+def _artifact_url(path: str, text: str) -> Iterator[Problem]:
+    """Checks the URL of a mirror of programs. Nodes refuse one without TLS."""
+    if text.startswith("http://"):
+        yield Problem(
+            path,
+            "The URL is not encrypted, and nodes refuse it. Use https://. Without an https mirror, use an offline "
+            "bundle on the machine (artifacts.bundle).",
+        )
+    else:
+        yield from _url(path, text)
 
 
 def _url(path: str, text: str) -> Iterator[Problem]:

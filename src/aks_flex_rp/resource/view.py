@@ -59,7 +59,7 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     silent = now - node.last_seen
     if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
         status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
-    status["conditions"] = [*status["conditions"], *_untested(node)]
+    status["conditions"] = [*status["conditions"], *_untested(node), *_reused_url(node)]
     join = node.join
     if join.phase is JoinPhase.LEFT:
         status["conditions"] = [_left(each) for each in status["conditions"]]
@@ -92,6 +92,24 @@ def _untested(node: Node) -> list[dict[str, Any]]:
             "reason": "VersionNotTested",
             "message": versions.untested_message(untested),
             "lastTransitionTime": format_utc(node.version),  # the configVersion is the time of the change
+        }
+    ]
+
+
+def _reused_url(node: Node) -> list[dict[str, Any]]:
+    """Returns a condition for a node whose config URL a second client used."""
+    second = node.join.machines.second_fetch
+    if second is None:
+        return []
+    done = "It was refused" if second.refused else "It has the configuration, because the address is the same"
+    return [
+        {
+            "type": "ConfigUrlReused",
+            "status": "True",
+            "reason": "SecondClient" if second.refused else "SameAddress",
+            "message": f"The config URL was also used by {second.client}. {done}. If you do not know this client, "
+            "create a new join command, which revokes the URL and its token.",
+            "lastTransitionTime": format_utc(second.at),
         }
     ]
 

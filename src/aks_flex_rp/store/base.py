@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import fleet, outbox, rows, sql
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import SqlHeartbeats
@@ -18,9 +20,21 @@ from aks_flex_rp.store.model import (
     LastKnownNode,
     Node,
     NodePage,
+    RecordRefused,
+    RecordUnverifiable,
     UserSession,
 )
 from aks_flex_rp.store.outbox import SqlOutbox
+from aks_flex_rp.store.record_authenticator import (
+    identity_owner_row,
+    node_row,
+    session_row,
+    signed_cluster,
+    signed_identity_owner,
+    signed_node,
+    signed_session,
+    signed_tombstone,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -28,14 +42,16 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.changes import NodeChange, StoreChange
     from aks_flex_rp.store.fleet import FleetCount, FleetEntry, FleetQuery
     from aks_flex_rp.store.outbox import OutboxMessage
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator
     from aks_flex_rp.store.rows import Row, Values
 
 LARGEST = 2**63 - 1
 FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 
 
-class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
-    def __init__(self) -> None:
+class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
+    def __init__(self, records: RecordAuthenticator) -> None:
+        super().__init__(records)
         self._changes = ChangeBroadcast()
         self._cluster_numbers: dict[str, int] = {}  # a number never changes
 
@@ -60,6 +76,7 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     # Clusters
     async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
         values = rows.cluster_values(cluster)
+        values = (*values, self._records.sign(signed_cluster(values)))
         if expected is None:
             done = await self._write(sql.CREATE_CLUSTER, values)
         else:
@@ -68,15 +85,20 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
             raise Conflict(f"The cluster {cluster.id} was changed since it was read.")
 
     async def cluster(self, key: str) -> Cluster | None:
-        return next(map(rows.cluster_of, await self._read(sql.CLUSTER, key)), None)
+        found = await self._read(sql.CLUSTER, key)
+        return await self._verified_cluster(found[0]) if found else None
 
     async def clusters(self) -> tuple[Cluster, ...]:
-        return tuple(map(rows.cluster_of, await self._read(sql.CLUSTERS)))
+        found = await self._read(sql.CLUSTERS)
+        return await authentic_records(self._verified_cluster, found)
+
+    async def cluster_keys(self) -> tuple[str, ...]:
+        return tuple(str(row[0]) for row in await self._read(sql.CLUSTERS))
 
     async def delete_cluster(self, key: str) -> bool:
         if await self._write(sql.DELETE_CLUSTER, (key,)):
             return True
-        if await self.cluster(key) is None:
+        if not await self._read(sql.CLUSTER, key):
             return False
         raise Conflict(f"The cluster {key} still has nodes.")
 
@@ -90,25 +112,38 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         *,
         retire: bool = False,
     ) -> None:
-        text = sql.REPLACE_NODE
-        last: Values = (expected, node.revision)
-        if expected is None:
-            text, last = sql.CREATE_NODE, (rows.to_json(node.status),)
+        is_new = expected is None
+        text, first = (sql.CREATE_NODE, rows.to_json(node.status)) if is_new else (sql.REPLACE_NODE, expected)
+        read = 0 if is_new else node.revision
+        known = read or await self._revision(node.cluster, node.key)
+        # If the row of an earlier node was deleted, services may remember its revision.
+        revision = known + 1 if known else self._records.new_revision(node.cluster, node.key)
+        columns = rows.node_values(node)
+        last: Values = (first, self._records.sign(signed_node(columns, revision)), revision)
         number = await self._cluster_number(node.cluster)
         more = (*([FORGET_DELIVERY] if retire else ()), *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.upsert_row(number, node), *more)
-        write, values = sql.compose_write(text, (*rows.node_values(node), *last), *follows)
+        write, values = sql.compose_write(text, (*columns, *last), *follows)
         if not await self._write(write, values, NodeWritten(node.cluster, node.key, node.version)):
             raise Conflict(f"The node {node.name} was changed since it was read.")
 
     async def node(self, cluster: str, key: str) -> Node | None:
-        return next(map(rows.node_of, await self._read(sql.NODE, cluster, key)), None)
+        found = await self._read(sql.NODE, cluster, key)
+        return await self._verified_node(found[0]) if found else None
+
+    async def _revision(self, cluster: str, key: str) -> int:
+        """Returns the revision of a row, also of a deleted node; 0 if there is none."""
+        found = await self._read(sql.NODE_REVISION, cluster, key)
+        if found and not isinstance(found[0][0], int):
+            raise RecordRefused(f"node {cluster}/{key}", "its revision is not a number")
+        return int(found[0][0]) if found else 0
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
         limit = clamp_limit(limit)
         found = await self._read(sql.NODES, cluster, after, limit + 1)
-        nodes = tuple(map(rows.node_of, found[:limit]))
-        return NodePage(nodes, nodes[-1].key if len(found) > limit else None)
+        nodes = await authentic_records(self._verified_node, found[:limit])
+        last = found[limit - 1][1] if len(found) > limit else None
+        return NodePage(nodes, last if isinstance(last, str) else None)  # SQLite sorts other types after text
 
     async def count_nodes(self) -> int:
         return int((await self._read(sql.COUNT_NODES))[0][0])
@@ -123,16 +158,50 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     ) -> bool:
         more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
-        write, values = sql.compose_write(sql.DELETE_NODE, (cluster, key, expected or ""), *follows)
-        if await self._write(write, values, NodeDeleted(cluster, key)):
-            return True
-        if await self.node(cluster, key) is None:
+        while found := await self._read(sql.SELECT_SIGNED_NODE, cluster, key):
+            row = found[0]
+            if row[13]:
+                return False
+            if expected and row[4] != expected:
+                break
+            version, identity, revision = self._records.last_values(row)
+            code = self._records.sign(signed_tombstone(cluster, key, version, identity, revision))
+            decisive = (cluster, key, expected or "", revision, code, row[12], version, identity)
+            if await self._write(*sql.compose_write(sql.DELETE_NODE, decisive, *follows), NodeDeleted(cluster, key)):
+                return True
+        else:
             return False
         raise Conflict(f"The node {key} was changed since it was read.")
 
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
-        found = await self._read(sql.LAST_KNOWN_NODE, cluster, key)
-        return LastKnownNode(int(found[0][0]), str(found[0][1])) if found else LastKnownNode()
+        found = await self._read(sql.SELECT_SIGNED_NODE, cluster, key)
+        row = await self._verified(found[0], node_row, sql.SELECT_SIGNED_NODE) if found else None
+        return LastKnownNode(row[3], row[10]) if row else LastKnownNode()
+
+    # Identities of nodes
+    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str, str], ...]:
+        found = await self._read(sql.NODES_WITH_IDENTITY, identity, identity.partition("@")[0])
+        return tuple((str(cluster), str(name), str(text)) for cluster, name, text in found)
+
+    async def identity_owner(self, identity: str) -> tuple[str, str] | None:
+        for row in await self._read(sql.IDENTITY_OWNER, identity):
+            if await self._is_owner_authentic(row):
+                return str(row[1]), str(row[2])
+            await self._write(sql.REMOVE_IDENTITY_OWNER, (identity, row[4]))
+        return None
+
+    async def owned_identities(self, cluster: str, key: str, node_identity: str) -> frozenset[str]:
+        found = await self._read(sql.OWNED_IDENTITIES, cluster, key, node_identity)
+        return frozenset(str(row[0]) for row in found if self._records.has_valid_code(identity_owner_row(row)))
+
+    async def own_identity(
+        self, identity: str, cluster: str, key: str, node_identity: str, expected: tuple[str, str] | None = None
+    ) -> bool:
+        values: Values = (identity, cluster, key, node_identity)
+        values = (*values, self._records.sign(signed_identity_owner(values)))
+        if expected is None:
+            return bool(await self._write(sql.CREATE_IDENTITY_OWNER, values))
+        return bool(await self._write(sql.REPLACE_IDENTITY_OWNER, (*values, *expected)))
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
         if moments:  # sorted like the batches, so that two replicas cannot deadlock
@@ -190,10 +259,22 @@ class SqlStore(SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
 
     # Sessions
     async def put_session(self, session: UserSession) -> None:
-        await self._write(sql.PUT_SESSION, rows.session_values(session))
+        values = rows.session_values(session)
+        await self._write(sql.PUT_SESSION, (*values, self._records.sign(signed_session(values))))
 
     async def session(self, id: str, now: float) -> UserSession | None:  # noqa: A002
-        return next(map(rows.session_of, await self._read(sql.SELECT_SESSION, id, now)), None)
+        found = await self._read(sql.SELECT_SESSION, id, now)
+        if not found or (self._records.is_upgrading and not session_row(found[0]).code):
+            return None  # a replica of the earlier release may have created it: no attack, but not signed either
+        with suppress(RecordRefused, RecordUnverifiable):
+            # Not read again: without a revision, it is never older.
+            return rows.session_of(await self._verified(found[0], session_row, sql.SELECT_SESSION))
+        return None
+
+    async def confirm_session(self, session: UserSession) -> bool:
+        values = rows.session_values(session)
+        code = self._records.sign(signed_session(values))
+        return bool(await self._write(sql.CONFIRM_SESSION, (values[0], values[1], values[5], values[6], code)))
 
     async def use_session(self, id: str, used: float) -> None:  # noqa: A002
         await self._write(sql.USE_SESSION, (id, used))

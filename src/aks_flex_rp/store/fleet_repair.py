@@ -14,10 +14,11 @@ from aks_flex_rp.store import fleet, rows, sql
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.rows import Row, Values
 
 AT_ONCE = 250  # nodes per read; a larger read would delay polls
-NODE_COLUMNS = 15
+NODE_COLUMNS = 16
 
 _NODE_EXISTS = (
     "SELECT 1 FROM places p JOIN nodes n ON n.cluster = p.cluster"
@@ -49,6 +50,11 @@ OLD_ROW_VERSION = f"SELECT key FROM fleet WHERE shape <> {fleet.ROW_VERSION} LIM
 
 _NODE_MISSING = f"NOT EXISTS ({_NODE_EXISTS.format(place='fleet.place', key='fleet.key')})"
 ORPHANS = f"SELECT place, key FROM fleet WHERE {_NODE_MISSING} LIMIT $1"  # noqa: S608 - a constant
+# A deletion by the service removes the row of the fleet, and keeps that of the node.
+MISSING_NODES = (
+    "SELECT p.cluster, f.key FROM fleet f JOIN places p ON p.number = f.place"
+    " WHERE NOT EXISTS (SELECT 1 FROM nodes n WHERE n.cluster = p.cluster AND n.key = f.key) LIMIT $1"
+)
 DELETE_ORPHAN = f"DELETE FROM fleet WHERE place = $1 AND key = $2 AND {_NODE_MISSING}"  # noqa: S608 - a constant
 
 
@@ -62,10 +68,18 @@ class FleetRepair(ABC):
     @abstractmethod
     async def _cluster_number(self, cluster: str) -> int: ...
 
+    @abstractmethod
+    async def _alarm_missing(self, cluster: str, key: str) -> None: ...
+
+    @abstractmethod
+    def _authentic_node(self, row: Row) -> Node | None: ...
+
     async def refresh_fleet(self) -> int:
         return await self.repair_fleet() if await self._read(OLD_ROW_VERSION) else 0
 
     async def repair_fleet(self) -> int:
+        for cluster, key in await self._read(MISSING_NODES, AT_ONCE):
+            await self._alarm_missing(str(cluster), str(key))
         nobodys = [tuple(row) for row in await self._read(ORPHANS, AT_ONCE)]
         repaired = await self._repair(DELETE_ORPHAN, nobodys)
         last: tuple[str, str] = ("", "")
@@ -77,8 +91,10 @@ class FleetRepair(ABC):
         return repaired
 
     async def _correction(self, row: Row) -> tuple[str, Values] | None:
-        """Returns the statement that corrects the row, or None if it matches its node."""
-        node, shape, has = rows.node_of(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
+        """Returns the statement that corrects the row, or None if it matches its node, or the node is refused."""
+        node, shape, has = self._authentic_node(row[:NODE_COLUMNS]), row[NODE_COLUMNS], tuple(row[NODE_COLUMNS + 1 :])
+        if node is None:
+            return None
         says = rows.storable(fleet.row_of(node))
         if shape is None:
             return ADD_ROW, (await self._cluster_number(node.cluster), node.key, *says)

@@ -2,17 +2,26 @@
 
 StoreError              the store cannot execute the request
 |-- StoreUnavailable    temporary: the same request may succeed later
-`-- SchemaTooNew        the data was written by a newer version of this program
+|-- SchemaTooNew        the data was written by a newer version of this program
+|-- RecordRefused       a row was changed without this program
+|   `-- RecordOutdated  a row has an earlier content than the one that this process has read
+`-- RecordUnverifiable  the key that authenticates a row is not present
+ConfigError
+|-- SealingKeysMissing  the keys that encrypted the rows of an earlier release are not present
+`-- UpgradeForbidden    the settings forbid to sign the rows of an earlier release
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.errors import FlexError
+from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.text_enum import StoredEnum
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Document = dict[str, Any]
 
@@ -70,6 +79,7 @@ class AuditAction(StoredEnum):
     REGENERATE_TOKEN = "regenerateToken"  # noqa: S105
     LIST_CREDENTIALS = "listCredentials"
     CONFIG_URL_FETCHED = "configUrl.fetched"
+    CONFIG_URL_REUSED = "configUrl.reused"
     TOKEN_USED = "token.used"  # noqa: S105
     IDENTITY_USED = "identity.used"
     CERTIFICATE_ISSUED = "certificate.issued"
@@ -89,6 +99,8 @@ class AuditAction(StoredEnum):
     CLUSTER_CHANGED = "cluster.changed"
     CLUSTER_REMOVED = "cluster.removed"
     SIGN_IN = "signIn"
+    RECORD_REFUSED = "record.refused"
+    RECORD_ACCEPTED = "record.accepted"
     # Denied operations, besides those above
     READ = "read"
     LIST = "list"
@@ -115,6 +127,7 @@ class AuditEvent:
     outcome: AuditOutcome = AuditOutcome.OK
     detail: Document = field(default_factory=dict)
     sequence: int = 0  # assigned by the store
+    who_id: str = ""  # object ID of the caller; empty for the service itself and for events of earlier releases
 
 
 @dataclass(frozen=True)
@@ -138,6 +151,8 @@ class UserSession:
     proof: str  # credential that the session depends on: fingerprint of the admin key, or the Entra application
     expires: float
     used: float  # time of the last request, accurate to a minute
+    checked: float = 0.0  # when Entra ID last confirmed the user
+    refresh: str = ""  # sealed refresh token for the next check; empty if there is none
 
 
 class Conflict(Exception):  # noqa: N818 - a result, and often an expected one
@@ -162,6 +177,71 @@ class DatabaseCorrupt(StoreError):  # noqa: N818 - names a state
             "database-corrupt",
             f"The database is corrupt: {cause}.",
             "Check the disk, then restore a backup with `aks-flex-rp restore FILE`.",
+        )
+
+
+class RecordRefused(StoreError):  # noqa: N818 - names a state
+    """A row that was not written by the service."""
+
+    def __init__(self, record: str, why: str) -> None:
+        super().__init__(
+            "record-refused",
+            f"The stored {record} is refused: {why}. It was changed in the database without the service.",
+            "Find out who changed it. Run `aks-flex-rp records list`, restore a backup, or accept it with "
+            "`aks-flex-rp records accept`.",
+        )
+        self.record, self.why = record, why
+
+
+class RecordOutdated(RecordRefused):
+    """A row whose content is authentic, but of an earlier time."""
+
+    def __init__(self, record: str) -> None:
+        self.record, self.why = record, "it is older than the content that this service has read"
+        super(RecordRefused, self).__init__(  # its own name and advice
+            "record-outdated",
+            f"The stored {record} is refused: {self.why}. Someone put an earlier content back, or the database was "
+            "failed over or restored while the service ran.",
+            "If the database was failed over or restored, restart all replicas of the service. Otherwise find out "
+            "who changed it.",
+        )
+
+
+class RecordUnverifiable(StoreError):  # noqa: N818 - names a state
+    def __init__(self, record: str) -> None:
+        super().__init__(
+            "record-key-missing",
+            f"The stored {record} cannot be verified with the keys present: another key authenticated it.",
+            "Restore the missing key as an additional line of the key file, and restart the service.",
+        )
+        self.record = record
+
+
+class UpgradeForbidden(ConfigError):  # noqa: N818 - names a state
+    """The rows of an earlier release would be signed by the upgrade, which the settings forbid."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(
+            "database-upgrade-forbidden",
+            f"The database has schema version {found}, whose records have no authentication codes, and the service "
+            "must not sign them: `requireAuthenticatedRecords` is set, or `records.authenticated` exists in the "
+            "state directory. Nothing was changed.",
+            "To upgrade an earlier release, remove the setting and the file for the first start. If this is no "
+            "upgrade, someone replaced the database: restore a backup.",
+        )
+
+
+class SealingKeysMissing(ConfigError):  # noqa: N818 - names a state
+    """The upgrade of an earlier release's database would sign its records with keys that the service does not use."""
+
+    def __init__(self, missing: Mapping[str, int]) -> None:
+        """Takes the number of records by the ID of their missing key."""
+        super().__init__(
+            "encryption-keys-missing",
+            f"{sum(missing.values())} records of the database were encrypted with keys that are not present "
+            f"({', '.join(sorted(missing))}). The upgrade would sign all records with a key that other replicas do "
+            "not have. Nothing was changed.",
+            "Set `keysFile` to the keys of the service, or add the missing keys as further lines of the key file.",
         )
 
 

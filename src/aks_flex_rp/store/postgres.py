@@ -20,8 +20,10 @@ from aks_flex_rp.store.base import SqlStore
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 from aks_flex_rp.store.group_commit import GroupCommit
 from aks_flex_rp.store.migrations import CHANNEL
-from aks_flex_rp.store.model import StoreError, StoreUnavailable
+from aks_flex_rp.store.model import StoreError, StoreUnavailable, UpgradeForbidden
+from aks_flex_rp.store.postgres_address import tls_failure
 from aks_flex_rp.store.rows import storable
+from aks_flex_rp.time_limit import within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     from aks_flex_rp.store.changes import ChangeBroadcast, NodeChange
+    from aks_flex_rp.store.postgres_address import PostgresAddress
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, UpgradeMark
     from aks_flex_rp.store.rows import Row, Values
 
 
@@ -113,6 +117,7 @@ MIGRATION_LOCK = 0x61666E  # an arbitrary number, the same in all replicas
 COMMAND_SECONDS = 10.0  # a command takes milliseconds, but a broken connection may never respond
 HEALTH_SECONDS = 2.0
 CLOSE_SECONDS = 10.0
+PROBE_SECONDS = 0.1  # between attempts to connect to a server that refuses connections
 
 # Errors after which the statement was certainly not executed: deadlock, standby, out of memory, disk or connections.
 NOT_EXECUTED = (
@@ -137,13 +142,17 @@ class NotSent(Exception):  # noqa: N818 - internal
 
 
 class PostgresStore(SqlStore):
-    def __init__(self, dsn: str, *, connections: int = 10, timeout: float = 10.0) -> None:
+    def __init__(
+        self, address: PostgresAddress, records: RecordAuthenticator, *, connections: int = 10, timeout: float = 10.0
+    ) -> None:
         """Creates the store. `timeout` is the time in seconds that a request waits for an unreachable server."""
-        super().__init__()
-        self._dsn = dsn
+        super().__init__(records)
+        self._address = address
         self._connections = connections
         self._patience = timeout
         self._pool: asyncpg.Pool | None = None
+        self._is_lost = False  # the last attempt to get a connection failed
+        self._probe = asyncio.Lock()
         self._batches = GroupCommit(self._execute)
         self._listener = ChangeListener(self._connect, self._changes)
 
@@ -151,6 +160,7 @@ class PostgresStore(SqlStore):
         try:
             settings = await self._with_retry(self._prepare, repeatable=True)
             self._pool = await self._make_pool(settings)
+            await self.sign_upgraded()
             await self._with_retry(self._listener.start, repeatable=True)
         except (asyncpg.PostgresError, ValueError) as error:
             hint = (
@@ -164,13 +174,13 @@ class PostgresStore(SqlStore):
         pool, self._pool = self._pool, None
         if pool:
             with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(pool.close(), CLOSE_SECONDS)
+                await within(CLOSE_SECONDS, pool.close())
             pool.terminate()
         self._changes.end()
 
     async def healthy(self) -> bool:
         try:
-            await asyncio.wait_for(self._once(lambda connection: connection.fetch("SELECT 1")), HEALTH_SECONDS)
+            await within(HEALTH_SECONDS, self._once(lambda connection: connection.fetch("SELECT 1")))
         except (NotSent, StoreUnavailable, *NOT_EXECUTED, *CONNECTION_LOST):
             return False
         return True
@@ -210,14 +220,27 @@ class PostgresStore(SqlStore):
             raise StoreUnavailable("The store is not running.")
         pool = self._pool
         try:
+            if self._is_lost:
+                await within(self._patience, self._wait_until_found(pool))
             connection = await pool.acquire(timeout=self._patience)
         except (asyncpg.PostgresError, *CONNECTION_LOST) as error:
+            self._is_lost = True
             raise NotSent from error
         try:
             yield connection
         finally:
             with suppress(*CONNECTION_LOST):  # the statement is done; the pool discards a broken connection
                 await pool.release(connection)
+
+    async def _wait_until_found(self, pool: asyncpg.Pool) -> None:
+        """Tries to connect to a server that refused a connection, in one request at a time: a server that shuts down
+        waits for every attempt, and many clients would never let it end.
+        """
+        async with self._probe:
+            if self._is_lost:
+                await asyncio.sleep(PROBE_SECONDS)
+                async with pool.acquire():
+                    self._is_lost = False
 
     async def _with_retry(self, act: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
         """Retries until success or timeout. Only repeatable operations are retried if they may have been executed."""
@@ -241,13 +264,18 @@ class PostgresStore(SqlStore):
         raise AssertionError("The backoff never ends.")
 
     async def _connect(self, seconds: float | None = COMMAND_SECONDS) -> asyncpg.Connection:
-        return await asyncpg.connect(self._dsn, timeout=self._patience, command_timeout=seconds)
+        try:
+            return await asyncpg.connect(
+                **self._address.connect_options(), timeout=self._patience, command_timeout=seconds
+            )
+        except OSError as error:
+            raise tls_failure(error) or error from error
 
     async def _prepare(self) -> dict[str, str]:
         """Migrates the schema and returns the settings that make commits durable."""
         connection = await self._connect(None)  # a migration of large tables may take long
         try:
-            await migrate(connection)
+            await migrate(connection, upgrade=self._records.opened_upgrade())
             is_asynchronous = await connection.fetchval("SHOW synchronous_commit") == "off"
             return {"synchronous_commit": "on"} if is_asynchronous else {}
         finally:
@@ -256,7 +284,7 @@ class PostgresStore(SqlStore):
     async def _make_pool(self, settings: dict[str, str]) -> asyncpg.Pool:
         """Creates the pool without connections. Each is opened on first use, and again after it was lost."""
         return await asyncpg.create_pool(
-            self._dsn,
+            **self._address.connect_options(),
             min_size=0,
             max_size=self._connections,
             command_timeout=COMMAND_SECONDS,
@@ -288,16 +316,29 @@ def describe_cause(cause: BaseException | None) -> str:
 
 
 async def migrate(
-    connection: asyncpg.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS
+    connection: asyncpg.Connection,
+    steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
+    upgrade: UpgradeMark | None = None,
 ) -> None:
-    """Runs each migration in a transaction, with a lock that other replicas wait for."""
+    """Runs each migration in a transaction, with a lock that other replicas wait for.
+
+    `upgrade` is the mark of an upgrade. Without it, a database with unsigned records is not changed.
+    """
     step: migrations.Migration | None = steps[0]
     while step:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
             await connection.execute(migrations.VERSION_TABLE)
-            step = migrations.next_after(await connection.fetchval(migrations.READ_VERSION), steps)
+            version = await connection.fetchval(migrations.READ_VERSION)
+            step = migrations.next_after(version, steps)
+            if migrations.opens_upgrade(version, steps):
+                if upgrade:
+                    upgrade.check_keys(await connection.fetch(migrations.SEALING_KEYS))
+                elif await connection.fetchval(migrations.HAS_RECORDS):
+                    raise UpgradeForbidden(version)
             if step:
                 for statement in (*step.postgres_before, *step.statements, *step.postgres_after):
                     await connection.execute(statement)
+                if step.opens_upgrade and upgrade:
+                    await connection.execute(migrations.OPEN_UPGRADE, *upgrade.values)
                 await connection.execute(migrations.WRITE_VERSION, step.version)

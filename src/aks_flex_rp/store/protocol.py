@@ -36,6 +36,10 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
 
     async def healthy(self) -> bool: ...
 
+    async def sign_upgraded(self) -> int:
+        """Authenticates the rows of an earlier release, while that is allowed, and returns their number."""
+        ...
+
     # Clusters
     async def put_cluster(self, cluster: Cluster, expected: int | None) -> None:
         """Creates a cluster (`expected` is None) or replaces it if its version is `expected`.
@@ -46,7 +50,13 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
 
     async def cluster(self, key: str) -> Cluster | None: ...
 
-    async def clusters(self) -> tuple[Cluster, ...]: ...
+    async def clusters(self) -> tuple[Cluster, ...]:
+        """Returns the clusters whose records are authentic."""
+        ...
+
+    async def cluster_keys(self) -> tuple[str, ...]:
+        """Returns the keys of all clusters, also of those that are refused."""
+        ...
 
     async def delete_cluster(self, key: str) -> bool:
         """Deletes a cluster. Returns False if it does not exist. Raises Conflict while it has nodes."""
@@ -73,10 +83,12 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
         """
         ...
 
-    async def node(self, cluster: str, key: str) -> Node | None: ...
+    async def node(self, cluster: str, key: str) -> Node | None:
+        """Returns a node. Raises RecordRefused if it was changed without the service."""
+        ...
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
-        """Returns nodes of a cluster, ordered by key."""
+        """Returns nodes of a cluster, ordered by key, without those that are refused."""
         ...
 
     async def count_nodes(self) -> int: ...
@@ -98,6 +110,28 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
 
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
         """Returns what is stored about a node, also after its deletion."""
+        ...
+
+    # Identities of nodes
+    async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str, str], ...]:
+        """Returns cluster, name and identity of nodes with this identity, with or without its tenant, at most 100."""
+        ...
+
+    async def identity_owner(self, identity: str) -> tuple[str, str] | None:
+        """Returns cluster and key of the node that owns an identity, also after the node's deletion."""
+        ...
+
+    async def owned_identities(self, cluster: str, key: str, node_identity: str) -> frozenset[str]:
+        """Returns the identities that have signed in as a node when it had this identity, and belong to it."""
+        ...
+
+    async def own_identity(
+        self, identity: str, cluster: str, key: str, node_identity: str, expected: tuple[str, str] | None = None
+    ) -> bool:
+        """Makes a node, with the identity that it has, the owner of an identity that signed in as it.
+
+        Returns False if the owner is not `expected`, or exists if None.
+        """
         ...
 
     async def seen(self, moments: Sequence[tuple[str, str, float]]) -> None:
@@ -146,6 +180,10 @@ class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
 
     async def session(self, id: str, now: float) -> UserSession | None:  # noqa: A002
         """Returns a session that has not expired."""
+        ...
+
+    async def confirm_session(self, session: UserSession) -> bool:
+        """Writes the user, the refresh token and the time of a check. Returns False if the session has ended."""
         ...
 
     async def use_session(self, id: str, used: float) -> None: ...  # noqa: A002

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Row = Any  # a tuple of sqlite3 or a record of asyncpg, read by index
 Values = tuple[Any, ...]
 
+# What parsing a row can raise whose columns have other types or documents than the service writes.
+PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII only, so that both databases accept any text
 
 
@@ -81,10 +84,23 @@ def node_of(row: Row) -> Node:
         join=JoinState.from_document(from_json(row[9])),
         identity=row[10],
         created=row[11],
-        status=from_json(row[12]),
-        last_seen=float(row[13]),
+        status=_reported(row[12]),
+        last_seen=_moment(row[13]),
         revision=row[14],
     )
+
+
+def _reported(text: Any) -> Document:
+    """Returns what the agent reported. That is not authenticated, and must not make the node unreadable."""
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _moment(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def delivery_values(delivery: Delivery) -> Values:
@@ -106,19 +122,30 @@ def event_values(event: AuditEvent) -> Values:
         event.request,
         event.outcome,
         to_json(event.detail),
+        event.who_id,
     )
 
 
 def event_of(row: Row) -> AuditEvent:
-    at, who, what, resource, source, request, outcome, detail, sequence = row
+    at, who, what, resource, source, request, outcome, detail, sequence, who_id = row
     return AuditEvent(
-        at, who, AuditAction(what), resource, source, request, AuditOutcome(outcome), from_json(detail), sequence
+        at,
+        who,
+        AuditAction(what),
+        resource,
+        source,
+        request,
+        AuditOutcome(outcome),
+        from_json(detail),
+        sequence,
+        who_id,
     )
 
 
 def session_values(session: UserSession) -> Values:
-    return session.id, to_json(session.caller), session.proof, session.expires, session.used
+    first = (session.id, to_json(session.caller), session.proof, session.expires)
+    return (*first, session.used, session.checked, session.refresh)
 
 
 def session_of(row: Row) -> UserSession:
-    return UserSession(row[0], from_json(row[1]), row[2], row[3], row[4])
+    return UserSession(row[0], from_json(row[1]), row[2], row[3], _moment(row[4]), row[5], row[6])

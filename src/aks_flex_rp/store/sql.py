@@ -64,18 +64,18 @@ def compose_write(
 
 # Clusters ---------------------------------------------------------------------------------------------------------
 
-CLUSTER = "SELECT key, id, facts, connection, version FROM clusters WHERE key = $1"
+CLUSTER = "SELECT key, id, facts, connection, version, code FROM clusters WHERE key = $1"
 
-CLUSTERS = "SELECT key, id, facts, connection, version FROM clusters ORDER BY key"
+CLUSTERS = "SELECT key, id, facts, connection, version, code FROM clusters ORDER BY key"
 
 CREATE_CLUSTER = WriteStatement(
-    "INSERT INTO clusters (key, id, facts, connection, version) VALUES ($1, $2, $3, $4, $5)"
+    "INSERT INTO clusters (key, id, facts, connection, version, code) VALUES ($1, $2, $3, $4, $5, $6)"
     " ON CONFLICT (key) DO NOTHING RETURNING key"
 )
 
 REPLACE_CLUSTER = WriteStatement(
-    "UPDATE clusters SET id = $2, facts = $3, connection = $4, version = $5"
-    " WHERE key = $1 AND version = $6 RETURNING key"
+    "UPDATE clusters SET id = $2, facts = $3, connection = $4, version = $5, code = $6"
+    " WHERE key = $1 AND version = $7 RETURNING key"
 )
 
 DELETE_CLUSTER = WriteStatement(
@@ -89,7 +89,8 @@ DELETE_CLUSTER = WriteStatement(
 
 NODE_COLUMNS = (
     "n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
-    " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision"
+    " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision,"
+    " n.code"
 )
 NODES_IN_FLEET = (
     "nodes n LEFT JOIN places p ON p.cluster = n.cluster LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
@@ -102,29 +103,59 @@ NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
 
 COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
 
-LAST_KNOWN_NODE = "SELECT version, node_identity FROM nodes WHERE cluster = $1 AND key = $2"
+NODE_REVISION = "SELECT revision FROM nodes WHERE cluster = $1 AND key = $2"
 
 CREATE_NODE = (
     "INSERT INTO nodes (cluster, key, name, version, etag, properties, config, secrets, system_data, join_state,"
-    " node_identity, created, status, gone, revision)"
-    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 0, 1)"
+    " node_identity, created, status, code, gone, revision)"
+    " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, $15)"
     " ON CONFLICT (cluster, key) DO UPDATE SET name = $3, version = $4, etag = $5, properties = $6, config = $7,"
-    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, gone = 0,"
-    " revision = nodes.revision + 1"
-    " WHERE nodes.gone = 1 AND nodes.version < $4 RETURNING key"
+    " secrets = $8, system_data = $9, join_state = $10, node_identity = $11, created = $12, status = $13, code = $14,"
+    " gone = 0, revision = $15"
+    " WHERE nodes.gone = 1 AND nodes.version < $4 AND nodes.revision = CAST($15 AS BIGINT) - 1 RETURNING key"
 )
 
 REPLACE_NODE = (
     "UPDATE nodes SET name = $3, version = $4, etag = $5, properties = $6, config = $7, secrets = $8,"
-    " system_data = $9, join_state = $10, node_identity = $11, created = $12, revision = revision + 1"
+    " system_data = $9, join_state = $10, node_identity = $11, created = $12, code = $14, revision = $15"
     " WHERE cluster = $1 AND key = $2 AND gone = 0 AND etag = $13 AND version <= $4"
-    " AND (CAST($14 AS BIGINT) = 0 OR revision = $14) RETURNING key"
+    " AND revision = CAST($15 AS BIGINT) - 1 RETURNING key"
 )
 
 DELETE_NODE = (
-    "UPDATE nodes SET gone = 1, revision = revision + 1, etag = '', properties = '', config = '', secrets = '',"
-    " system_data = '', join_state = '', status = ''"
-    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) RETURNING key"
+    "UPDATE nodes SET gone = 1, revision = $4, code = $5, version = $7, node_identity = $8, etag = '',"
+    " properties = '', config = '', secrets = '', system_data = '', join_state = '', status = ''"
+    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) AND revision = $6 RETURNING key"
+)
+
+# The owner of an identity is replaced only if it is still the expected one.
+_OWNER = "SELECT identity, cluster, node, node_identity, code FROM identity_owners"
+
+IDENTITY_OWNER = f"{_OWNER} WHERE identity = $1"
+
+IDENTITY_OWNERS = f"{_OWNER} WHERE identity > $1 ORDER BY identity LIMIT $2"
+
+OWNED_IDENTITIES = f"{_OWNER} WHERE cluster = $1 AND node = $2 AND node_identity = $3"
+
+CREATE_IDENTITY_OWNER = WriteStatement(
+    "INSERT INTO identity_owners (identity, cluster, node, node_identity, code) VALUES ($1, $2, $3, $4, $5)"
+    " ON CONFLICT (identity) DO NOTHING RETURNING identity"
+)
+
+REPLACE_IDENTITY_OWNER = WriteStatement(
+    "UPDATE identity_owners SET cluster = $2, node = $3, node_identity = $4, code = $5"
+    " WHERE identity = $1 AND cluster = $6 AND node = $7 RETURNING identity"
+)
+
+REMOVE_IDENTITY_OWNER = WriteStatement(
+    "DELETE FROM identity_owners WHERE identity = $1 AND code = $2 RETURNING identity"
+)
+
+SIGN_IDENTITY_OWNER = "UPDATE identity_owners SET code = $3 WHERE identity = $1 AND code = $2"
+
+NODES_WITH_IDENTITY = (
+    "SELECT cluster, name, node_identity FROM nodes WHERE gone = 0 AND node_identity IN ($1, $2)"
+    " ORDER BY cluster, key LIMIT 100"
 )
 
 FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
@@ -154,10 +185,10 @@ SWEEP = WriteStatement("DELETE FROM deliveries WHERE expires <= $1 RETURNING id"
 
 # Audit ------------------------------------------------------------------------------------------------------------
 
-EVENT_TYPES = ("DOUBLE PRECISION", *["TEXT"] * 8)
-EVENT_COLUMNS = "at, who, what, resource, resource_key, source, request, outcome, detail"
+EVENT_TYPES = ("DOUBLE PRECISION", *["TEXT"] * 9)
+EVENT_COLUMNS = "at, who, what, resource, resource_key, source, request, outcome, detail, who_id"
 
-INSERT_EVENT = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S608 - a constant
+INSERT_EVENT = f"INSERT INTO audit ({EVENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # noqa: S608 - a constant
 
 
 @cache
@@ -173,7 +204,7 @@ FORGET_AUDIT = WriteStatement("DELETE FROM audit WHERE at < $1 RETURNING sequenc
 
 AUDIT_FILTERS = {
     "resource": "(resource_key = ${0} OR (resource_key > ${0} || '/' AND resource_key < ${0} || '0'))",
-    "who": "who = ${0}",
+    "who": "(who = ${0} OR who_id = ${0})",
     "what": "what = ${0}",
     "before": "sequence < ${0}",
 }
@@ -184,14 +215,36 @@ def audit(filters: tuple[str, ...]) -> str:
     """Returns the query for the newest events, with one parameter per filter in their order, and the limit."""
     conditions = [AUDIT_FILTERS[name].format(number) for number, name in enumerate(filters, start=1)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    columns = "at, who, what, resource, source, request, outcome, detail, sequence"
+    columns = "at, who, what, resource, source, request, outcome, detail, sequence, who_id"
     return f"SELECT {columns} FROM audit{where} ORDER BY sequence DESC LIMIT ${len(filters) + 1}"  # noqa: S608 - constants
 
 
-_SESSION_COLUMNS = "id, caller, proof, expires, used"
+_SESSION_COLUMNS = "id, caller, proof, expires, used, checked, refresh, code"
 
-PUT_SESSION = WriteStatement(f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5) RETURNING id")  # noqa: S608 - a constant
+PUT_SESSION = WriteStatement(
+    f"INSERT INTO sessions ({_SESSION_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id"  # noqa: S608 - a constant
+)
 SELECT_SESSION = f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE id = $1 AND expires > $2"  # noqa: S608 - a constant
+CONFIRM_SESSION = WriteStatement(
+    "UPDATE sessions SET caller = $2, checked = $3, refresh = $4, code = $5 WHERE id = $1 RETURNING id"
+)
 USE_SESSION = WriteStatement("UPDATE sessions SET used = $2 WHERE id = $1 RETURNING id")
 END_SESSION = WriteStatement("DELETE FROM sessions WHERE id = $1 RETURNING id")
 SWEEP_SESSIONS = WriteStatement("DELETE FROM sessions WHERE expires <= $1 OR used < $2 RETURNING id")
+
+# Authentication codes ----------------------------------------------------------------------------------------------
+
+SIGNED_NODE_COLUMNS = (
+    "cluster, key, name, version, etag, properties, config, secrets, system_data, join_state, node_identity, created,"
+    " revision, gone, code"
+)
+SELECT_SIGNED_NODES = (
+    f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
+)
+SELECT_SIGNED_NODE = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE cluster = $1 AND key = $2"  # noqa: S608 - constants
+SELECT_UNSIGNED_NODES = f"SELECT {SIGNED_NODE_COLUMNS} FROM nodes WHERE code = '' LIMIT $1"  # noqa: S608 - constants
+SIGN_NODE = "UPDATE nodes SET code = $4 WHERE cluster = $1 AND key = $2 AND revision = $3 AND code = ''"
+SIGN_CLUSTER = "UPDATE clusters SET code = $3 WHERE key = $1 AND version = $2 AND code = ''"
+SELECT_UPGRADE = "SELECT until, code FROM record_upgrade"
+DELETE_UNSIGNED_SESSIONS = "DELETE FROM sessions WHERE code = ''"  # replicas of an earlier release create them
+END_UPGRADE = "DELETE FROM record_upgrade WHERE until <= $1"

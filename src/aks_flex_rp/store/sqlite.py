@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import migrations
 from aks_flex_rp.store.base import SqlStore
-from aks_flex_rp.store.model import StoreError, StoreUnavailable
+from aks_flex_rp.store.model import StoreError, StoreUnavailable, UpgradeForbidden
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.store.sqlite_writer import SqliteWriter, store_error
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, UpgradeMark
     from aks_flex_rp.store.rows import Row, Values
     from aks_flex_rp.store.sql import WriteStatement
 
@@ -28,9 +29,9 @@ NAMES = [str(number) for number in range(1, 1000)]
 
 
 class SqliteStore(SqlStore):
-    def __init__(self, path: Path | str, *, timeout: float = 10.0) -> None:
+    def __init__(self, path: Path | str, records: RecordAuthenticator, *, timeout: float = 10.0) -> None:
         """Opens the store. `timeout` is the time in seconds that a request waits for another process's lock."""
-        super().__init__()
+        super().__init__(records)
         self._path = Path(path).absolute()
         self._patience = timeout
         self._own = threading.local()
@@ -40,10 +41,12 @@ class SqliteStore(SqlStore):
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        connection = await loop.run_in_executor(None, open_for_writing, self._path, self._patience)
+        mark = self._records.opened_upgrade()
+        connection = await loop.run_in_executor(None, open_for_writing, self._path, self._patience, mark)
         self._opened.append(connection)
         self._writer = SqliteWriter(connection, self._changes, loop)
         self._readers = ThreadPoolExecutor(READERS, "store-reader")
+        await self.sign_upgraded()
 
     async def stop(self) -> None:
         """Completes the queued writes, then closes the store."""
@@ -75,7 +78,7 @@ class SqliteStore(SqlStore):
 
     def _query(self, text: str, values: Values) -> Sequence[Row]:
         try:
-            return self._reading().execute(text, named_parameters(values)).fetchall()
+            return fetch_all(self._reading(), text, values)
         except sqlite3.DatabaseError as error:
             raise store_error(error) from None
 
@@ -118,16 +121,30 @@ def named_parameters(values: Values) -> dict[str, object]:
     return dict(zip(NAMES, storable(values)))  # noqa: B905 - there are more names than values
 
 
+def fetch_all(connection: sqlite3.Connection, text: str, values: Values) -> list[Row]:
+    """Returns the rows of a query. A text that is not UTF-8 must not hide the other rows."""
+    try:
+        return connection.execute(text, named_parameters(values)).fetchall()
+    except sqlite3.OperationalError as error:
+        if "decode to UTF-8" not in str(error):
+            raise
+    connection.text_factory = lambda data: data.decode(errors="replace")  # slower than the built-in one
+    try:
+        return connection.execute(text, named_parameters(values)).fetchall()
+    finally:
+        connection.text_factory = str
+
+
 def connect(uri: str, timeout: float = 10.0) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
-def open_for_writing(path: Path, timeout: float = 10.0) -> sqlite3.Connection:
+def open_for_writing(path: Path, timeout: float = 10.0, upgrade: UpgradeMark | None = None) -> sqlite3.Connection:
     """Opens or creates the database. SQLite creates its other files with the mode of the database file."""
     make_private(path)
     connection = connect(path.as_uri(), timeout)
     try:
-        migrate(connection)
+        migrate(connection, upgrade=upgrade)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA journal_size_limit = {64 << 20}")
@@ -159,15 +176,30 @@ def sync_directory(path: Path) -> None:
         os.close(opened)
 
 
-def migrate(connection: sqlite3.Connection, steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS) -> None:
-    """Runs each migration in a transaction that other processes wait for."""
+def migrate(
+    connection: sqlite3.Connection,
+    steps: tuple[migrations.Migration, ...] = migrations.MIGRATIONS,
+    upgrade: UpgradeMark | None = None,
+) -> None:
+    """Runs each migration in a transaction that other processes wait for.
+
+    `upgrade` is the mark of an upgrade. Without it, a database with unsigned records is not changed.
+    """
     while True:
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(migrations.VERSION_TABLE)
-            step = migrations.next_after(connection.execute(migrations.READ_VERSION).fetchone()[0], steps)
+            version = connection.execute(migrations.READ_VERSION).fetchone()[0]
+            step = migrations.next_after(version, steps)
+            if migrations.opens_upgrade(version, steps):
+                if upgrade:
+                    upgrade.check_keys(connection.execute(migrations.SEALING_KEYS).fetchall())
+                elif connection.execute(migrations.HAS_RECORDS).fetchone()[0]:
+                    raise UpgradeForbidden(version)
             for statement in step.statements if step else ():
                 connection.execute(statement.replace(migrations.CLUSTERED, " WITHOUT ROWID"))
+            if step and step.opens_upgrade and upgrade:
+                connection.execute(migrations.OPEN_UPGRADE, named_parameters(upgrade.values))
             if step:
                 connection.execute(migrations.WRITE_VERSION, named_parameters((step.version,)))
             connection.execute("COMMIT")

@@ -46,8 +46,8 @@ def types(provider: Person, words: Sequence[str]) -> str:
 
 def url_of(printed: str) -> str:
     """Returns the URL in the join command that the resource provider prints."""
-    *words, url = shlex.split(printed)
-    assert words == ["aks-flex-node", "agent", "--config-url"]
+    echo, url, *words = shlex.split(printed)
+    assert [echo, *words] == ["echo", "|", "aks-flex-node", "agent", "--config-url-file", "-"]
     return url
 
 

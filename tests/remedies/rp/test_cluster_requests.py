@@ -15,6 +15,7 @@ import yaml
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_rp.cluster_registry import ClusterRegistry
 from aks_flex_rp.clusters.controller import ClusterController
+from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES
 from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes.conflict_retry import ATTEMPTS
@@ -90,6 +91,9 @@ async def test_cluster_is_connected_when_it_is_added_again(made: ServiceSettings
     add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     await does(made, *add)
     await asyncio.to_thread(made.keys.unlink)  # the stored connection cannot be decrypted any more
+    await does(made, "keys", "add")
+    listed = await asyncio.to_thread(Person(made.state_dir).does, "records", "list", "--json")
+    await does(made, "records", "accept", "--all", "--digest", listed.json["digest"])
     async with connected(made) as clusters:
         with pytest.raises(ClusterError) as caught:
             await mint(clusters)
@@ -117,6 +121,20 @@ async def test_closed_connection_is_replaced_after_some_seconds(made: ServiceSet
 
         advice("cluster-connection-closed", "Retry after some seconds.")
         assert await mint(clusters)
+
+
+@in_loop
+async def test_cluster_that_was_removed_and_added_is_served(made: ServiceSettings, kubernetes: ApiServer) -> None:
+    """A running service refuses a record that is older than the one it has read, and a new cluster is not older."""
+    add = ("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    for _ in range(2):
+        await does(made, *add)
+    async with connected(made) as clusters:
+        assert await mint(clusters)
+        await does(made, "cluster", "remove", ID)
+        await does(made, *add)
+        assert await clusters._store.cluster(KEY)
+        assert [each.key for each in await clusters._store.clusters()] == [KEY]
 
 
 @pytest.mark.remedy("node-name-taken")
@@ -192,6 +210,9 @@ def test_requests_are_allowed_when_permissions_are_applied(
         assert command("cluster-forbidden", "kubectl") == ["kubectl", "apply", "-f"]
         [file] = command("cluster-forbidden", "20-rbac.yaml")
         authorized.roles = roles_of(MANIFESTS / file)
+        for role in authorized.roles:  # the manifest also contains the role of exec nodes, which the service reads
+            if "namespace" not in role["metadata"]:
+                kubernetes.api.put(f"{CLUSTER_ROLES}/{role['metadata']['name']}", role)
         person.does(*add)
 
         authorized.roles = tuple(role for role in roles_of(MANIFESTS / file) if "namespace" in role["metadata"])

@@ -15,9 +15,13 @@ from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, our_command, private
 from tests.service.http_servers import Handler, listening
 from tests.service.ports import free_port
+from tests.service.rp.api import callers
 from tests.service.rp.api.fake_clusters import PLANT
+from tests.service.rp.api.service_harness import settings
+from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.cli.conftest import add_clusters, serving
+from tests.unit.rp.auth.token_issuer import AUDIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +63,27 @@ def test_remote_service_is_used_with_a_token(somebody: Person, url: str, ca: str
     somebody.does(*remote, env={variable: str(token)})
     *_, stdin_option, stdin = command("access-token-required", "az account get-access-token")
     somebody.does(*remote, stdin_option, stdin, stdin=token.read_text())
+
+
+@pytest.mark.remedy("access-token-for-azure")
+def test_token_for_the_service_is_used_instead_of_one_for_azure(
+    somebody: Person, authority: CertificateAuthority, clusters: list[ClusterInfo], tmp_path: Path
+) -> None:
+    """A user hands the service a token with which it could act as the user in Azure."""
+    token = tmp_path / "token"
+    with running_tenant(authority) as tenant:
+        made = settings(tmp_path / "state", auth={"tenants": [tenant.settings], "roles": callers.GRANTS})
+        add_clusters(made, clusters)
+        with serving(made, clusters) as service:
+            ca = str(service.room / "tls" / "ca.crt")
+            remote = (*LIST, "--url", made.origin, "--ca", ca, "--token-file", str(token))
+            private(token, tenant.application(callers.READER, aud="https://management.azure.com").split()[1])
+            fails(somebody, "access-token-for-azure", *remote)
+
+            words = command("access-token-for-azure", "az account", AUDIENCE=AUDIENCE)
+            audience = words[words.index("--resource") + 1]
+            private(token, tenant.application(callers.READER, aud=audience).split()[1])
+            somebody.does(*remote)
 
 
 @pytest.mark.remedy("access-token-invalid")

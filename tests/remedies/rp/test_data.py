@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from aks_flex_lab.pki import CertificateAuthority
+from aks_flex_rp.store.migrations import MIGRATIONS
+from aks_flex_rp.store.sqlite import migrate
 from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, our_command, private
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
 from tests.service.rp.store.servers import find_programs, postgres_server
+from tests.service.rp.store.test_rolling_upgrade import created
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +59,33 @@ def test_backup_from_before_the_upgrade_is_restored(owner: Person, tmp_path: Pat
 
     owner.does(*our_command("database-schema-newer", "restore", FILE=backup), "--yes")
     owner.does("cluster", "list")
+
+
+@pytest.mark.remedy("database-upgrade-forbidden")
+def test_database_is_upgraded_without_the_setting(owner: Person, tmp_path: Path) -> None:
+    """An upgrade that signs nothing would refuse every record for good."""
+    backup = str(tmp_path / "backup.tar")
+    owner.does("backup", backup)
+    database, noted = owner.state / "flex.db", owner.state / "records.authenticated"
+    database.unlink()
+    with closing(sqlite3.connect(database, isolation_level=None)) as earlier:
+        migrate(earlier, MIGRATIONS[:3])
+        earlier.execute(created("edge-1"))
+    noted.touch()
+    with_setting = ("--config", str(private(tmp_path / "config.yaml", "requireAuthenticatedRecords: true\n")))
+    for words in (("migrate",), ("migrate", *with_setting)):
+        fails(owner, "database-upgrade-forbidden", *words)
+
+    name = "database-upgrade-forbidden"
+    advice(name, "remove `requireAuthenticatedRecords` from the settings, and `records.authenticated`")
+    noted.unlink()
+    fails(owner, name, "migrate", *with_setting)
+    owner.does("migrate")
+    advice(name, "set it again when all replicas are replaced")
+    owner.does("migrate", *with_setting)
+    assert owner.does("records", "list").out == "All records are authentic.\n"
+    owner.does(*our_command(name, "restore", FILE=backup), "--yes")
+    owner.does("cluster", "list", *with_setting)
 
 
 @pytest.mark.remedy("backup-corrupt")
@@ -130,6 +161,47 @@ def test_address_is_corrected_and_permission_is_granted(
     grant = f"GRANT CREATE ON SCHEMA public TO of_{database}"
     subprocess.run([find_programs() / "psql", "-qc", grant, limited], check=True)
     somebody.does("migrate", *option)
+
+
+@pytest.mark.remedy("database-tls-required")
+def test_server_of_the_database_gets_a_certificate(somebody: Person, tmp_path: Path) -> None:
+    """Attack: a server that is not verified answers at the address of the database."""
+    name = "database-tls-required"
+    ours, theirs = CertificateAuthority(tmp_path / "ours"), CertificateAuthority(tmp_path / "theirs")
+    ours.ensure()
+    theirs.ensure()
+    with postgres_server() as server:
+        server.new_database()
+        network = server.network_dsn("store_1")
+        assert "does not offer TLS" in fails(somebody, name, "migrate", *with_database(tmp_path, network)).err
+        server.offer_tls(theirs.issue("server", "server", names=("127.0.0.1",)))
+        verified = (
+            f"{network}?{command(name, 'sslmode')[0]}&{command(name, 'sslrootcert', FILE=str(ours.certificate))[0]}"
+        )
+        assert "is not verified" in fails(somebody, name, "migrate", *with_database(tmp_path, verified)).err
+        fails(somebody, name, "migrate", *with_database(tmp_path, f"{network}?sslmode=require"))
+        server.offer_tls(ours.issue("elsewhere", "elsewhere", names=("db.example",)))
+        assert "is not verified" in fails(somebody, name, "migrate", *with_database(tmp_path, verified)).err
+
+        advice(name, "Give the server a certificate for its name")
+        server.offer_tls(ours.issue("server", "server", names=("127.0.0.1",)))
+        somebody.does("migrate", *with_database(tmp_path, verified))
+        advice(name, "use its Unix socket")
+        somebody.does("migrate", *with_database(tmp_path, server.dsn("store_1")))
+        setting = yaml.safe_load(" ".join(command(name, "databaseInsecure")))
+        somebody.does("migrate", *with_database(tmp_path, network, **setting))
+
+
+@pytest.mark.remedy("database-address-invalid")
+def test_unsupported_parameter_is_removed_from_the_address(
+    somebody: Person, server: PostgresServer, tmp_path: Path
+) -> None:
+    address = server.new_database()
+    option = with_database(tmp_path, f"{address}?sslcertmode=require")
+    assert "the parameter sslcertmode" in fails(somebody, "database-address-invalid", "migrate", *option).err
+
+    advice("database-address-invalid", "remove the parameter from it")
+    somebody.does("migrate", *with_database(tmp_path, address))
 
 
 @pytest.mark.remedy("migration-target-missing", "database-not-empty")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.remedies.catalogue import advice
+from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, our_command, private, shell
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
@@ -38,7 +40,7 @@ class Keeper(Person):
         """Replaces the key file with a new key and returns the old line."""
         old = self.keys.read_text().splitlines()[-1]
         self.keys.unlink()
-        self.does("init")
+        self.does("keys", "add")
         return old
 
 
@@ -60,17 +62,20 @@ def create_nodes(keeper: Keeper, secret: Path) -> None:
     keeper.does("node", "create", *ON_PLANT, "--name", "edge-2", "--join-command")
 
 
-@pytest.mark.remedy("decryption-failed")
+@pytest.mark.remedy("decryption-failed", "record-key-missing")
 def test_connection_is_decrypted_with_the_old_key_or_written_again(keeper: Keeper, kubernetes: ApiServer) -> None:
     old = keeper.lose_key()
-    fails(keeper, "decryption-failed", "cluster", "check", ID)
+    fails(keeper, "record-key-missing", "cluster", "check", ID)
     assert "MISSING" in keeper.does("keys", "list").out
 
+    advice("record-key-missing", "Add the missing key as a further line of the key file")
     advice("decryption-failed", "Add the old key as another line of the key file")
     new = keeper.keys.read_text()
     private(keeper.keys, f"{new}{old}\n")
     keeper.does("cluster", "check", ID)
     private(keeper.keys, new)
+    fails(keeper, "record-key-missing", "cluster", "check", ID)
+    keeper.does(*our_command("record-key-missing", "records accept", DIGEST=digest_of_all(keeper)))
     fails(keeper, "decryption-failed", "cluster", "check", ID)
     words = our_command("decryption-failed", "cluster add")
     keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
@@ -87,7 +92,7 @@ def test_secret_of_node_is_decrypted_with_the_old_key_or_written_again(
     show = ("node", "credentials", *ON_PLANT, "--name", "edge-1")
     with serving(made, clusters) as service:
         fails(keeper, "request-rejected", *show)
-        assert "decryption-failed: " in service.log
+        assert "record-key-missing: " in service.log
         new = keeper.keys.read_text()
         private(keeper.keys, f"{new}{old}\n")
     advice("decryption-failed", "as another line of the key file and restart the service")
@@ -95,8 +100,11 @@ def test_secret_of_node_is_decrypted_with_the_old_key_or_written_again(
         assert SECRET in keeper.does(*show).out
 
     private(keeper.keys, new)  # the key is lost
-    with serving(made, clusters):
+    with serving(made, clusters) as service:
         fails(keeper, "request-rejected", *show)
+        keeper.does(*our_command("decryption-failed", "records accept", DIGEST=digest_of_all(keeper)))
+        fails(keeper, "request-rejected", *show)
+        assert "decryption-failed: " in service.log
         words = our_command("decryption-failed", "node update")
         keeper.does(*words, *ON_PLANT, "--name", "edge-1", "--client-secret-file", str(secret))
         assert SECRET in keeper.does(*show).out
@@ -124,6 +132,7 @@ def test_rotation_is_completed_when_lost_secrets_are_set_again(
     assert "edge-1" in said
     assert "edge-2" in said
 
+    keeper.does(*our_command("encryption-keys-incomplete", "records accept", DIGEST=digest_of_all(keeper)))
     words = our_command("encryption-keys-incomplete", "cluster add")
     keeper.does(*words, ID, "--kubeconfig", str(kubernetes.kubeconfig()))
     with serving(made, clusters):
@@ -131,6 +140,81 @@ def test_rotation_is_completed_when_lost_secrets_are_set_again(
         keeper.does(*update, *ON_PLANT, "--name", "edge-1")
         keeper.does(*our_command("encryption-keys-incomplete", "node join-command", NODE="edge-2"), *ON_PLANT)
     keeper.does(*our_command("encryption-keys-incomplete", "keys rotate"))
+
+
+@pytest.mark.remedy("encryption-keys-missing")
+def test_no_key_is_created_for_a_database_with_records(keeper: Keeper, kubernetes: ApiServer, tmp_path: Path) -> None:
+    """Attack: a job without the keys writes with a key of its own what no replica can verify."""
+    name, kept = "encryption-keys-missing", tmp_path / "kept"
+    keeper.keys.rename(kept)
+    for words in (("init",), ("migrate",), ("cluster", "list"), ("records", "list"), ("keys", "rotate")):
+        fails(keeper, name, *words)
+    assert not keeper.keys.exists()
+
+    [setting] = command(name, "keysFile")
+    config = private(tmp_path / "config.yaml", f"{setting}: {kept}\n")
+    keeper.does("cluster", "check", ID, "--config", str(config))
+    [variable] = command(name, "AKS_FLEX_RP_KEYS")
+    keeper.does("cluster", "check", ID, env={variable: kept.read_text().splitlines()[-1]})
+    keeper.does(*our_command(name, "keys add"))  # the keys are lost
+    assert [each["use"] for each in keeper.does("keys", "list", "--json").json] == ["seals", "MISSING"]
+    keeper.does(*our_command(name, "records accept", DIGEST=digest_of_all(keeper)))
+    advice(name, "then add the clusters and set the secrets again")
+    keeper.does("cluster", "add", ID, "--kubeconfig", str(kubernetes.kubeconfig()))
+    keeper.does("cluster", "check", ID)
+
+
+@pytest.mark.remedy("encryption-keys-missing")
+def test_upgrade_is_not_signed_without_the_keys_of_the_records(keeper: Keeper, made: ServiceSettings) -> None:
+    """Attack: `migrate` on a host with another key signs the whole fleet with it."""
+    turn_back(made)
+    old = keeper.lose_key()
+    for words in (("migrate",), ("cluster", "list")):
+        fails(keeper, "encryption-keys-missing", *words)
+
+    advice("encryption-keys-missing", "add the missing keys as further lines of the key file")
+    private(keeper.keys, f"{keeper.keys.read_text()}{old}\n")
+    keeper.does("migrate")
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+@pytest.mark.remedy("database-schema-older")
+def test_database_of_an_earlier_release_is_migrated_first(
+    keeper: Keeper, made: ServiceSettings, tmp_path: Path
+) -> None:
+    """An earlier release's backup is restored, and keys are rotated before the first start."""
+    turn_back(made)
+    backup = str(tmp_path / "earlier.tar")
+    keeper.does("backup", backup)
+    assert keeper.does("restore", backup, "--yes", "--json").json["sealedWithoutKey"] == 0
+    for words in (("records", "list"), ("records", "accept", "--all", "--digest", "any")):
+        fails(keeper, "database-schema-older", *words)
+    keeper.does("keys", "add")
+    assert [each["sealed"] for each in keeper.does("keys", "list", "--json").json] == ["0", "1"]
+    keeper.does("keys", "rotate")
+    assert keeper.does("keys", "prune").out.startswith("removed: ")
+    assert [each["sealed"] for each in keeper.does("keys", "list", "--json").json] == ["1"]
+
+    keeper.does(*our_command("database-schema-older", "migrate"))
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+    keeper.does("cluster", "check", ID)
+
+
+def turn_back(made: ServiceSettings) -> None:
+    """Gives the database the schema of the previous release, as that release would have written it."""
+    indexes = ("identities_of_node", "nodes_of_identity", "nodes_unsigned")
+    codes = [f"ALTER TABLE {each} DROP COLUMN code" for each in ("nodes", "clusters", "sessions")]
+    for each in (
+        *(f"DROP INDEX {each}" for each in indexes),
+        "DROP TABLE identity_owners",
+        "DROP TABLE record_upgrade",
+        "ALTER TABLE audit DROP COLUMN who_id",
+        *codes,
+        *(f"ALTER TABLE sessions DROP COLUMN {each}" for each in ("checked", "refresh")),
+        "DELETE FROM schema_version WHERE version = 4",
+    ):
+        change(made, each)
+    made.authenticated_file.unlink(missing_ok=True)
 
 
 @pytest.mark.remedy("encryption-keys-in-environment")
@@ -149,3 +233,130 @@ def test_new_key_is_put_at_the_start_of_the_variable(made: ServiceSettings, kube
     assert [each["use"] for each in keeper.does("keys", "list", "--json", env=env).json] == ["seals", "opens"]
     keeper.does("keys", "rotate", env=env)
     assert [each["sealed"] for each in keeper.does("keys", "list", "--json", env=env).json] == ["1", "0"]
+
+
+@pytest.mark.remedy("record-refused", "record-name-required", "record-not-refused")
+def test_changed_record_is_restored_or_accepted(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path
+) -> None:
+    """Attack: a database administrator changes what runs on a node."""
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    backup = str(tmp_path / "backup.tar")
+    keeper.does("backup", backup)
+    attack = "UPDATE nodes SET config = replace(config, '1.34', '1.33') WHERE key = 'edge-1'"
+    show, other = (("node", "show", *ON_PLANT, "--name", name) for name in ("edge-1", "edge-2"))
+
+    with serving(made, clusters) as service:
+        change(made, attack)
+        assert "is refused" in fails(keeper, "request-rejected", *show).err
+        keeper.does(*other)
+        assert "record-refused: " in service.log
+        assert "record.refused" in keeper.does("audit", *ON_PLANT, "--node", "edge-1").out
+    [listed] = keeper.does("records", "list", "--json").json["records"]
+    assert (listed["name"], listed["state"]) == ("edge-1", "wrong")
+
+    advice("record-refused", "Stop the service and restore a backup")
+    keeper.does("restore", backup, "--yes")
+    with serving(made, clusters):
+        keeper.does(*show)
+        change(made, attack)
+        fails(keeper, "request-rejected", *show)
+        fails(keeper, "record-name-required", "records", "accept")
+        fails(keeper, "record-name-required", "records", "accept", "edge-1")
+        fails(keeper, "record-not-refused", "records", "accept", "edge-2", "--digest", "x")
+        fails(keeper, "record-not-refused", "records", "show", "edge-2")
+        advice("record-not-refused", "Use a name of `aks-flex-rp records list`")
+        words = our_command("record-name-required", "records accept NAME", NAME="x", DIGEST="d")
+        assert words == ("records", "accept", "x", "--digest", "d")
+        [reviewed] = keeper.does(*our_command("record-refused", "records show", NAME="edge-1"), "--json").json
+        assert "1.33" in reviewed["config"]
+        keeper.does(*our_command("record-refused", "records accept NAME", NAME="edge-1", DIGEST=reviewed["digest"]))
+        keeper.does(*show)
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+def digest_of_all(keeper: Keeper) -> str:
+    """Returns the digest that a person reads in the list, as the remedies say."""
+    return keeper.does("records", "list").out.strip().rpartition("digest of all: ")[2]
+
+
+@pytest.mark.remedy("record-changed")
+def test_record_that_changed_after_the_review_is_not_accepted(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    """Attack: a database administrator shows one content for the review, and has another one accepted."""
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    change(made, "UPDATE nodes SET config = replace(config, '1.34', '1.33') WHERE key = 'edge-1'")
+    [reviewed] = keeper.does("records", "show", "edge-1", "--json").json
+    before_all = digest_of_all(keeper)
+    change(made, "UPDATE nodes SET config = replace(config, '1.33', '1.32') WHERE key = 'edge-1'")
+
+    fails(keeper, "record-changed", "records", "accept", "edge-1", "--digest", reviewed["digest"])
+    fails(keeper, "record-changed", "records", "accept", "--all", "--digest", before_all)
+
+    show = our_command("record-changed", "records show", NAME="edge-1")
+    assert SECRET not in keeper.does(*show).out
+    [again] = keeper.does(*show, "--json").json
+    assert "1.32" in again["config"]
+    keeper.does(*our_command("record-changed", "records accept", NAME="edge-1", DIGEST=again["digest"]))
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+@pytest.mark.remedy("record-unusable")
+def test_record_that_the_service_cannot_use_is_restored(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path
+) -> None:
+    """Attack: a number at the end of its range would make every later change of the node fail."""
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    backup = str(tmp_path / "backup.tar")
+    keeper.does("backup", backup)
+    for content in (f"version = {2**63 - 1}", "secrets = 7, version = 1", "config = x'00'"):
+        change(made, f"UPDATE nodes SET {content} WHERE key = 'edge-2'")  # noqa: S608 - the attack
+        fails(keeper, "record-unusable", "records", "accept", "--all", "--digest", digest_of_all(keeper))
+
+    keeper.does(*our_command("record-unusable", "restore", FILE=backup), "--yes")
+    assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+
+def test_accepted_record_with_the_largest_revision_can_be_changed(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    change(made, "UPDATE nodes SET revision = 9223372036854775807 WHERE key = 'edge-1'")
+    keeper.does("records", "accept", "--all", "--digest", digest_of_all(keeper))
+    with serving(made, clusters):
+        keeper.does("node", "update", *ON_PLANT, "--name", "edge-1", "--client-secret-file", str(secret))
+        keeper.does("node", "delete", *ON_PLANT, "--name", "edge-1", "--yes")
+
+
+@pytest.mark.remedy("record-outdated")
+def test_record_that_a_failover_lost_is_used_after_a_restart(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    """Attack: an earlier content of a row is put back. A failover that loses transactions has the same effect."""
+    show = ("node", "show", *ON_PLANT, "--name", "edge-1")
+    with serving(made, clusters) as service:
+        create_nodes(keeper, secret)
+        change(made, "CREATE TABLE lost AS SELECT * FROM nodes")
+        keeper.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pause")
+        keeper.does(*show)
+        change(made, "DELETE FROM nodes")
+        change(made, "INSERT INTO nodes SELECT * FROM lost")
+        said = fails(keeper, "request-rejected", *show).err
+        assert "restart all replicas of the service" in said
+        assert "records accept" not in said
+        assert "record-outdated: " in service.log
+        assert keeper.does("records", "list").out == "All records are authentic.\n"
+
+    advice("record-outdated", "restart all replicas of the service")
+    with serving(made, clusters):
+        keeper.does(*show)
+
+
+def change(made: ServiceSettings, statement: str) -> None:
+    with closing(sqlite3.connect(made.sqlite_file, isolation_level=None)) as database:
+        database.execute(statement)

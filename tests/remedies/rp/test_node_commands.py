@@ -9,6 +9,7 @@ import pytest
 
 from tests.remedies.catalogue import advice, command
 from tests.remedies.rp.harness import fails, our_command, private
+from tests.service.rp.api.bodies import client_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,7 +143,7 @@ def test_file_of_node_or_its_path_is_corrected(user: Person, name: str, tmp_path
 @pytest.mark.remedy("secret-empty")
 def test_client_secret_is_written_into_its_file(user: Person, name: str, tmp_path: Path) -> None:
     file = private(tmp_path / "secret", "\n")
-    how = ("--auth-method", "servicePrincipal", "--client-id", CLIENT, "--client-secret-file", str(file))
+    how = ("--auth-method", "servicePrincipal", "--client-id", client_of(name), "--client-secret-file", str(file))
     fails(user, "secret-empty", *create(name, *how))
 
     advice("secret-empty", "Write the client secret of the service principal into the file, with mode 0600.")
@@ -152,7 +153,7 @@ def test_client_secret_is_written_into_its_file(user: Person, name: str, tmp_pat
 
 @pytest.mark.remedy("stdin-already-used")
 def test_token_or_secret_is_read_from_a_file(user: Person, name: str, tmp_path: Path) -> None:
-    how = ("--auth-method", "servicePrincipal", "--client-id", CLIENT)
+    how = ("--auth-method", "servicePrincipal", "--client-id", client_of(name))
     key = (user.state / "admin.key").read_text()
     both = ("--token-file", "-", "--client-secret-file", "-")
     fails(user, "stdin-already-used", *create(name, *how, *both), stdin=key)

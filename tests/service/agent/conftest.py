@@ -41,8 +41,11 @@ def publishing(authority: CertificateAuthority, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def publisher(publishing: Server, authority: CertificateAuthority, tmp_path: Path) -> Iterator[Publisher]:
-    """Yields the publisher without faults before and after each test."""
+def publisher(
+    publishing: Server, authority: CertificateAuthority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Publisher]:
+    """Yields the publisher without faults before and after each test. The system trusts its CA."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
     MirrorClient(publishing.control).reset()
     publishing.log.write_text("")
     found = Publisher(publishing.base, publishing.control, publishing.log, authority.certificate, tmp_path)

@@ -78,8 +78,9 @@ class Publisher:
         return DownloadOptions(ca_file=str(self.authority), attempts=3, stall_seconds=5.0)
 
     def store(self, observe: Any = None, cache: str = "cache", **changes: Any) -> ArtifactStore:
+        digests = changes.pop("digests", None)
         sources = replace(self.sources, **changes)
-        self.opened.append(ArtifactStore(self.room / cache, sources, observe=observe, backoff=QUICK))
+        self.opened.append(ArtifactStore(self.room / cache, sources, observe=observe, backoff=QUICK, digests=digests))
         return self.opened[-1]
 
     def url(self, name: str) -> str:
@@ -90,16 +91,19 @@ class Publisher:
 
     def kubelet(self, **changes: Any) -> Artifact:
         plain = (ArtifactFile("", "bin/kubelet"),)
-        artifact = Artifact("kubernetes", "1.0.0", self.url("kubelet"), plain, "", (self.url("kubelet.sha256"),))
+        url = self.url("kubelet")
+        artifact = Artifact("kubernetes", "1.0.0", url, plain, "", url, (self.url("kubelet.sha256"),))
         return replace(artifact, **changes)
 
     def runc(self) -> Artifact:
         plain = (ArtifactFile("", "bin/runc"),)
-        return Artifact("runc", "1.0.0", self.url("runc.amd64"), plain, "", (self.url("runc.sha256sum"),))
+        url = self.url("runc.amd64")
+        return Artifact("runc", "1.0.0", url, plain, "", url, (self.url("runc.sha256sum"),))
 
     def tools(self) -> Artifact:
         sums = (self.url("tools.tar.gz.sha256"), self.url("tools.tar.gz.sha512"))
-        return Artifact("tools", "1.0.0", self.url("tools.tar.gz"), (ArtifactFile("bin/tool", "bin/tool"),), "", sums)
+        url = self.url("tools.tar.gz")
+        return Artifact("tools", "1.0.0", url, (ArtifactFile("bin/tool", "bin/tool"),), "", url, sums)
 
     def requests(self, name: str) -> int:
         fetched = self.mirror.requests().get(f"localhost/v1/{name}")

@@ -185,6 +185,8 @@ class Publisher:
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None: ...
 
+    def confirm(self, program: ProgramTree) -> bytes | None: ...
+
     def finish(self, program: ProgramTree, seconds: float) -> None:
         assert seconds > 0
         install(self.bench, program, {"bin/aks-flex-node": self.bench.versions[program.version]})  # type: ignore[arg-type]

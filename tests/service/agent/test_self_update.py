@@ -10,11 +10,13 @@ from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import UNIT_NAME, release
 from aks_flex_node.agent.job_records.job_result import JobStatus
+from aks_flex_node.agent.paths import AGENT_FLOOR
+from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.program_inventory import unused_versions
 from aks_flex_node.agent.self_update import failure_reason, is_due
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, StopUnit, WriteFile
-from tests.remedies.catalogue import advice
+from tests.remedies.catalogue import advice, command
 from tests.service.agent.self_update_harness import DEAD, GOOD, MUTE, Bench, Cut, script
 
 if TYPE_CHECKING:
@@ -99,6 +101,41 @@ def test_service_stopped_during_a_trial_does_not_bar_the_version(bench: Bench) -
     assert (outcome.result, failure_reason(bench, bench.config)) == (JobStatus.DONE, "")
     assert bench.unit(UNIT_NAME).is_stopped
     assert files(bench) == ["agent-trial"], "the launch script continues the trial"
+
+
+@pytest.mark.remedy("agent-downgrade-refused")
+def test_older_version_is_refused_until_a_person_permits_it(bench: Bench) -> None:
+    """A compromised provider orders a signed, old release with known vulnerabilities."""
+    self_update.raise_floor(bench, "0.3.0")
+    self_update.raise_floor(bench, "0.1.0")
+    bench.settings("0.2.0")
+    outcome = bench.renew()
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "agent-downgrade-refused")
+    assert (bench.running, bench.stat(program(bench, "0.2.0"))) == (bench.home, None)
+    assert not is_due(bench, bench.config), "the order is not tried again"
+
+    permit = command("agent-downgrade-refused", "aks-flex-node agent-floor --set", VERSION="0.2.0")
+    assert permit[1:] == ["agent-floor", "--set", "0.2.0"]
+    self_update.lower_floor(bench, bench.config, permit[-1])  # what the command calls
+    assert bench.renew().result is JobStatus.DONE
+    assert bench.running == program(bench, "0.2.0")
+
+
+def test_version_that_the_policy_forbids_is_not_installed(bench: Bench) -> None:
+    """The administrator writes the policy after the provider's order has been accepted."""
+    bench.apply(WriteFile(POLICY_FILE, b"forbid: [agentUpdates]\n"))
+    bench.settings("0.2.0")
+    outcome = bench.renew()
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "refused-by-policy")
+    assert (bench.running, bench.stat(program(bench, "0.2.0"))) == (bench.home, None)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00", b"../../x"])
+def test_damaged_floor_permits_updates_and_is_written_again(bench: Bench, content: bytes) -> None:
+    bench.apply(WriteFile(AGENT_FLOOR, content))
+    assert self_update.read_floor(bench) == ""
+    self_update.raise_floor(bench, "0.3.0")
+    assert self_update.read_floor(bench) == "0.3.0"
 
 
 def test_failed_version_is_retried_only_with_new_config(bench: Bench) -> None:

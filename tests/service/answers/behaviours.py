@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.service.agent.daemon.fake_providers import _read, answer, hangs, never_ends, says
+from tests.service.agent.daemon.fake_providers import answer, hangs, never_ends, read_request, says
 
 if TYPE_CHECKING:
     import threading
@@ -36,14 +36,14 @@ def bomb() -> bytes:
 
 def drips_headers(link: socket.socket, over: threading.Event) -> None:
     """Sends a header one byte at a time: each byte arrives before the timeout of the socket."""
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 200 OK\r\nx-slow: ")
     while not over.wait(0.1):
         link.sendall(b"a")
 
 
 def drips_body(link: socket.socket, over: threading.Event) -> None:
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n")
     while not over.wait(0.1):
         link.sendall(b" ")
@@ -51,7 +51,7 @@ def drips_body(link: socket.socket, over: threading.Event) -> None:
 
 def drips_until_closed(link: socket.socket, over: threading.Event) -> None:
     """Sends a body without a length: an interruption looks like its end."""
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{}")
     while not over.wait(0.1):
         link.sendall(b" ")
@@ -59,20 +59,20 @@ def drips_until_closed(link: socket.socket, over: threading.Event) -> None:
 
 def always_continues(link: socket.socket, over: threading.Event) -> None:
     """Announces a response again and again."""
-    _read(link)
+    read_request(link)
     while not over.wait(0.05):
         link.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def floods_headers(link: socket.socket, over: threading.Event) -> None:
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 200 OK\r\n")
     while not over.is_set():
         link.sendall(b"".join(b"x-header: %b\r\n" % (b"a" * 1000) for _ in range(64)))
 
 
 def one_long_header(link: socket.socket, over: threading.Event) -> None:
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 200 OK\r\nx-long: ")
     while not over.is_set():
         link.sendall(b"a" * 65536)

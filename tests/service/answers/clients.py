@@ -46,6 +46,7 @@ from aks_flex_rp.dashboard import sign_in
 from aks_flex_rp.delivery import azure_blob
 from aks_flex_rp.notify.node_events import Webhook
 from aks_flex_rp.notify.webhook_client import WebhookClient
+from aks_flex_rp.store.postgres_address import parse_address
 from tests.service.rp.notify.receivers import SECRET, write_secrets
 from tests.unit.agent.builders import config_of
 
@@ -134,7 +135,7 @@ class Place:
 class Tokens:
     """Tokens of a node that has signed in."""
 
-    def value(self) -> str:
+    def value(self, _audience: str = "") -> str:
         return CANARY
 
     def invalidate(self) -> None: ...
@@ -329,7 +330,8 @@ def uses_blobs(place: Place) -> str:
 
 def opens_postgres(place: Place) -> str:
     async def read() -> Any:
-        async with raw_database.open_postgres(f"postgres://joe:{CANARY}@127.0.0.1:{place.port}/db") as database:
+        text = f"postgres://joe:{CANARY}@127.0.0.1:{place.port}/db?sslmode=disable"
+        async with raw_database.open_postgres(parse_address(text, {}, insecure=True)) as database:
             return await database.fetch("SELECT 1")
 
     return Believed(repr(asyncio.run(read())))

@@ -27,7 +27,7 @@ ONLY_NAMES = "only names of exceptions, types or limits"
 EXCEPTIONS = {
     "aks_flex_node.bounded_http.connections": "the connections of all listed clients",
     "aks_flex_node.agent.http.connections": "the pools of all listed clients of the agent",
-    "aks_flex_node.agent.artifacts.bundle_writer": USES_A_LISTED_CLIENT,
+    "aks_flex_node.agent.artifacts.fetcher": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.artifacts.store": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.arc.azure_client": USES_A_LISTED_CLIENT,
     "aks_flex_node.agent.bootstrap.prerequisites": USES_A_LISTED_CLIENT,

@@ -50,14 +50,14 @@ def running_whole(authority: CertificateAuthority, room: Path) -> Iterator[Whole
         secret = room / "secret"
         secret.write_text("of-the-provider")
         secret.chmod(0o600)
-        audiences = [cloud.url, f"{cloud.url}/"]
+        audiences = ["api://aks-flex-rp", cloud.url, f"{cloud.url}/"]
         tenant = {"tenant_id": TENANT_ID, "metadata_url": cloud.metadata, "ca_file": cloud.ca, "audiences": audiences}
         azure = {"resource_manager": cloud.url, "authority": cloud.url, "ca_file": cloud.ca, "tenant_id": TENANT_ID}
         made = settings(
             room / "provider",
             listen=f"127.0.0.1:{port}",
             public_url=f"https://127.0.0.1:{port}",
-            auth={"tenants": [tenant], "azure_role_assignments": True},
+            auth={"tenants": [tenant], "behind_arm": True, "azure_role_assignments": True},
             azure={**azure, "client_id": own.client_id, "client_secret_file": secret},
         )
         data = base64.b64encode(authority.certificate.read_bytes()).decode()

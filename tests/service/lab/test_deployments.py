@@ -12,6 +12,7 @@ from tests.az_extension.warm_az import warmed
 from tests.azure_cli import Az
 from tests.service.lab.cloud_harness import CLUSTER, OWNER, READER, running_cloud
 from tests.service.lab.deployment_harness import TEMPLATES, running_whole
+from tests.service.rp.api.bodies import client_of
 from tests.wait import until
 
 if TYPE_CHECKING:
@@ -149,7 +150,10 @@ def test_config_url_is_output_only_on_request_and_only_as_secure_output(whole: W
 
 
 def test_template_loop_creates_twenty_nodes_without_leaking_secrets(whole: Whole, owner: Az) -> None:
-    nodes = [{"name": f"loop-{number}", "clientId": CLIENT, "labels": {"n": str(number)}} for number in range(20)]
+    nodes = [
+        {"name": f"loop-{number}", "clientId": client_of(str(number)), "labels": {"n": str(number)}}
+        for number in range(20)
+    ]
     secrets = {each["name"]: f"{CANARY}-{each['name']}" for each in nodes}
     method = {"azureAuthMethod": "servicePrincipal", "kubernetesAuthMethod": "bootstrapToken"}
     wanted: dict[str, Any] = {"nodes": nodes, "clientSecrets": secrets, "labels": {"site": "north"}, **method}
@@ -176,7 +180,11 @@ def test_template_loop_creates_twenty_nodes_without_leaking_secrets(whole: Whole
 
 
 def test_redeployment_without_secret_keeps_existing_secret(whole: Whole, owner: Az) -> None:
-    wanted: dict[str, Any] = {"nodeName": "kept-1", "azureAuthMethod": "servicePrincipal", "clientId": CLIENT}
+    wanted: dict[str, Any] = {
+        "nodeName": "kept-1",
+        "azureAuthMethod": "servicePrincipal",
+        "clientId": client_of("kept"),
+    }
     deploy(owner, "create", "kept", ONE, **wanted, clientSecret=CANARY)
     deploy(owner, "create", "kept", ONE, **wanted)
     assert whole.nodes.credentials("kept-1").json["servicePrincipal"]["clientSecret"] == CANARY
@@ -226,7 +234,11 @@ def test_reader_cannot_deploy(whole: Whole, reader: Az) -> None:
 
 def test_template_grants_no_permission_that_its_user_lacks(whole: Whole, owner: Az, tmp_path: Path) -> None:
     """A config URL contains the node's secrets: a user without permission must not get it through a template."""
-    wanted: dict[str, Any] = {"nodeName": "right-1", "azureAuthMethod": "servicePrincipal", "clientId": CLIENT}
+    wanted: dict[str, Any] = {
+        "nodeName": "right-1",
+        "azureAuthMethod": "servicePrincipal",
+        "clientId": client_of("right"),
+    }
     deploy(owner, "create", "right", ONE, **wanted, clientSecret=CANARY)
     contributor = signed_in(whole.cloud, CONTRIBUTOR, tmp_path)
     deploy(contributor, "create", "right", ONE, **wanted)

@@ -91,7 +91,7 @@ def test_agent_unpacks_own_release_archive(tmp_path: Path) -> None:
     assert hash_file(archive).sha256 == str(digest).removeprefix("sha256:")
     place = tmp_path / "any where"
     place.mkdir()
-    wanted = artifact("agent", version(), f"https://example.com/{archive.name}", DESIRED_RELEASE, {})
+    wanted = artifact("agent", version(), f"https://example.com/{archive.name}", DESIRED_RELEASE, {}, "")
     unpack(wanted, VerifiedFile(archive, archive.stat().st_size, digest, ""), place, lambda: None)
     assert alone(place / "bin" / "aks-flex-node", "version").out.strip() == version()
 

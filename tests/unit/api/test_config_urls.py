@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.api.config_urls import build, parse
+from aks_flex_node.api import sealed_bundles
+from aks_flex_node.api.config_urls import add_key, build, parse
 from aks_flex_node.errors import CommandUsageError
 
 PIN = "ab" * 32
@@ -26,6 +27,14 @@ def test_config_url_text_never_contains_path_or_query() -> None:
     url = parse("https://[fd00::1]:8443/configs/canary?sig=canary#ca=sha256:" + PIN)
     assert url.origin == "https://[fd00::1]:8443"
     assert "canary" not in f"{url} {url!r} {[url]}"
+
+
+def test_key_of_a_sealed_bundle_is_neither_sent_nor_shown() -> None:
+    key = sealed_bundles.new_key()
+    url = parse(add_key("https://account.blob.core.windows.net/configs/a?sig=x", key))
+    assert (url.key, url.pin) == (key, "")
+    assert url.address == "https://account.blob.core.windows.net/configs/a?sig=x"
+    assert key not in f"{url} {url!r} {[url]}"
 
 
 def test_whitespace_around_config_url_is_ignored() -> None:
@@ -51,6 +60,8 @@ def test_uppercase_pin_is_accepted() -> None:
         ("https://rp.example/configs/canary\nx: y", "not a URL"),
         ("https://rp.example/configs/canary#ca=sha256:abc", "truncated or changed"),
         ("https://rp.example/configs/canary#canary", "truncated or changed"),
+        ("https://rp.example/configs/canary#key=canary", "truncated or changed"),
+        (f"https://rp.example/configs/canary#key={'k' * 44}", "truncated or changed"),
         ("https://rp.example/configs/" + "canary" * 1000, "not a URL"),
     ],
 )

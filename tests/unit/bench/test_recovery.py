@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from bench.recovery.cpu_sampler import CpuSeconds, busiest_minute
+from bench.recovery.cpu_sampler import CpuSeconds, busiest_minute, process_of
 
 
 def test_busiest_minute_is_the_highest_use_within_sixty_seconds() -> None:
@@ -23,3 +23,10 @@ def test_cpu_seconds_separate_the_children_for_any_program_name() -> None:
 
     assert CpuSeconds.of(stat) == CpuSeconds(own=2.0, children=4.0)
     assert CpuSeconds.of(stat).since(CpuSeconds(0.5, 5.0)) == CpuSeconds(1.5, 0.0)
+
+
+def test_processes_of_two_boots_with_the_same_pid_differ() -> None:
+    first, second = (f"103 (daemon) S {' '.join(['7'] * 18)} {start} 0" for start in (500, 700))
+
+    assert process_of(first) != process_of(second)
+    assert process_of(first) == process_of(first)

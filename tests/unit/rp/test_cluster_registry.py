@@ -18,6 +18,7 @@ from aks_flex_rp.clusters.node_controller import NODES
 from aks_flex_rp.crypto.encryption import Sealer
 from aks_flex_rp.store.model import Cluster
 from aks_flex_rp.store.sqlite import SqliteStore
+from tests.service.rp.store.builders import record_authenticator
 from tests.unit.rp.clusters.builders import Heard, in_loop
 from tests.unit.rp.clusters.fakes import DIRECT, FakeApi, refusal
 
@@ -56,7 +57,7 @@ class NoAzure:
 
 @asynccontextmanager
 async def connected(client: KubeClient, directory: Path) -> AsyncIterator[ClusterRegistry]:
-    store, sealer = SqliteStore(directory / "rp.db"), Sealer([b"k" * 32], "a test")
+    store, sealer = SqliteStore(directory / "rp.db", record_authenticator()), Sealer([b"k" * 32], "a test")
     await store.start()
     sealed = sealer.seal(to_bytes(DIRECT), connection_seal_context(KEY))
     await store.put_cluster(Cluster(KEY, ID, {}, sealed), None)

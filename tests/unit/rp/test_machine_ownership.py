@@ -6,7 +6,15 @@ import pytest
 
 from aks_flex_node.api.machine_identity import MachineIdentity, hash_machine_id, parse_machine_header
 from aks_flex_rp.join_state import JoinPhase, JoinState
-from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_SECONDS, Claim, MachineOwnership
+from aks_flex_rp.machine_ownership import (
+    ALIVE_SECONDS,
+    CONFLICT_SECONDS,
+    SECOND_FETCH_SECONDS,
+    Claim,
+    FetchClient,
+    MachineOwnership,
+    SecondFetch,
+)
 
 NOW = 1_000_000.0
 ONE = MachineIdentity("1" * 32, "one", "10.0.0.1", "Ubuntu 22.04")
@@ -118,3 +126,32 @@ def test_machine_without_id_has_no_hash(text: str) -> None:
     assert hash_machine_id("0123456789abcdef0123456789abcdef\n") == hash_machine_id(
         "0123456789ABCDEF0123456789abcdef"
     )
+
+
+def test_url_is_bound_to_its_first_client() -> None:
+    """Attack: another client waits until the first one counts as dead, and then uses the URL."""
+    free = MachineOwnership()
+    bound = free.first_fetched(ONE, "192.0.2.1")
+    unnamed = free.first_fetched(None, "192.0.2.1")
+
+    assert free.fetch_client(ONE, "192.0.2.1") is FetchClient.FIRST
+    assert bound.fetch_client(ONE, "198.51.100.9") is FetchClient.SAME, "after a crash, from another address"
+    assert bound.fetch_client(TWO, "192.0.2.1") is FetchClient.OTHER
+    assert bound.fetch_client(None, "198.51.100.9") is FetchClient.OTHER
+    assert bound.fetch_client(None, "192.0.2.1") is FetchClient.OTHER, "many may have the address"
+    assert unnamed.fetch_client(ONE, "192.0.2.1") is FetchClient.UNKNOWN
+    assert unnamed.fetch_client(ONE, "198.51.100.9") is FetchClient.OTHER
+    for after in (bound.begin_attempt(replacing_until=0.0), bound.end_attempt()):
+        assert after.fetch_client(TWO, "198.51.100.9") is FetchClient.FIRST
+
+
+def test_second_client_is_recorded_rarely_and_stored() -> None:
+    bound = MachineOwnership().first_fetched(ONE, "192.0.2.1")
+    once = bound.fetched_again("other", NOW, refused=False)
+
+    assert once.fetched_again("other", NOW + 1, refused=False) is once
+    worse = once.fetched_again("other", NOW + 1, refused=True)
+    assert worse.second_fetch == SecondFetch("other", NOW + 1, refused=True)
+    assert worse.fetched_again("other", NOW + SECOND_FETCH_SECONDS + 2, refused=True) != worse
+    assert MachineOwnership.from_document(worse.to_document() or {}) == worse
+    assert worse.promoted(ONE, NOW).second_fetch == worse.second_fetch, "shown until the next attempt"

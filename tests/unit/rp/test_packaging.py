@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+from ipaddress import ip_network
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,14 @@ import pytest
 import yaml
 
 from aks_flex_rp import settings
-from aks_flex_rp.clusters.prerequisites import REQUIRED_PERMISSIONS, Permission
+from aks_flex_rp.clusters.exec_nodes import kubelet_role
+from aks_flex_rp.clusters.permissions import (
+    OWN_OBJECTS_POLICY,
+    REQUIRED_PERMISSIONS,
+    Permission,
+    own_objects_policy,
+)
+from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE
 
 ROOT = Path(__file__).parents[3] / "packaging"
 OBJECTS = [
@@ -27,6 +35,8 @@ def granted() -> set[Permission]:
     """Returns every permission of the roles."""
     found = set()
     for role in (*of_kind("ClusterRole"), *of_kind("Role")):
+        if role["metadata"]["name"] != "aks-flex-rp":
+            continue
         place = role["metadata"].get("namespace", "")
         for rule in role["rules"]:
             names = rule.get("resourceNames", [""])
@@ -39,6 +49,25 @@ def test_rbac_roles_grant_exactly_the_required_permissions() -> None:
     assert granted() == set(REQUIRED_PERMISSIONS)
 
 
+def test_manifest_has_the_role_of_exec_nodes() -> None:
+    [role] = [each for each in of_kind("ClusterRole") if each["metadata"]["name"] == KUBELET_ROLE]
+    assert role == kubelet_role()
+
+
+def test_manifest_has_the_policy_that_limits_the_service_account() -> None:
+    [policy] = of_kind("ValidatingAdmissionPolicy")
+    [binding] = of_kind("ValidatingAdmissionPolicyBinding")
+    assert policy["metadata"]["name"] == binding["spec"]["policyName"] == OWN_OBJECTS_POLICY
+    assert policy["spec"] == own_objects_policy("system:serviceaccount:aks-flex:aks-flex-rp")
+    assert binding["spec"]["validationActions"] == ["Deny"]
+
+
+def test_service_account_may_bind_named_roles_only() -> None:
+    """With another role, such as system:node or cluster-admin, the service could give itself more permissions."""
+    binds = {each.name for each in granted() if each.verb in {"bind", "escalate"}}
+    assert binds == {*ACCESS_ROLES.values(), "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"}
+
+
 def test_every_rbac_role_is_bound_to_service_account() -> None:
     bound = {
         (each["roleRef"]["kind"], each["metadata"].get("namespace", ""))
@@ -47,7 +76,7 @@ def test_every_rbac_role_is_bound_to_service_account() -> None:
         and each["subjects"] == [{"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "aks-flex"}]
     }
 
-    assert bound == {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default")}
+    assert bound == {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default"), ("Role", "aks-flex-tokens")}
 
 
 def test_manifest_config_is_accepted_by_service(tmp_path: Path) -> None:
@@ -59,6 +88,18 @@ def test_manifest_config_is_accepted_by_service(tmp_path: Path) -> None:
     assert loaded.port == 8443
     assert loaded.database == "postgresql://somewhere/flex"
     assert loaded.auth.tenants
+
+
+def test_manifest_config_limits_the_connections_of_all_other_hosts(tmp_path: Path) -> None:
+    """Attack: a pod or a machine of the private network opens as many connections as the service has."""
+    [config] = of_kind("ConfigMap")
+    file = tmp_path / "config.yaml"
+    file.write_text(config["data"]["config.yaml"])
+    unlimited = settings.load(file, {}).connections.unlimited_addresses
+
+    assert all(ip_network(each).is_loopback for each in unlimited)
+    example = next(line for line in config["data"]["config.yaml"].splitlines() if "the load balancer" in line[-20:])
+    assert example.strip().startswith("# - ")
 
 
 def test_deployment_mounts_and_env_match_config_and_secrets() -> None:

@@ -4,12 +4,12 @@ configuration document. Pure functions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.pool_names import server_url, split_labels
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.errors import FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,11 +5,12 @@ Pure functions. The shape is that of API version 2026-08-02-preview.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.pool_names import split_labels
 from aks_flex_node.errors import FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,7 +5,7 @@ them: the machine reads them from Azure only until it is a node.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import format_taint
@@ -15,6 +15,7 @@ from aks_flex_node.agent.config.parser import ConfigDocument
 from aks_flex_node.agent.config.sources import from_document
 from aks_flex_node.agent.paths import POOL_FACTS
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.resolved import has_azure_identity, target_cluster
 from aks_flex_node.errors import CommandUsageError, ConfigError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import NodeConfig

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.aks_pool.machine_document import differs
@@ -20,6 +20,7 @@ from aks_flex_node.agent.paths import MACHINE_RECORD
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,6 @@ from __future__ import annotations
 import configparser
 import json
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, Run, WriteFile
 from aks_flex_node.host.disk import temporary_path
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

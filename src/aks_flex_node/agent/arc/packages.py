@@ -10,12 +10,12 @@ import binascii
 import hashlib
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 from aks_flex_node.errors import ArtifactError, BusyError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, RemoveTree, Run, WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

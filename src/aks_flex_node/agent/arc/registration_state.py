@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from aks_flex_node.azure.roles import CLUSTER_USER, FLEX_NODE_AGENT, RBAC_CLUSTE
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
 from aks_flex_node.host.disk import temporary_path
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

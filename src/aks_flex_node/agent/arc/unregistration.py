@@ -4,7 +4,6 @@ order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.arc import machine_agent
@@ -13,6 +12,7 @@ from aks_flex_node.agent.arc.machine_agent import Azcmagent
 from aks_flex_node.agent.arc.registration_state import same_id
 from aks_flex_node.azure import role_assignments
 from aks_flex_node.errors import FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,7 @@
 """Artifacts: fetches the programs of a node from their publishers and builds complete directory trees from them.
 
-A tree passes through the modules in this order: `model` (what is needed), `store` (worker threads), `fetcher`
+A tree passes through the modules in this order: `model` (what is needed), `trust` (who knows its digests), `store`
+(worker threads), `fetcher`
 (bundle, cache or network), `download` (one file, resumed and verified), `cache`, `unpack` (safe extraction, on
 `archive`), `tree_build` (the complete staged tree). `bundle` and `bundle_writer` do the same for machines without a
 network.
@@ -15,7 +16,7 @@ from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, Artifact
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.bundle import BundleEntry, BundleManifest
-    from aks_flex_node.agent.artifacts.bundle_writer import make_bundle
+    from aks_flex_node.agent.artifacts.bundle_writer import find_digests, make_bundle
     from aks_flex_node.agent.artifacts.cache import CacheEntry, clean_cache, list_cache
     from aks_flex_node.agent.artifacts.download import Transfer, TransferState
     from aks_flex_node.agent.artifacts.model import StagedFile, TreeManifest
@@ -37,6 +38,7 @@ LAZY_EXPORTS = {
     "TransferState": "aks_flex_node.agent.artifacts.download",
     "TreeManifest": "aks_flex_node.agent.artifacts.model",
     "clean_cache": "aks_flex_node.agent.artifacts.cache",
+    "find_digests": "aks_flex_node.agent.artifacts.bundle_writer",
     "list_cache": "aks_flex_node.agent.artifacts.cache",
     "make_bundle": "aks_flex_node.agent.artifacts.bundle_writer",
 }
@@ -56,6 +58,7 @@ __all__ = [
     "TransferState",
     "TreeManifest",
     "clean_cache",
+    "find_digests",
     "list_cache",
     "make_bundle",
 ]

@@ -7,10 +7,12 @@ from __future__ import annotations
 import io
 import os
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, cast
 
 from isal import isal_zlib
+
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

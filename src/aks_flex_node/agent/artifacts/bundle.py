@@ -13,7 +13,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +25,17 @@ from aks_flex_node.agent.artifacts.archive import (
     read_members,
 )
 from aks_flex_node.agent.artifacts.cache import PARTIAL_SUFFIX, ArtifactCache, VerifiedFile
-from aks_flex_node.agent.artifacts.digest import Digest, hash_file
+from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, hash_file
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full
 from aks_flex_node.agent.artifacts.download import write_all
 from aks_flex_node.agent.http.download_options import redact_url, url_identity
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aks_flex_node.agent.artifacts.digest import TrustedDigest
     from aks_flex_node.agent.artifacts.model import Artifact
 
 BUNDLE_FORMAT = 1
@@ -94,23 +96,24 @@ class OfflineBundle(ABC):
             return DirectoryBundle(bundle_path)
         return CompressedBundle(bundle_path, cache) if is_gzip(bundle_path) else TarBundle(bundle_path)
 
-    def find(self, artifact: Artifact) -> VerifiedFile:
-        """Returns an artifact, verified against the manifest of the bundle."""
+    def find(self, artifact: Artifact, known: TrustedDigest | None) -> VerifiedFile:
+        """Returns an artifact, verified against the manifest of the bundle and the digest that this machine knows."""
         entry = self._entry(artifact)
         digest = Digest.parse(entry.digest)
-        if artifact.digest and Digest.parse(artifact.digest) != digest:
-            raise bundle_broken_error(
-                self.path, entry.file, f"has the digest {digest}, but the configuration requires {artifact.digest}"
-            )
         try:
             path, offset = self.locate(entry)
             hashes = hash_file(path, digest.algorithm, offset, entry.size)
+            other = hash_file(path, known.digest.algorithm, offset, entry.size) if known else None
         except OSError as error:
             raise bundle_incomplete_error(self.path, entry.file) from error
         found = hashes.digest(digest.algorithm)
         if found != digest:
             raise bundle_broken_error(self.path, entry.file, f"is corrupt: expected {digest}, found {found}")
-        return VerifiedFile(path, entry.size, digest, hashes.sha256, offset, self.linkable)
+        if known and other and (actual := other.digest(known.digest.algorithm)) != known.digest:
+            required = f"this machine requires {known.digest} (from: {known.source.value})"
+            raise bundle_broken_error(self.path, entry.file, f"has the digest {actual}, but {required}")
+        source = known.source if known else DigestSource.ADMINISTRATOR  # who chose this bundle for this machine
+        return VerifiedFile(path, entry.size, digest, hashes.sha256, offset, self.linkable, source)
 
     @abstractmethod
     def open(self) -> bytes:

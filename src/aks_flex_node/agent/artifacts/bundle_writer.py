@@ -6,6 +6,7 @@ import io
 import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import BUNDLE_MANIFEST, BundleEntry, BundleManifest
@@ -14,7 +15,7 @@ from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, make_dir
 from aks_flex_node.agent.artifacts.download import TransferProgress
 from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
 from aks_flex_node.agent.artifacts.tree_build import copy_file
-from aks_flex_node.agent.http.client import HttpClient
+from aks_flex_node.agent.artifacts.trust import LocalDigests
 from aks_flex_node.agent.http.download_options import DownloadOptions, url_identity
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import Retrier, RetryBackoff
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from aks_flex_node.agent.artifacts.digest import TrustedDigest
     from aks_flex_node.agent.artifacts.download import Transfer
     from aks_flex_node.agent.artifacts.model import Artifact, ArtifactTree
 
@@ -38,12 +40,13 @@ def make_bundle(
     target: Path,
     arch: str,
     *,
+    digests: LocalDigests = LocalDigests(),  # noqa: B008 - frozen
     observe: Callable[[Transfer], None] | None = None,
 ) -> BundleManifest:
     """Creates a directory with every artifact of the trees, or a tar if the name of the target ends like one."""
     require_free(target)
     needed = {url_identity(artifact.url): artifact for tree in trees for artifact in tree.artifacts}
-    blobs = fetch_all(list(needed.values()), sources, ArtifactCache(cache), observe)
+    blobs = fetch_all(list(needed.values()), sources, ArtifactCache(cache), digests, observe)
     manifest = BundleManifest(arch, tuple(bundle_entry(artifact, blob) for artifact, blob in blobs.items()))
     partial = target.with_name(f"{target.name}.partial")
     remove_tree(partial)
@@ -58,15 +61,25 @@ def make_bundle(
     return manifest
 
 
+def find_digests(
+    artifacts: Sequence[Artifact], sources: DownloadOptions, cache: Path, digests: LocalDigests
+) -> list[TrustedDigest]:
+    """Returns the digests of artifacts without downloading them: from this machine, or from their publishers."""
+    retrier = Retrier(sources.attempts, RetryBackoff(), threading.Event())
+    with closing(ArtifactFetcher(ArtifactCache(cache), sources, retrier, digests, None)) as fetching:
+        return [fetching.trusted_digest(artifact) for artifact in artifacts]
+
+
 def fetch_all(
     artifacts: Sequence[Artifact],
     sources: DownloadOptions,
     cache: ArtifactCache,
+    digests: LocalDigests,
     observe: Callable[[Transfer], None] | None,
 ) -> FilesByArtifact:
-    stopped, network = threading.Event(), HttpClient(sources)
+    stopped = threading.Event()
     # A bundle that the configuration names is the one to be created, so it is not a source.
-    fetching = ArtifactFetcher(cache, sources, network, Retrier(sources.attempts, RetryBackoff(), stopped), None)
+    fetching = ArtifactFetcher(cache, sources, Retrier(sources.attempts, RetryBackoff(), stopped), digests, None)
     with ThreadPoolExecutor(sources.parallel) as pool:
         try:
             futures = [pool.submit(fetching.fetch, each, TransferProgress(each, observe)) for each in artifacts]
@@ -75,7 +88,7 @@ def fetch_all(
                 failed.result()
         finally:
             stopped.set()  # after a failure, stop the other downloads
-            network.close()
+            fetching.close()
     return {artifact: future.result() for artifact, future in zip(artifacts, futures, strict=True)}
 
 

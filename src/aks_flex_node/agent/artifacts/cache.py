@@ -6,12 +6,12 @@ import fcntl
 import json
 import os
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.agent.artifacts.digest import Digest, hash_file
+from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest, hash_file
 from aks_flex_node.agent.artifacts.disk_space import make_directory, remove_tree
 from aks_flex_node.agent.http.download_options import url_identity
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.model import Artifact
 
 ORIGIN_FILE = ".origin.json"
+PUBLISHED_KEY = "publishedAs"  # the publisher's URLs of which the publisher gave this digest
 PARTIAL_SUFFIX = ".partial"
 LOCK_RETRY_SECONDS = 0.1  # interval for retrying to lock a file that another process uses
 
@@ -34,6 +35,11 @@ class VerifiedFile:
     sha256: str
     offset: int = 0
     linkable: bool = False  # owned by the agent, so that trees can hard-link it
+    source: DigestSource = DigestSource.ADMINISTRATOR  # of the digest
+
+    @property
+    def trusted_digest(self) -> TrustedDigest:
+        return TrustedDigest(self.digest, self.source)
 
 
 @dataclass(frozen=True)
@@ -69,21 +75,32 @@ class ArtifactCache:
             return None
         return VerifiedFile(path, size, digest, hashes.sha256, linkable=True)
 
-    def digest_of(self, url: str) -> Digest | None:
-        """Returns the publisher's digest that was recorded when this URL was downloaded before."""
+    def published_digest(self, artifact: Artifact) -> Digest | None:
+        """Returns the digest that the publisher itself gave for this artifact before.
+
+        Digests from other sources, and all that earlier releases recorded, do not count.
+        """
         for folder in folders(self._root):
-            if url_identity(url) in read_origin(folder).get("urls", ()):
+            if artifact.publisher_url and artifact.publisher_url in read_origin(folder).get(PUBLISHED_KEY, ()):
                 return read_folder(folder)
         return None
 
-    def record_origin(self, digest: Digest, artifact: Artifact) -> None:
-        """Records the URL of an artifact, so that its digest need not be fetched again."""
+    def record_origin(self, digest: Digest, artifact: Artifact, source: DigestSource) -> None:
+        """Records the URL of an artifact and, if the publisher gave its digest, the publisher's URL."""
         folder = self.folder(digest)
-        known = read_origin(folder).get("urls", ())
-        if url_identity(artifact.url) in known:
+        known = read_origin(folder)
+        urls = {*known.get("urls", ()), url_identity(artifact.url)}
+        published = {*known.get(PUBLISHED_KEY, ())}
+        if source is DigestSource.PUBLISHER:
+            published.add(artifact.publisher_url)
+        if urls == set(known.get("urls", ())) and published == set(known.get(PUBLISHED_KEY, ())):
             return
-        urls = sorted({*known, url_identity(artifact.url)})
-        wire = {"component": artifact.component, "version": artifact.version, "urls": urls}
+        wire = {
+            "component": artifact.component,
+            "version": artifact.version,
+            "urls": sorted(urls),
+            PUBLISHED_KEY: sorted(published),
+        }
         fresh = folder / f"{ORIGIN_FILE}.new"
         fresh.write_text(json.dumps(wire))
         fresh.replace(folder / ORIGIN_FILE)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +50,25 @@ class Digest:
 
     def __str__(self) -> str:
         return f"{self.algorithm}:{self.value}"
+
+
+class DigestSource(str, Enum):
+    """Who gave a digest; see `trust`."""
+
+    ADMINISTRATOR = "administrator"
+    PIN = "pin"
+    PUBLISHER = "publisher"
+    SIGNATURE = "signature"  # of a release of the agent
+
+
+TRUSTED_SOURCES = frozenset(each.value for each in DigestSource)
+UNKNOWN_SOURCE = "unknown"  # of a program that an earlier release installed, while no trusted source can be asked
+
+
+@dataclass(frozen=True)
+class TrustedDigest:
+    digest: Digest
+    source: DigestSource
 
 
 class RunningHashes:

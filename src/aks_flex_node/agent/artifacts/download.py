@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from aks_flex_node.agent.artifacts.digest import Digest, RunningHashes, hash_fil
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, require_space
 from aks_flex_node.agent.http.download_options import DownloadUrl, redact_url, url_identity
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.retry import AttemptFailed, Retrier
 
 if TYPE_CHECKING:

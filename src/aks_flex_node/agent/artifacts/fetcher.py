@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.cache import PARTIAL_SUFFIX, ArtifactCache, VerifiedFile
-from aks_flex_node.agent.artifacts.digest import Digest, find_digest
+from aks_flex_node.agent.artifacts.digest import Digest, DigestSource, TrustedDigest, find_digest
 from aks_flex_node.agent.artifacts.download import Download, fetch_text
-from aks_flex_node.agent.http.download_options import DownloadOptions, redact_url
+from aks_flex_node.agent.http.client import HttpClient
+from aks_flex_node.agent.http.download_options import DownloadOptions, DownloadUrl, redact_url
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import AttemptFailed
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.artifacts.bundle import OfflineBundle
     from aks_flex_node.agent.artifacts.download import TransferProgress
     from aks_flex_node.agent.artifacts.model import Artifact
-    from aks_flex_node.agent.http.client import HttpClient
+    from aks_flex_node.agent.artifacts.trust import LocalDigests
     from aks_flex_node.retry import Retrier
 
 
@@ -26,33 +28,63 @@ class ArtifactFetcher:
         self,
         cache: ArtifactCache,
         sources: DownloadOptions,
-        network: HttpClient,
         retrier: Retrier,
+        digests: LocalDigests,
         bundle: OfflineBundle | None,
     ) -> None:
-        self._cache, self._sources, self._network = cache, sources, network
+        self._cache, self._sources, self._digests = cache, sources, digests
+        self._network = HttpClient(sources)
+        # Checksums come from the publisher itself: neither a mirror nor the CA of a mirror can replace them.
+        self._publisher = HttpClient(replace(sources, base_url=None, ca_file=None))
         self._retrier, self._bundle = retrier, bundle
+
+    def close(self) -> None:
+        """Aborts all requests in progress."""
+        self._network.close()
+        self._publisher.close()
 
     def fetch(self, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
         """Returns the verified artifact."""
         if self._bundle:
             return self._from_bundle(self._bundle, artifact, progress)
-        digest = self._digest(artifact)
-        with self._cache.locked(digest, self._wait) as folder:
-            blob = self._cache.find(digest, artifact.name)
+        trusted = self.trusted_digest(artifact)
+        with self._cache.locked(trusted.digest, self._wait) as folder:
+            blob = self._cache.find(trusted.digest, artifact.name)
             if blob:
                 progress.set_cached(blob.size)
             else:
-                blob = self._download(artifact, digest, folder, progress)
-            self._cache.record_origin(digest, artifact)
-        return blob
+                blob = self._download(artifact, trusted.digest, folder, progress)
+            self._cache.record_origin(trusted.digest, artifact, trusted.source)
+        return replace(blob, source=trusted.source)
+
+    def trusted_digest(self, artifact: Artifact) -> TrustedDigest:
+        """Returns the expected digest: from this machine, or from the publisher."""
+        if known := self.known_digest(artifact):
+            return known
+        if artifact.signed_list:
+            return TrustedDigest(self._signed_digest(artifact), DigestSource.SIGNATURE)
+        try:
+            return self.published_digest(artifact)
+        except ArtifactError as error:
+            if error.name == "artifact-checksum-missing":
+                self._require_published(artifact)
+            raise
+
+    def known_digest(self, artifact: Artifact) -> TrustedDigest | None:
+        """Returns the expected digest if it is known without a request, else None."""
+        if known := self._digests.find(artifact):
+            return known
+        if self._bundle:
+            return self._bundle.find(artifact, None).trusted_digest
+        published = None if artifact.signed_list else self._cache.published_digest(artifact)
+        return TrustedDigest(published, DigestSource.PUBLISHER) if published else None
 
     def reject(self, blob: VerifiedFile) -> None:
         """Forgets where a file came from, so that a corrected file at the same URL is downloaded."""
         self._cache.forget_origin(blob.digest)
 
     def _from_bundle(self, bundle: OfflineBundle, artifact: Artifact, progress: TransferProgress) -> VerifiedFile:
-        blob = bundle.find(artifact)
+        blob = bundle.find(artifact, self._digests.find(artifact))
         progress.set_cached(blob.size)
         return blob
 
@@ -64,27 +96,42 @@ class ArtifactFetcher:
         partial.replace(path)
         return VerifiedFile(path, path.stat().st_size, digest, hashes.sha256, linkable=True)
 
-    def _digest(self, artifact: Artifact) -> Digest:
-        """Returns the expected digest: from the configuration, from the cache, or from the publisher."""
-        if artifact.digest:
-            return Digest.parse(artifact.digest)
-        return self._cache.digest_of(artifact.url) or self._published_digest(artifact)
+    def _signed_digest(self, artifact: Artifact) -> Digest:
+        """Returns the digest in a signed list. The list may come from a mirror, because its signature is verified."""
+        from aks_flex_node.agent.artifacts.release_signature import signature_error, signed_digest
 
-    def _published_digest(self, artifact: Artifact) -> Digest:
-        for url in (*artifact.checksums, *artifact.publisher_checksums):
+        try:
+            sums, signature = (
+                fetch_text(self._network, self._sources.resolve(url), self._retrier)
+                for url in (artifact.signed_list, f"{artifact.signed_list}.asc")
+            )
+        except ArtifactError as error:
+            if error.name != "artifact-not-found":
+                raise
+            self._require_published(artifact)
+            raise signature_error(f"{redact_url(artifact.signed_list)}.asc or its list was not found") from error
+        return signed_digest(sums.encode(), signature.encode(), artifact.publisher_name, self._digests.release_keys)
+
+    def published_digest(self, artifact: Artifact) -> TrustedDigest:
+        """Asks the publisher for the digest."""
+        failure: ArtifactError | None = None
+        for url in artifact.checksums:
             try:
-                text = fetch_text(self._network, self._sources.resolve(url), self._retrier)
+                text = fetch_text(self._publisher, DownloadUrl(url, url), self._retrier)
             except ArtifactError as error:
                 if error.name == "artifact-not-found":
                     continue  # publishers use sha256 or sha512, with different file names
-                if url in artifact.publisher_checksums:
-                    break  # a machine with a mirror may not reach the publisher
-                raise
-            digest = find_digest(text, artifact.name)
+                if not self._is_mirrored(artifact):
+                    raise
+                failure = error  # a machine with a mirror may not reach the publisher
+                break
+            digest = find_digest(text, artifact.publisher_name)
             if digest:
-                return digest
-        self._require_published(artifact)
-        raise unverified_error(artifact)
+                return TrustedDigest(digest, DigestSource.PUBLISHER)
+        raise unverified_error(artifact, failure)
+
+    def _is_mirrored(self, artifact: Artifact) -> bool:
+        return self._sources.resolve(artifact.url).url != artifact.publisher_url
 
     def _require_published(self, artifact: Artifact) -> None:
         """Raises artifact-not-found if the file itself does not exist: then a checksum would not help."""
@@ -103,11 +150,12 @@ class ArtifactFetcher:
         self._retrier.stopped.wait(seconds)
 
 
-def unverified_error(artifact: Artifact) -> ArtifactError:
-    urls = (*artifact.checksums, *artifact.publisher_checksums)
-    searched = ", ".join(redact_url(url) for url in urls) or "none"
+def unverified_error(artifact: Artifact, failure: ArtifactError | None) -> ArtifactError:
+    searched = ", ".join(redact_url(url) for url in artifact.checksums) or "none"
+    why = f" {failure.message}" if failure else ""
     return ArtifactError(
         "artifact-checksum-missing",
-        f"No checksum was found for {redact_url(artifact.url)} (checksum files: {searched}).",
+        f"No trusted checksum was found for {redact_url(artifact.url)} (checksum files: {searched}).{why}",
         artifact.pin_hint,
+        retryable=failure is not None and failure.retryable,
     )

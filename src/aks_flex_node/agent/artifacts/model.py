@@ -7,16 +7,19 @@ from __future__ import annotations
 import json
 import os
 import stat
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from aks_flex_node.agent.artifacts.digest import Digest, hash_file
+from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES, Digest, hash_file
 from aks_flex_node.agent.http.download_options import url_identity
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from aks_flex_node.agent.artifacts.digest import TrustedDigest
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,10 @@ class Artifact:
     version: str
     url: str
     files: tuple[ArtifactFile, ...]
-    digest: str = ""  # "sha256:…" or "sha512:…"; if set, checksum files are not used
-    checksums: tuple[str, ...] = ()  # checksum files next to the file, in order of preference
-    publisher_checksums: tuple[str, ...] = ()  # the publisher's, for a file of a mirror that has none
+    digest: str = ""  # "sha256:…" or "sha512:…", set by the administrator of this machine
+    publisher_url: str = ""  # of the same file at its publisher; empty if no publisher has it
+    checksums: tuple[str, ...] = ()  # the publisher's checksum files, in order of preference
+    signed_list: str = ""  # of the agent's own releases: a signed checksum list, instead of checksum files
 
     @property
     def name(self) -> str:
@@ -55,17 +59,23 @@ class Artifact:
         return "".join(char if char.isalnum() or char in "._+-" else "_" for char in last).lstrip(".") or "artifact"
 
     @property
+    def publisher_name(self) -> str:
+        """Returns the file name in the publisher's checksum files."""
+        return self.publisher_url.rpartition("/")[2]
+
+    @property
     def is_plain(self) -> bool:
         """Returns whether the artifact is used as it is, without unpacking."""
         return all(file.is_whole_file for file in self.files)
 
     @property
     def pin_hint(self) -> str:
-        """Returns how to set the hash of a file that has no checksum file."""
+        """Returns how to set the hash of a file without a checksum of its publisher."""
         return (
-            f"Set its SHA-256 hash with `--set {self.component}.sha256.{self.name}=HASH`, or in the configuration: "
-            f"`{self.component}: {{sha256: {{{self.name}: HASH}}}}`. Get the hash from a source that you trust. "
-            "Or copy the publisher's checksum file next to the file on the mirror."
+            "The checksums of a mirror are not used. Run `aks-flex-node artifacts pins` with this configuration on "
+            "a machine that reaches the publishers, and copy its output to /etc/aks-flex-node/checksums.txt on this "
+            "machine. Or set the hash in the configuration file of this machine: "
+            f"`{self.component}: {{sha256: {{{self.name}: HASH}}}}`."
         )
 
 
@@ -98,14 +108,16 @@ class ArtifactOrigin:
     url: str
     digest: str
     wanted: tuple[tuple[str, str, int], ...]
+    digest_source: str = ""  # a DigestSource; earlier releases recorded none
 
     @classmethod
-    def of(cls, artifact: Artifact, digest: Digest) -> ArtifactOrigin:
-        return cls(url_identity(artifact.url), str(digest), file_entries(artifact))
+    def of(cls, artifact: Artifact, trusted: TrustedDigest) -> ArtifactOrigin:
+        return cls(url_identity(artifact.url), str(trusted.digest), file_entries(artifact), trusted.source.value)
 
     def matches(self, artifact: Artifact) -> bool:
         pinned = str(Digest.parse(artifact.digest)) if artifact.digest else self.digest
-        return (self.url, self.digest, self.wanted) == (url_identity(artifact.url), pinned, file_entries(artifact))
+        expected = (url_identity(artifact.url), pinned, file_entries(artifact))
+        return self.digest_source in TRUSTED_SOURCES and (self.url, self.digest, self.wanted) == expected
 
 
 @dataclass(frozen=True)
@@ -127,9 +139,11 @@ class TreeManifest:
         """Returns whether every file still has its staged content, mode and size."""
         return all(is_unchanged(root / path, file) for path, file in self.files.items())
 
+    def content(self) -> bytes:
+        return json.dumps({"format": MANIFEST_FORMAT, **asdict(self)}, indent=1, sort_keys=True).encode()
+
     def write(self, root: Path) -> None:
-        wire = {"format": MANIFEST_FORMAT, **asdict(self)}
-        (root / MANIFEST_NAME).write_text(json.dumps(wire, indent=1, sort_keys=True))
+        (root / MANIFEST_NAME).write_bytes(self.content())
         (root / MANIFEST_NAME).chmod(0o644)
 
     @classmethod
@@ -144,7 +158,12 @@ class TreeManifest:
     @classmethod
     def parse(cls, wire: Mapping[str, Any]) -> TreeManifest:
         origins = tuple(
-            ArtifactOrigin(str(each["url"]), str(each["digest"]), tuple((a, b, c) for a, b, c in each["wanted"]))
+            ArtifactOrigin(
+                str(each["url"]),
+                str(each["digest"]),
+                tuple((a, b, c) for a, b, c in each["wanted"]),
+                str(each.get("digest_source", "")),
+            )
             for each in wire["artifacts"]
         )
         files = {str(path): StagedFile(**file) for path, file in wire["files"].items()}

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import OfflineBundle
 from aks_flex_node.agent.artifacts.cache import ArtifactCache
+from aks_flex_node.agent.artifacts.confirmation import DigestConfirmation
 from aks_flex_node.agent.artifacts.disk_space import format_megabytes
 from aks_flex_node.agent.artifacts.fetcher import ArtifactFetcher
 from aks_flex_node.agent.artifacts.tree_build import TreeBuild
-from aks_flex_node.agent.http.client import HttpClient
+from aks_flex_node.agent.artifacts.trust import LocalDigests
 from aks_flex_node.errors import ArtifactError
 from aks_flex_node.retry import Retrier, RetryBackoff, stopped_error
 
@@ -37,14 +38,16 @@ class ArtifactStore:
         *,
         observe: Callable[[Transfer], None] | None = None,
         backoff: RetryBackoff | None = None,
+        digests: LocalDigests | None = None,
     ) -> None:
         self._sources, self._observe = sources, observe
         self._stopped = threading.Event()
-        self._network = HttpClient(sources)
         retrier = Retrier(sources.attempts, backoff or RetryBackoff(), self._stopped)
         artifact_cache = ArtifactCache(cache)
         bundle = OfflineBundle.at(sources.bundle, artifact_cache) if sources.bundle else None
-        self._fetching = ArtifactFetcher(artifact_cache, sources, self._network, retrier, bundle)
+        known = digests or LocalDigests()
+        self._fetching = ArtifactFetcher(artifact_cache, sources, retrier, known, bundle)
+        self._confirmation = DigestConfirmation(cache, artifact_cache, sources, known, bundle)
         self._lock = threading.Lock()
         self._jobs: dict[ArtifactTree, TreeBuild] = {}
         self._queue: deque[tuple[TreeBuild, Artifact]] = deque()
@@ -78,6 +81,10 @@ class ArtifactStore:
             raise job.error
         return job.result
 
+    def confirm(self, artifacts: Sequence[Artifact], installed: Path) -> bytes | None:
+        """Returns the manifest of an installed tree with the sources of its digests. None if it is not genuine."""
+        return self._confirmation.confirm(artifacts, installed)
+
     def transfers(self) -> list[Transfer]:
         with self._lock:
             jobs = list(self._jobs.values())
@@ -89,7 +96,8 @@ class ArtifactStore:
         with self._lock:
             self._queue.clear()
             threads, jobs = list(self._threads), list(self._jobs.values())
-        self._network.close()
+        self._fetching.close()
+        self._confirmation.close()
         end = time.monotonic() + CLOSING_SECONDS
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))

@@ -62,7 +62,7 @@ def stage_artifact(
 
 def commit_staging(tree: ArtifactTree, parts: Mapping[Artifact, tuple[VerifiedFile, StagedFiles]]) -> TreeManifest:
     """Writes the manifest and renames the partial directory to its staging path."""
-    origins = tuple(ArtifactOrigin.of(artifact, parts[artifact][0].digest) for artifact in tree.artifacts)
+    origins = tuple(ArtifactOrigin.of(artifact, parts[artifact][0].trusted_digest) for artifact in tree.artifacts)
     files = {path: file for _, staged in parts.values() for path, file in staged.items()}
     manifest = TreeManifest(tree.component, tree.version, origins, dict(sorted(files.items())))
     manifest.write(partial_dir(tree))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from aks_flex_node.agent.artifacts.download import write_all
 from aks_flex_node.agent.artifacts.model import StagedFile
 from aks_flex_node.agent.http.download_options import redact_url
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import paths
@@ -18,6 +18,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import RestartUnit
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

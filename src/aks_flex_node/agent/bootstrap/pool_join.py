@@ -5,7 +5,6 @@ Machine, and deletes the Machine when the node leaves.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
@@ -27,6 +26,7 @@ from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.stored_config import ConfigVersions
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.real import RealHost
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -222,13 +222,13 @@ def remaining_report(engine: Engine, note: Callable[[str], None]) -> Callable[[l
     if not (config.azure.arc.enabled and config.provider.url and Path(CURRENT_CONFIG).exists()):
         return None
     from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderRequestError, provider_endpoint
-    from aks_flex_node.agent.provider.provider_tokens import ProviderTokens, SignInError
+    from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 
     tokens = ProviderTokens(engine.machine.program, lambda: Path(CURRENT_CONFIG).read_text())
     try:
         provider = ProviderClient(provider_endpoint(config, context.node_name(engine)), config, tokens)
-        tokens.value()
-    except (SignInError, ConfigError) as error:
+        provider.sign_in()
+    except (ProviderRequestError, ConfigError) as error:
         note(f"the provider cannot be told what is left in Azure: {error}")
         return None
 

@@ -8,7 +8,7 @@ import contextlib
 import re
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ from aks_flex_node.host.actions import (
 )
 from aks_flex_node.host.dry_run import DryHost
 from aks_flex_node.host.host import EntryKind
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

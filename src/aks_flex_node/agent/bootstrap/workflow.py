@@ -26,6 +26,7 @@ from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG, DAEMON_STATE, state_file
+from aks_flex_node.agent.policy import read_policy, refuse_by_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
@@ -70,6 +71,9 @@ def bootstrap_node(
         loaded, bundle = context.load_or_fetch_config(selection)
         loaded, pool = pool_join.complete_from_pool(selection, loaded, progress)
         config = loaded.config
+        if bundle or pool or comes_from_provider(loaded):
+            policy = read_policy(RealHost())
+            refuse_by_policy(policy, policy.violations(config, context.applied_config()))
         is_kept = bundle is not None and not (context.has_credentials(config) or context.applied_config())
         with keep_fetched_on_failure(lambda: context.make_engine(config), bundle if is_kept else None, selection.url):
             complete, found = prerequisites.discover_cluster(config, progress)

@@ -61,6 +61,32 @@ def bundle(
         terminal.print_line(f"{target}: {pluralize(len(result.artifacts), 'file')} for {arch}.")
 
 
+@app.command()
+def pins(
+    config: Config = None,
+    sets: Sets = None,
+    arch: Annotated[
+        str, typer.Option("--arch", help="Target architecture: amd64 or arm64; this machine's by default.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Print the hashes of all artifacts of the configuration.
+
+    Machines that reach only a mirror read them from /etc/aks-flex-node/checksums.txt.
+    """
+    from aks_flex_node.agent import context, program_inventory
+    from aks_flex_node.agent.cli import terminal
+
+    refuse_architecture(arch)
+    engine = context.make_engine(context.load_config(context.ConfigSelection(config, tuple(sets or ()))).config)
+    found = program_inventory.pin_artifacts(engine, arch or engine.machine.arch)
+    if json:
+        terminal.print_json([vars(one) for one in found])
+    else:
+        for one in found:
+            terminal.print_line(f"{one.digest.partition(':')[2]}  {one.url}")
+
+
 def refuse_bundle_options(target: Path, arch: str) -> None:
     """Raises CommandUsageError for an unsupported target or architecture, before any download."""
     from aks_flex_node.errors import CommandUsageError
@@ -72,6 +98,12 @@ def refuse_bundle_options(target: Path, arch: str) -> None:
             f"A bundle cannot be a {target.suffix} file.",
             f"Use a directory, or a file name ending in {' or '.join(SHAPES)}.",
         )
+    refuse_architecture(arch)
+
+
+def refuse_architecture(arch: str) -> None:
+    from aks_flex_node.errors import CommandUsageError
+
     if arch and arch not in ARCHITECTURES:
         raise CommandUsageError(
             "bundle-architecture-unsupported",

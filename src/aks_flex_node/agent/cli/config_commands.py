@@ -23,7 +23,9 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cluster import discovery
     from aks_flex_node.agent.config.problems import InvalidConfigError
+    from aks_flex_node.agent.policy import read_policy
     from aks_flex_node.errors import ConfigError
+    from aks_flex_node.host.real import RealHost
 
     try:
         loaded = context.load_config(context.ConfigSelection(config, tuple(sets or ())))
@@ -36,15 +38,21 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
             raise typer.Exit(error.exit_code) from error
         raise
     from_azure = discovery.describe_discovery(loaded.config)
+    policy = read_policy(RealHost())
     warnings = [*loaded.warnings, *discovery.dns_warnings(loaded.config)]
+    forbidden = policy.violations(loaded.config)
+    warnings += [f"The policy of this machine forbids a provider to set {each}." for each in forbidden]
+    described = policy.describe() if policy.exists else None
     if json:
         rows = [{"path": path, "request": request} for path, request in from_azure.items()]
-        terminal.print_json({"valid": True, "warnings": warnings, "readFromAzure": rows})
+        terminal.print_json({"valid": True, "warnings": warnings, "readFromAzure": rows, "policy": described})
         return
     for warning in warnings:
         terminal.print_message(terminal.colored("warning: ", terminal.YELLOW) + warning)
     names = " with ".join(str(file) for file in loaded.files)
     terminal.print_line(f"{names or 'The configuration'} is valid.")
+    if described:
+        terminal.print_line(f"The policy of this machine {described}.")
     if from_azure:
         terminal.print_line("A join reads these settings from Azure:")
         terminal.print_table(("SETTING", "REQUEST"), list(from_azure.items()))

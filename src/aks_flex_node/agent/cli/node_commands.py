@@ -59,9 +59,9 @@ def agent(
     Example: aks-flex-node agent --config /etc/aks-flex-node/config.json
 
     A URL from the resource provider replaces the file. The configuration is fetched once and stored, so later runs do
-    not need the URL. Set AKS_FLEX_NODE_CONFIG_URL to hide the URL from other users of this machine.
+    not need the URL. The URL is a secret: pass it in standard input, because sudo logs arguments.
 
-    Example: aks-flex-node agent --config-url 'https://rp.example:8443/configs/...#ca=sha256:...'
+    Example: echo 'https://rp.example:8443/configs/...#ca=sha256:...' | aks-flex-node agent --config-url-file -
 
     A flex node pool of AKS also replaces the file, or a file adds to it. The pool's settings are read from Azure, as
     the identity in the configuration or as the user of `az login`.
@@ -268,7 +268,42 @@ def _join(
         public_status.refresh()
 
 
+def agent_floor(
+    version: Annotated[
+        str, typer.Option("--set", metavar="VERSION", help="Permit self-updates to this version and later ones.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Show the oldest version that a self-update may install.
+
+    It is the newest version that has run on this machine. A provider cannot lower it.
+    """
+    from aks_flex_node.agent import context, self_update
+    from aks_flex_node.host.real import RealHost
+
+    context.require_root()
+    context.require_node()
+    if version:
+        refuse_version(version)
+        self_update.lower_floor(RealHost(), context.config_in_effect(), version)
+    floor = self_update.read_floor(RealHost())
+    if json:
+        terminal.print_json({"floor": floor})
+    else:
+        terminal.print_line(floor or "No version has been recorded yet.")
+
+
+def refuse_version(version: str) -> None:
+    import re
+
+    from aks_flex_node.agent.config.base_model import VERSION_PATTERN
+
+    if not re.match(VERSION_PATTERN, version):
+        raise typer.BadParameter(f"{version!r} is not a version. Use a version like 1.2.3.", param_hint="--set")
+
+
 def register(app: typer.Typer) -> None:
+    app.command("agent-floor")(agent_floor)
     app.command()(agent)
     app.command()(bootstrap)
     app.command("bootstrap-node", hidden=True)(bootstrap)

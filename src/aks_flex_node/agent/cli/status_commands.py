@@ -159,7 +159,8 @@ def daemon_lines(found: dict[str, Any] | None) -> list[tuple[str, str]]:
         reason = f"configuration {pending['configVersion']}, {pending['reason']}: {pending['message']}"
         lines.append(("pending", reason))
     lines += [("credentials", found["credentials"])] if found["credentials"] else []
-    return lines + ([("agent update", found["agentUpdate"])] if found["agentUpdate"] else [])
+    lines += [("agent update", found["agentUpdate"])] if found["agentUpdate"] else []
+    return lines + ([("policy", found["policy"])] if found.get("policy") else [])
 
 
 def source_text(source: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ import base64
 import binascii
 import dataclasses
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.base_model import replace
@@ -21,6 +21,7 @@ from aks_flex_node.agent.paths import CLUSTER_FACTS
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,11 +5,12 @@ Group `unbounded-cloud.io`. A cluster without the resource, or a node without th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

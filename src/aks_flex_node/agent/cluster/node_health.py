@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import certificates
@@ -13,6 +12,7 @@ from aks_flex_node.agent.cluster import diagnosis, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,12 @@ import json
 import random
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from aks_flex_node.agent.cluster.client import ApiStatusError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

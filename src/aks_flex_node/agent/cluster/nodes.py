@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from aks_flex_node.api.contract import (
 )
 from aks_flex_node.api.machine_identity import hash_machine_id
 from aks_flex_node.errors import ClusterError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import urllib.request
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +18,7 @@ from aks_flex_node.agent.cluster.client import ApiClient, ApiStatusError, node_a
 from aks_flex_node.agent.cluster.node_health import has_kubelet_credential
 from aks_flex_node.agent.config.resolved import join_token, kubelet_auth, kubelet_credential_file
 from aks_flex_node.errors import ClusterError, FlexError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

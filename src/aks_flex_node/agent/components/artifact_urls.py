@@ -18,6 +18,14 @@ def plain_version(version: str) -> str:
     return version.removeprefix("v")
 
 
+def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, str], ...]]:
+    """Returns a sort key for versions: 1.10 is after 1.9, and 2.0.0-rc.1 is before 2.0.0."""
+    numbers, dash, suffix = version.partition("+")[0].partition("-")
+    parts = tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.]", suffix) if part)
+    plain = tuple(int(part) if part.isdigit() else 0 for part in numbers.split("."))
+    return (plain, not dash, parts)
+
+
 def fill_named_url(template: str, version: str, arch: str, name: str = "") -> str:
     """Replaces `{version}`, `{arch}` and `{name}` in a URL template."""
     for placeholder, value in (("{version}", version), ("{arch}", arch), ("{name}", name)):
@@ -42,25 +50,18 @@ def artifact(
     url: str,
     files: tuple[ArtifactFile, ...],
     hashes: Mapping[str, str],
-    publisher: str = "",
+    publisher: str,
 ) -> Artifact:
-    """Returns an artifact with the pinned digest, if any, and the URLs of checksum files.
+    """Returns an artifact with the digest of the configuration, if any, and the publisher's checksum files.
 
-    `publisher` is the URL of the file at its publisher. Its checksum files verify a file of the same name from a
-    mirror that has no checksum files.
+    `publisher` is the URL of the file at its publisher, from a template of the agent. Its checksum files verify a
+    file of the same name from any server. A file of another name needs a digest of the administrator.
     """
     name = _file_name(url)
     pinned = hashes.get(name, "")
-    is_mirror = bool(publisher) and publisher != url and _file_name(publisher) == name
-    return Artifact(
-        component,
-        version,
-        url,
-        files,
-        f"sha256:{pinned}" if pinned else "",
-        _checksum_urls(url),
-        _checksum_urls(publisher) if is_mirror else (),
-    )
+    source = publisher if _file_name(publisher) == name else ""
+    digest = f"sha256:{pinned}" if pinned else ""
+    return Artifact(component, version, url, files, digest, source, _checksum_urls(source) if source else ())
 
 
 def _file_name(url: str) -> str:
@@ -68,11 +69,11 @@ def _file_name(url: str) -> str:
 
 
 def _checksum_urls(url: str) -> tuple[str, ...]:
-    address, mark, query = url.partition("?")  # the query may contain a signature that checksum URLs need as well
-    folder, _, name = address.rpartition("/")
+    folder, _, name = url.rpartition("/")
     program = name.split(".", 1)[0]
-    bases = (f"{address}.sha256", f"{address}.sha256sum", f"{folder}/{program}.sha256sum", f"{address}.sha512")
-    return _order_checksums(name, tuple(f"{base}{mark}{query}" for base in bases))
+    return _order_checksums(
+        name, (f"{url}.sha256", f"{url}.sha256sum", f"{folder}/{program}.sha256sum", f"{url}.sha512")
+    )
 
 
 def _order_checksums(name: str, checksums: tuple[str, ...]) -> tuple[str, ...]:

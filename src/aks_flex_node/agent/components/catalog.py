@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components import (
@@ -18,6 +17,7 @@ from aks_flex_node.agent.components import (
     vpn,
 )
 from aks_flex_node.errors import CommandUsageError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,6 @@ models back to JSON documents.
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec.structs import FieldInfo, fields
 
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.redaction import MASK, redact
+from aks_flex_node.lean_dataclass import dataclass
 
 ACRONYMS = frozenset(("url", "ip", "cidr", "sku", "gc", "tls"))
 PATH_PATTERN = r"^/"

@@ -56,8 +56,8 @@ def config_missing_error(path: Path) -> ConfigError:
         "config-not-found",
         f"The configuration file {path} was not found.",
         f"Create one with `aks-flex-node config init {path}`, or select another file with `--config`. With a "
-        "configuration URL of a resource provider, no file is needed: `aks-flex-node agent --config-url "
-        "'https://…'`. Neither with a pool of AKS: `--aks-pool ID`.",
+        "configuration URL of a resource provider, no file is needed: `echo 'https://…' | aks-flex-node agent "
+        "--config-url-file -`. Neither with a pool of AKS: `--aks-pool ID`.",
     )
 
 

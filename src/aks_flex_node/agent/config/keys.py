@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -13,6 +13,7 @@ from aks_flex_node.agent.config.base_model import PATH_PATTERN, ConfigModel, Fie
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.pool_names import POOL_NAMES
 from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

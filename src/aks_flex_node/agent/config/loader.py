@@ -5,7 +5,7 @@ together. Read-only.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,13 @@ from aks_flex_node.agent.config.conversion import convert_settings
 from aks_flex_node.agent.config.keys import nearest_above
 from aks_flex_node.agent.config.parser import parse_config
 from aks_flex_node.agent.config.problems import ConfigProblem, invalid_config_error
-from aks_flex_node.agent.config.resolved import ca_certificate, has_azure_identity, join_token, kubelet_auth
+from aks_flex_node.agent.config.resolved import (
+    KubeletAuth,
+    ca_certificate,
+    has_azure_identity,
+    join_token,
+    kubelet_auth,
+)
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.sources import (
     ALTERNATIVES,
@@ -28,16 +34,24 @@ from aks_flex_node.agent.config.sources import (
     nest,
     without_pool_settings,
 )
-from aks_flex_node.agent.config.validation import check_azure, check_combinations, check_values
+from aks_flex_node.agent.config.validation import (
+    check_azure,
+    check_combinations,
+    check_encrypted,
+    check_remote_settings,
+    check_values,
+)
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.redaction import redact, redact_values
 from aks_flex_node.agent.text import printable
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from aks_flex_node.agent.config.models import NodeConfig
 
+EARLIER_DEFAULT: KubeletAuth = "exec"  # of a stored configuration without a method, which an earlier release wrote
 STORED_CONFIGS = frozenset({APPLIED_CONFIG, CURRENT_CONFIG, NEXT_CONFIG})
 
 
@@ -121,6 +135,16 @@ def load_text(text: str, name: str, env: Mapping[str, str], flags: Mapping[str, 
     return _complete([source, from_environment(env), from_flags(flags)], name)
 
 
+def refuse_local_settings(text: str, name: str, current: str = "") -> None:
+    """Raises InvalidConfigError if a configuration from another machine sets what only this one may set. Settings
+    that the current configuration has as well are its own.
+    """
+    source = from_document(parse_config(text, name), name)
+    own = from_document(parse_config(current, CURRENT_CONFIG), CURRENT_CONFIG).settings if current else {}
+    if problems := list(check_remote_settings(source.settings, own)):
+        raise invalid_config_error(_printable_problems(problems, source), name)
+
+
 def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
     """Loads the proxy and artifact settings from environment and flags, which are needed to fetch the rest."""
     given = merge_sources([from_environment(env), from_flags(flags)])
@@ -129,17 +153,26 @@ def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> 
 
 
 def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> LoadedConfig:
-    """Completes the configuration of a managed node that has an identity, but neither a token nor `auth`: the node
-    joins with its identity. A joined node keeps its method, which the applied configuration has.
+    """Completes a configuration that has an identity, but neither a token nor `auth`: the node joins with its
+    identity, by `certificate`. A joined node keeps its method, which the applied configuration has.
     """
     config = loaded.config
     given = config.node.kubelet.auth or config.azure.bootstrap_token or config.azure.target_agent_pool_name
     if given or not has_azure_identity(config):
         return loaded
-    method = kubelet_auth(applied) if applied else "exec"
-    if method == kubelet_auth(config) or method == "bootstrapToken":
-        return loaded
-    key = "node.kubelet.auth"
+    method = _method_of_join(config, applied) if applied else "certificate"
+    return loaded if method == "bootstrapToken" else _with_auth(loaded, method, "implied by the Azure identity")
+
+
+def _method_of_join(config: NodeConfig, applied: NodeConfig) -> KubeletAuth:
+    """Returns the method of a joined node. Earlier releases did not record it: without a provider, it was `exec`."""
+    if applied.node.kubelet.auth:
+        return applied.node.kubelet.auth
+    return EARLIER_DEFAULT if kubelet_auth(config) == "certificate" else "bootstrapToken"
+
+
+def _with_auth(loaded: LoadedConfig, method: KubeletAuth, origin: str) -> LoadedConfig:
+    config, key = loaded.config, "node.kubelet.auth"
     completed = base_model.replace(
         config, node=base_model.replace(config.node, kubelet=base_model.replace(config.node.kubelet, auth=method))
     )
@@ -147,7 +180,7 @@ def with_join_method(loaded: LoadedConfig, applied: NodeConfig | None) -> Loaded
         loaded,
         config=completed,
         settings={**loaded.settings, key: method},
-        origins={**loaded.origins, key: "implied by the Azure identity"},
+        origins={**loaded.origins, key: origin},
     )
 
 
@@ -183,11 +216,16 @@ def _complete(weaker_first: list[SettingsSource], name: str, named: tuple[Path, 
     files.load_secret_files(merged)
     config, wrong = convert_settings(merged.settings)
     problems = [*merged.problems, *wrong, *check_values(config)]
+    if name not in STORED_CONFIGS:
+        problems += check_encrypted(config)
     problems += _without_known(list(check_combinations(config)), problems)
     if problems:
         raise invalid_config_error(_printable_problems(problems, merged), name)
     file = named[0] if named else None
-    return LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
+    loaded = LoadedConfig(config, merged.origins, merged.warnings, file, named, dict(merged.settings))
+    if name in STORED_CONFIGS and not config.node.kubelet.auth and kubelet_auth(config) == "certificate":
+        return _with_auth(loaded, EARLIER_DEFAULT, name)
+    return loaded
 
 
 def _without_known(problems: list[ConfigProblem], known: list[ConfigProblem]) -> list[ConfigProblem]:

@@ -13,6 +13,11 @@ from aks_flex_node.agent.config.azure_models import Azure
 from aks_flex_node.agent.config.base_model import ConfigModel, HttpsURL, Path, ProxyURL, TimeOfDay, Version
 from aks_flex_node.agent.redaction import redact
 
+HashesByName = Annotated[
+    dict[str, str],
+    Meta(description="SHA-256 hashes by file name. Default: the publisher's checksum files. Only on the machine."),
+]
+
 
 class Kubernetes(ConfigModel, frozen=True, kw_only=True):
     version: Annotated[
@@ -26,10 +31,7 @@ class Kubernetes(ConfigModel, frozen=True, kw_only=True):
             "the program's name is appended."
         ),
     ] = "https://dl.k8s.io/v%s/bin/linux/%s/%s"
-    sha256: Annotated[
-        dict[str, str],
-        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
-    ] = field(default_factory=dict)
+    sha256: HashesByName = field(default_factory=dict)
 
 
 class Containerd(ConfigModel, frozen=True, kw_only=True):
@@ -38,10 +40,7 @@ class Containerd(ConfigModel, frozen=True, kw_only=True):
         str,
         Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, version, architecture."),
     ] = "https://github.com/containerd/containerd/releases/download/v%s/containerd-%s-linux-%s.tar.gz"
-    sha256: Annotated[
-        dict[str, str],
-        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
-    ] = field(default_factory=dict)
+    sha256: HashesByName = field(default_factory=dict)
     pause_image: Annotated[str, Meta(description="Image of the pause container of pod sandboxes.")] = (
         "mcr.microsoft.com/oss/kubernetes/pause:3.9"
     )
@@ -56,10 +55,7 @@ class Runc(ConfigModel, frozen=True, kw_only=True):
         str,
         Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, architecture."),
     ] = "https://github.com/opencontainers/runc/releases/download/v%s/runc.%s"
-    sha256: Annotated[
-        dict[str, str],
-        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
-    ] = field(default_factory=dict)
+    sha256: HashesByName = field(default_factory=dict)
 
 
 class Cni(ConfigModel, frozen=True, kw_only=True):
@@ -68,10 +64,7 @@ class Cni(ConfigModel, frozen=True, kw_only=True):
         str,
         Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, architecture, version."),
     ] = "https://github.com/containernetworking/plugins/releases/download/v%s/cni-plugins-linux-%s-v%s.tgz"
-    sha256: Annotated[
-        dict[str, str],
-        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
-    ] = field(default_factory=dict)
+    sha256: HashesByName = field(default_factory=dict)
     bridge: Annotated[
         bool,
         Meta(description="Create a bridge network until the cluster's network plugin installs its configuration."),
@@ -85,10 +78,7 @@ class Npd(ConfigModel, frozen=True, kw_only=True):
         str,
         Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, version, architecture."),
     ] = "https://github.com/kubernetes/node-problem-detector/releases/download/v%s/node-problem-detector-v%s-linux_%s.tar.gz"
-    sha256: Annotated[
-        dict[str, str],
-        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
-    ] = field(default_factory=dict)
+    sha256: HashesByName = field(default_factory=dict)
 
 
 class Kubelet(ConfigModel, frozen=True, kw_only=True):
@@ -133,15 +123,16 @@ class Kubelet(ConfigModel, frozen=True, kw_only=True):
             "identity on every request. `certificate`: with that token only until it has a client "
             "certificate, which is safer. `bootstrapToken`: with a bootstrap token until it has a "
             "client certificate. Default: `bootstrapToken` if a token is set or the configuration comes from "
-            "a provider, else `exec` if an Azure identity is set."
+            "a provider, else `certificate` if an Azure identity is set. A joined node keeps its method."
         ),
     ] = None
     server_tls_bootstrap: Annotated[
         bool, Meta(description="Request a serving certificate from the cluster. It must be approved there.")
     ] = False
-    extra_config: Annotated[dict[str, object], Meta(description="Additional fields of the KubeletConfiguration.")] = (
-        field(default_factory=dict)
-    )
+    extra_config: Annotated[
+        dict[str, object],
+        Meta(description="Additional fields of the KubeletConfiguration. A provider cannot set generated ones."),
+    ] = field(default_factory=dict)
 
 
 class Taint(ConfigModel, frozen=True, kw_only=True):
@@ -217,10 +208,7 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
         str,
         Meta(description="Download URL with `{version}` and `{arch}`, or `%s` for version, version, architecture."),
     ] = "https://github.com/Azure/AKSFlexNode/releases/download/v%s/aks-flex-node-%s-linux-%s.tar.gz"
-    sha256: Annotated[
-        dict[str, str],
-        Meta(description="Expected SHA-256 hashes by file name. Default: the publisher's checksum files."),
-    ] = field(default_factory=dict)
+    sha256: HashesByName = field(default_factory=dict)
     unbootstrap_on_delete: Annotated[
         bool,
         Meta(description="Unbootstrap the node when its resource is deleted. If false, the node is left unchanged."),
@@ -243,17 +231,28 @@ class Artifacts(ConfigModel, frozen=True, kw_only=True):
     base_url: Annotated[
         str | None,
         Meta(
-            description="URL of a mirror. Files are requested from `<baseURL>/<host>/<path>` instead "
-            "of the publisher."
+            description="https URL of a mirror. Files are requested from `<baseURL>/<host>/<path>` instead "
+            "of the publisher. Its checksums are not used."
         ),
     ] = None
     bundle: Annotated[
-        Path | None, Meta(description="Offline bundle (directory or tar). If set, nothing is downloaded.")
+        Path | None,
+        Meta(description="Offline bundle (directory or tar). If set, nothing is downloaded. Only on the machine."),
     ] = None
     ca_file: Annotated[
         Path | None,
-        Meta(description="File with a CA certificate to trust for downloads, in addition to the system's CAs."),
+        Meta(
+            description="File with a CA certificate to trust for downloads from a mirror, in addition to the "
+            "system's CAs. The publishers' checksum files need the system's CAs. Only on the machine."
+        ),
     ] = None
+    checksums_file: Annotated[
+        Path,
+        Meta(
+            description="File with the hashes of artifacts by URL, as `aks-flex-node artifacts pins` prints them. "
+            "Used if it exists. Only on the machine."
+        ),
+    ] = "/etc/aks-flex-node/checksums.txt"
     parallel: Annotated[
         int,
         Meta(
@@ -297,7 +296,11 @@ class Provider(ConfigModel, frozen=True, kw_only=True):
         HttpsURL | None, Meta(description="URL of the resource provider. Default: Azure Resource Manager.")
     ] = None
     audience: Annotated[
-        str | None, Meta(description="Audience of tokens for the provider. Default: Azure Resource Manager.")
+        str | None,
+        Meta(
+            description="Audience of tokens for the provider. Default: Azure Resource Manager, whose tokens are sent "
+            "only to Azure."
+        ),
     ] = None
     ca_cert_data: Annotated[
         str | None, Meta(description="CA certificates of the provider: PEM in base64. Default: the system's CAs.")

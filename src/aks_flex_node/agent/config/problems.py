@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.keys import ConfigSection, all_entries, nearest_above
 from aks_flex_node.agent.redaction import redact
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,12 @@ from aks_flex_node.agent.http.connections import (
     make_pool,
     tls_context,
 )
-from aks_flex_node.api import config_urls
+from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, parse_arm_error
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
 if TYPE_CHECKING:
@@ -103,10 +104,27 @@ def fetch_config(
         content = retrier.run(lambda: _attempt(url, sources, machine))
     except AttemptFailed as fault:
         raise _unreachable(url, fault.cause) from None
-    bundle = parse_bundle(content, url.origin)
+    bundle = parse_bundle(_unsealed(content, url), url.origin)
     if bundle.version and not bundle.version.isdigit():
         raise _invalid(url.origin, "its `configVersion` is not a number")
     return bundle
+
+
+def _unsealed(content: bytes, url: ConfigUrl) -> bytes:
+    """Opens a bundle from storage that the service does not control. The key says that it must be sealed."""
+    if not url.key:
+        if content.startswith(sealed_bundles.SEAL_FORMAT):
+            raise _invalid(url.origin, "it is sealed, and the URL lacks its part after #, which contains the key")
+        return content
+    try:
+        return sealed_bundles.unseal(content, url.key)
+    except sealed_bundles.BundleTampered as error:
+        raise ConfigError(
+            "config-bundle-tampered",
+            f"The configuration from {url.origin} is refused: {error}. Nothing was changed on this machine.",
+            "Copy the complete URL again. If it was complete, someone changed the file in the storage account: tell "
+            "its administrator, and request a new URL with `aks-flex-rp node join-command --name NODE`.",
+        ) from None
 
 
 def _attempt(url: ConfigUrl, sources: DownloadOptions, machine: MachineIdentity | None) -> bytes:

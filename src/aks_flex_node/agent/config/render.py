@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.base_model import ConfigModel, to_document
@@ -14,6 +13,7 @@ from aks_flex_node.agent.config.keys import ConfigKey, ConfigSection, key_tree, 
 from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.config.validation import value_at
 from aks_flex_node.agent.redaction import MASK, redact
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -75,7 +75,7 @@ def kubelet_auth(config: NodeConfig) -> KubeletAuth:
         return "bootstrapToken"  # of the pool's bootstrap data, which is not stored in the configuration
     if azure.bootstrap_token or config.continuous_monitoring or config.provider.url:
         return "bootstrapToken"  # a join stores `auth` in the configuration of a managed node that has no token
-    return "exec" if has_azure_identity(config) else "bootstrapToken"
+    return "certificate" if has_azure_identity(config) else "bootstrapToken"
 
 
 def has_azure_identity(config: NodeConfig) -> bool:

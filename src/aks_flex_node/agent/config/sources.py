@@ -5,7 +5,7 @@ Only names are checked here. Values are validated once, after the merge.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.keys import (
@@ -21,6 +21,7 @@ from aks_flex_node.agent.config.keys import (
 from aks_flex_node.agent.config.pool_names import POOL_NAMES, convert_pool_value, is_bootstrap_data, split_labels
 from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, section_expected, unknown_key
 from aks_flex_node.agent.config.secret import Secret
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -88,6 +88,64 @@ MAP_RULES: dict[str, tuple[tuple[Rule, ...], Rule]] = {
 }
 
 
+# Only the administrator of a machine sets these: in a file on the machine, with an option or with a variable.
+PROGRAM_SETTINGS = (
+    *(f"{part}.sha256" for part in ("kubernetes", "containerd", "runc", "cni", "npd", "agent")),
+    *("artifacts.bundle", "artifacts.caFile", "artifacts.checksumsFile"),
+    *("azure.arc.package", "paths"),
+)
+FILE_SETTINGS = (
+    *("agent.logFile", "agent.logDir", "agent.metricsFile", "node.kubelet.caCertFile"),
+    *(
+        "azure.bootstrapToken.tokenFile",
+        "azure.servicePrincipal.clientSecretFile",
+        "azure.workloadIdentity.tokenFile",
+    ),
+)
+LOCAL_SETTINGS = {
+    **dict.fromkeys(PROGRAM_SETTINGS, "it decides which programs run there"),
+    **dict.fromkeys(FILE_SETTINGS, "it names a file that the agent reads or writes there as root"),
+}
+EXTRA_CONFIG = "node.kubelet.extraConfig"
+ARTIFACT_URLS = (
+    *(f"{part}.url" for part in ("containerd", "runc", "cni", "npd", "agent")),
+    *("kubernetes.urlTemplate", "artifacts.baseURL"),
+)
+
+
+def check_remote_settings(settings: Mapping[str, object], own: Mapping[str, object]) -> Iterator[ConfigProblem]:
+    """Checks the settings of a configuration that another machine sent: the provider, or an AKS pool. `own` are those
+    in effect, which may contain settings of this machine.
+    """
+    for path, value in settings.items():
+        if path in own and own[path] == value:
+            continue
+        reasons = (why for each, why in LOCAL_SETTINGS.items() if path == each or path.startswith(f"{each}."))
+        if reason := next(reasons, None):
+            yield ConfigProblem(path, f"can only be set on the machine itself, because {reason}.")
+    yield from _check_remote_options(settings.get(EXTRA_CONFIG), own.get(EXTRA_CONFIG))
+
+
+def _check_remote_options(value: object, own: object) -> Iterator[ConfigProblem]:
+    """Checks the options of the kubelet. Those that decide who is root on the node belong to its administrator."""
+    options, known = (each if isinstance(each, dict) else {} for each in (value, own))
+    for name, chosen in options.items():
+        reason = kubernetes.reserved_kubelet_option(str(name))
+        if reason and not (name in known and known[name] == chosen):
+            yield ConfigProblem(
+                f"{EXTRA_CONFIG}.{name}", f"can only be set on the machine itself, because it {reason}."
+            )
+
+
+def check_encrypted(config: NodeConfig) -> Iterator[ConfigProblem]:
+    """Checks that programs are downloaded with TLS. Not for a configuration in effect, which a node must not lose."""
+    for key in keys():
+        value = value_at(config, key) if key.path in ARTIFACT_URLS else None
+        if isinstance(value, str) and value.lower().startswith("http://"):
+            reason = "is not encrypted. Use an https URL. For a private CA, set artifacts.caFile."
+            yield ConfigProblem(key.path, reason, format_value(value, key.path))
+
+
 def value_at(config: NodeConfig, key: ConfigKey) -> object:
     """Returns the value of a key, or None if a parent section is not set."""
     value: object = config
@@ -104,7 +162,7 @@ def check_values(config: NodeConfig) -> Iterator[ConfigProblem]:
             yield from _check_secret(key, value)
         elif isinstance(value, str):
             yield from _violation(key.path, value, (rules.placeholder, *_text_rules(key.path)))
-        elif key.path == "node.kubelet.extraConfig":
+        elif key.path == EXTRA_CONFIG:
             yield from _check_free(key.path, value)
         elif isinstance(value, dict) and key.path in MAP_RULES:
             yield from _check_map(key.path, value)

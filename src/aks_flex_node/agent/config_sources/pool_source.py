@@ -6,7 +6,7 @@ deletes it before the Machine of a removed node disappears. The Machine's status
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.aks_pool.machine_document import has_patch, satisfies, with_machine_settings
@@ -29,6 +29,7 @@ from aks_flex_node.agent.identity.cloud_endpoints import resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderEndpoint, ProviderRequestError
 from aks_flex_node.api.value_rules import read_certificate
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import stored_config
@@ -20,6 +19,7 @@ from aks_flex_node.agent.provider.provider_client import ProviderClient, announc
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.api import config_urls
 from aks_flex_node.errors import FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,11 @@ New credentials are verified first; the old ones are used until the new ones wor
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import stored_config
-from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.agent.config.loader import load_text, refuse_local_settings
 from aks_flex_node.agent.identity.azure_sign_in import require_identity
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
@@ -18,6 +18,7 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,7 +72,7 @@ class ConfigReceiver:
             return error.result
         text = stored_config.compose_document(news.config, news.version, self._current_config(), secret)
         try:
-            _check(text, self.source.description.address)
+            _check(text, self.source.description.address, self._text(CURRENT_CONFIG))
         except ConfigError as error:
             self._refuse(news, error.message, secret)
             return PollResult(ProviderState.CONNECTED)
@@ -165,8 +166,11 @@ class ConfigReceiver:
         return (self.host.read(path) or b"").decode(errors="replace")
 
 
-def _check(text: str, origin: str) -> None:
-    """Raises ConfigError if the configuration is invalid or lacks the identity to poll the provider."""
+def _check(text: str, origin: str, current: str) -> None:
+    """Raises ConfigError if the configuration is invalid, has settings that only this machine may set, or lacks the
+    identity to poll the provider.
+    """
+    refuse_local_settings(text, origin, current)
     config = load_text(text, origin, {}, {}).config
     if config.continuous_monitoring or config.azure.service_principal:
         require_identity(config)

@@ -12,12 +12,13 @@ import queue
 import signal
 import socket
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
 from aks_flex_node.agent.daemon.session import (
+    LEAVING_STATES,
     REPLACED_STATES,
     FilesChanged,
     NodeChanged,
@@ -39,8 +40,10 @@ from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OP
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
+from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy, refusal_message
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
 from aks_flex_node.errors import BusyError, ConfigError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
 
 StatusPublication: TypeAlias = "Callable[[Session, JobKind | None], None]"
-HEALTH_SECONDS = 30.0  # between health checks
+HEALTH_SECONDS = 24.0  # between health checks: a dead runtime is found and repaired within half a minute
 OPERATIONS_SECONDS = 600.0  # between checks for operations of the cluster
 SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
 DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
@@ -235,6 +238,11 @@ class Controller:
         if result.state is not before:
             level = "info" if result.is_ok else "warning"
             session.node.log_event("provider-state", f"{result.state}: {result.message}".rstrip(": "), level)
+        if result.state in LEAVING_STATES and result.state is not before:
+            policy = read_policy(session.node.host)
+            if policy.forbids(UNBOOTSTRAP):
+                message = refusal_message(policy, [f"the removal of this node ({UNBOOTSTRAP})"])
+                session.node.log_event("unbootstrap-refused", message, "warning")
         if result.changed:
             self.history.forget(JobKind.UPDATE)
             message = f"Received configuration {result.version}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.daemon.drift_monitor import Conflicts, parse_conflicts
@@ -12,6 +12,7 @@ from aks_flex_node.agent.paths import DAEMON_STATE
 from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ that keeps changing the same files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import self_update
@@ -19,6 +19,7 @@ from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import is_held
 from aks_flex_node.agent.vpn import local_state
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,11 @@ from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobR
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
 from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.paths import CONFIG_JOURNAL, UPDATE_JOURNAL, state_file
+from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.models import MaintenanceWindow
@@ -107,6 +109,7 @@ def scheduler_input(
         replaced=replaced,
         unbootstrapping=node_state.read(node.host, state_file(config.paths.data_dir)).phase is Phase.RESETTING,
         may_unbootstrap=config.agent.unbootstrap_on_delete,
+        unbootstrap_forbidden=(deleted or replaced) and read_policy(node.host).forbids(UNBOOTSTRAP),
         next_version=versions.next if node.source.schedule else "",
         unfinished=has_unfinished_update(node),
         window_open=_is_window_open(policy.maintenance_window, node.now()),

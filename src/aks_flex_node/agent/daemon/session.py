@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aks_flex_node.agent import self_update
@@ -24,6 +24,7 @@ from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:
@@ -213,6 +214,8 @@ class Session:
         if not self._agent_confirmed:  # an agent that completes a poll passes its trial
             self._agent_confirmed = True
             self_update.confirm_trial(self.node.host, self.node.config)
+            with contextlib.suppress(MachineError):  # a full disk does not stop the daemon
+                self_update.raise_floor(self.node.host)
 
     def _record_answer(self) -> None:
         """Records the Node for which the source has no newer configuration: a later deletion is a new signal."""

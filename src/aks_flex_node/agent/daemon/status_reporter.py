@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import self_update
@@ -14,6 +14,7 @@ from aks_flex_node.agent.daemon.conditions import ReportInput
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

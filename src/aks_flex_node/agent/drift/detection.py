@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.catalog import ALL
@@ -29,6 +29,7 @@ from aks_flex_node.host.actions import (
 )
 from aks_flex_node.host.host import EntryKind
 from aks_flex_node.host.system import UNIT_PROPERTIES, parse_unit
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -13,7 +13,6 @@ import select
 import struct
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.catalog import ALL, managed_components
@@ -29,6 +28,7 @@ from aks_flex_node.agent.reconcile.resources import (
     Symlink,
     parent_dirs,
 )
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import socket
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from aks_flex_node.agent.http.download_options import DownloadOptions, redact_url
 from aks_flex_node.bounded_http.limits import RequestTimeout
 from aks_flex_node.errors import ArtifactError
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.retry import AttemptFailed
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ Also parses and redacts URLs.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import urlsplit, urlunsplit
+
+from aks_flex_node.lean_dataclass import dataclass
 
 
 @dataclass(frozen=True)

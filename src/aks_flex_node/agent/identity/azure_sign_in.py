@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ from aks_flex_node.azure.cli_user import CliCredential, CliUser
 from aks_flex_node.azure.credentials import FirstWorkingCredential, TokenAuthority
 from aks_flex_node.azure.managed_identity import ArcCredential
 from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

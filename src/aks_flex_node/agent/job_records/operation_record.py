@@ -6,11 +6,12 @@ The status of an operation in the cluster does not prove that: every node may be
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from aks_flex_node.agent.paths import OPERATION_RECORD
 from aks_flex_node.host.actions import WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

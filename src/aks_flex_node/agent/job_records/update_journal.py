@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.paths import FAILED_CONFIG, RELEASED_CONFIG, UPDATE_JOURNAL
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import Remove, SetAside, WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

@@ -7,23 +7,24 @@ that a reboot or an update of the agent causes, so that the next run writes the 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
 from aks_flex_node.agent import self_update
 from aks_flex_node.agent.cluster import machine_operations as operations
-from aks_flex_node.agent.components.artifact_urls import plain_version
+from aks_flex_node.agent.components.artifact_urls import plain_version, version_key
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.job_records import operation_record
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
-from aks_flex_node.agent.jobs.update.admission import next_opening, version_key
+from aks_flex_node.agent.jobs.update.admission import next_opening
 from aks_flex_node.agent.managed_node import BOOT_ID, open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.policy import AGENT_UPDATES, UNBOOTSTRAP, read_policy, refusal_message
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_node.host.actions import Run, WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class OperationJob:
         record = operation_record.read_record(self.host)
         if record.uid == operation.uid:
             return self._write_result(operation) if record.phase else self._continue(operation, record)
-        if refusal := self._refusal(operation):
+        if refusal := self._policy_refusal(operation) or self._refusal(operation):
             operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
             return self._finish(operation, operations.FAILED, "UnsupportedOperation", refusal)
         if operation.kind == operations.REBOOT and (opens := self._opening()):
@@ -80,6 +81,11 @@ class OperationJob:
             )
         operation_record.write_record(self.host, record.started(operation.uid, self._boot_id()))
         return self._execute(operation)
+
+    def _policy_refusal(self, operation: MachineOperation) -> str:
+        needed = {operations.RESET: UNBOOTSTRAP, operations.UPGRADE: AGENT_UPDATES}.get(operation.kind, "")
+        policy = read_policy(self.host)
+        return refusal_message(policy, [f"{operation.kind} ({needed})"]) if policy.forbids(needed) else ""
 
     def _refusal(self, operation: MachineOperation) -> str:
         """Returns why an operation is not allowed; empty if it is."""

@@ -6,7 +6,6 @@ A new token is installed before the kubelet is restarted.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
@@ -25,6 +24,7 @@ from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.real import RealHost
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,6 @@ process, so that the daemon does not load them.
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.job_records import job_result
@@ -19,6 +18,7 @@ from aks_flex_node.agent.job_records.job_result import (
 )
 from aks_flex_node.agent.paths import JOB_RESULT
 from aks_flex_node.errors import CommandUsageError, FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,6 +38,7 @@ class SchedulerInput:
     replaced: bool = False  # the node was moved to another machine
     unbootstrapping: bool = False  # an unbootstrap was interrupted
     may_unbootstrap: bool = True  # agent.unbootstrapOnDelete
+    unbootstrap_forbidden: bool = False  # by the policy of the machine
     next_version: str = ""  # the pending configuration version
     unfinished: bool = False  # an update was interrupted, or a self-update is pending
     window_open: bool = True  # the maintenance window
@@ -90,7 +91,8 @@ def run_job(job: Job, arguments: Sequence[str], progress: ProgressReporter) -> N
 
 
 def _unbootstrap_required(inputs: SchedulerInput, _last: JobResult | None) -> bool:
-    return inputs.unbootstrapping or inputs.replaced or (inputs.deleted and inputs.may_unbootstrap)
+    ordered = inputs.replaced or (inputs.deleted and inputs.may_unbootstrap)
+    return inputs.unbootstrapping or (ordered and not inputs.unbootstrap_forbidden)
 
 
 def _run_unbootstrap(arguments: Sequence[str], progress: ProgressReporter) -> None:

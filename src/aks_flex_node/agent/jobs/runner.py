@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster import diagnosis
 from aks_flex_node.agent.job_records import job_result
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import COMPLETION_UNIT, JOB_RESULT
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts.bundle import BundleManifest
+from aks_flex_node.agent.artifacts.cache import PUBLISHED_KEY
 from aks_flex_node.agent.http.connections import url_host
 from aks_flex_node.agent.http.download_options import url_identity
 from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
@@ -19,8 +20,9 @@ from aks_flex_node.agent.preflight.interfaces import (
     is_retryable,
     run_concurrently,
 )
-from aks_flex_node.agent.reconcile.program_stager import artifact_sources
+from aks_flex_node.agent.reconcile.program_stager import artifact_sources, local_digests, require_encrypted
 from aks_flex_node.agent.text import pluralize
+from aks_flex_node.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,25 +64,24 @@ def missing_artifacts(context: PreflightContext) -> list[Artifact]:
 
 
 def _is_cached(artifact: Artifact, cached: dict[str, set[str]]) -> bool:
-    return artifact.name in cached.get(url_identity(artifact.url), ()) or artifact.name in cached.get(
-        artifact.digest, ()
-    )
+    return any(artifact.name in cached.get(key, ()) for key in (artifact.publisher_url, artifact.digest) if key)
 
 
 def cached_files(context: PreflightContext) -> dict[str, set[str]]:
-    """Returns the names of cached files, by URL and by digest."""
+    """Returns the names of cached files, by the publisher's URL and by digest."""
     folder = f"{context.config.paths.data_dir}/artifacts"
     found: dict[str, set[str]] = {}
     for name in context.names(folder):
         files = {file for file in context.names(f"{folder}/{name}") if not file.endswith((".partial", ".json"))}
-        for key in (name.replace("-", ":", 1), *origin_urls(context.text(f"{folder}/{name}/.origin.json"))):
+        for key in (name.replace("-", ":", 1), *published_urls(context.text(f"{folder}/{name}/.origin.json"))):
             found.setdefault(key, set()).update(files)
     return found
 
 
-def origin_urls(origin: str) -> list[str]:
+def published_urls(origin: str) -> list[str]:
+    """Returns the publisher's URLs of which the publisher gave the digest of a cached file."""
     try:
-        return [str(url) for url in json.loads(origin)["urls"]]
+        return [str(url) for url in json.loads(origin)[PUBLISHED_KEY]]
     except (ValueError, KeyError, TypeError):
         return []
 
@@ -112,6 +113,7 @@ def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFin
     """Returns the problem that a download of the artifact would have, if any."""
     source = context_options(context).resolve(artifact.url)
     try:
+        require_encrypted(context_options(context), [artifact])
         status = ask_with_retry(context.network, ProbeRequest(source.url, first_byte=True)).status
         if status not in SUCCESS_STATUSES:
             return _rejected(source, artifact, status)
@@ -119,6 +121,8 @@ def _download_problem(context: PreflightContext, artifact: Artifact) -> CheckFin
     except ProbeFailed as failure:
         host = url_host(source.url)
         return error(f"Downloads from {host} fail: {failure.reason}.", REMEDIES[failure.cause])
+    except ArtifactError as refused:
+        return error(refused.message, refused.hint)
 
 
 def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFinding:
@@ -138,26 +142,26 @@ def _rejected(location: DownloadUrl, artifact: Artifact, status: int) -> CheckFi
 
 def _unverified(location: DownloadUrl, artifact: Artifact) -> CheckFinding:
     return error(
-        f"No checksum was found for {location}, so the file cannot be verified.",
+        f"No trusted checksum was found for {location}, so the file cannot be verified.",
         artifact.pin_hint,
     )
 
 
 def _has_checksum(context: PreflightContext, artifact: Artifact) -> bool:
-    if artifact.digest:
+    """Returns whether this machine or the publisher has a checksum of the artifact. A mirror's does not count."""
+    if local_digests(context.config).find(artifact):
         return True
-    if _any_available(context, artifact.checksums):
-        return True
-    try:
-        return _any_available(context, artifact.publisher_checksums)
-    except ProbeFailed:
-        return False  # a machine with a mirror may not reach the publisher
-
-
-def _any_available(context: PreflightContext, urls: tuple[str, ...]) -> bool:
-    requests = (ProbeRequest(context_options(context).resolve(url).url, first_byte=True) for url in urls)
+    if artifact.signed_list:
+        signature = f"{context_options(context).resolve(artifact.signed_list).url}.asc"
+        return ask_with_retry(context.network, ProbeRequest(signature, first_byte=True)).status in SUCCESS_STATUSES
+    requests = (ProbeRequest(url, first_byte=True, system_cas=True) for url in artifact.checksums)
     statuses = (ask_with_retry(context.network, request).status for request in requests)
-    return any(status in SUCCESS_STATUSES or is_retryable(status) for status in statuses)
+    try:
+        return any(status in SUCCESS_STATUSES or is_retryable(status) for status in statuses)
+    except ProbeFailed:
+        if context_options(context).resolve(artifact.url).url == artifact.publisher_url:
+            raise
+        return False  # a machine with a mirror may not reach the publisher
 
 
 def _in_bundle(context: PreflightContext, bundle: str, needed: list[Artifact]) -> Iterator[CheckFinding]:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT, has_kubelet_credential
 from aks_flex_node.agent.preflight.interfaces import FileSystemInfo
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

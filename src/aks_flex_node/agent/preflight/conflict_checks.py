@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.preflight.check import CheckFinding, error, warning
 from aks_flex_node.agent.reconcile.resources import File, Symlink
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

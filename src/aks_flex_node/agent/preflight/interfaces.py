@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -53,6 +55,7 @@ class ProbeRequest:
     token: Secret | None = None
     body: Mapping[str, Any] | None = None  # sent as JSON with POST
     first_byte: bool = False  # request only the first byte of a file
+    system_cas: bool = False  # do not trust the CA of the configuration
 
 
 class NetworkProbe(Protocol):

@@ -53,7 +53,7 @@ LOOKUP_SECONDS, CONNECT_SECONDS, READ_SECONDS = 5.0, 3.0, 8.0
 PARALLEL = 8
 MAX_BODY_BYTES = 1 << 18
 NO_ANSWER = {socket.EAI_AGAIN, socket.EAI_FAIL}
-PoolKey = tuple[str | None, bytes | None]  # a proxy and a CA
+PoolKey = tuple[str | None, bytes | None, str | None]  # a proxy, a CA, and a CA file
 
 
 class SystemNetworkProbe:
@@ -104,7 +104,7 @@ class SystemNetworkProbe:
         self.resolve(urlsplit(proxy or url).hostname or "")  # gives a clearer error than urllib3
         body = None if request.body is None else json.dumps(request.body).encode()
         method = "GET" if body is None else "POST"
-        pool = self._pool(proxy, request.authority)
+        pool = self._pool(proxy, request.authority, None if request.system_cas else self._sources.ca_file)
         try:
             return pool.request(
                 method, url, body=body, headers=headers, preload_content=False, redirect=False, retries=False
@@ -112,13 +112,11 @@ class SystemNetworkProbe:
         except (HTTPError, OSError) as failed:
             raise explain_probe_failure(failed, url, proxy) from failed
 
-    def _pool(self, proxy: str | None, authority: bytes | None) -> PoolManager:
+    def _pool(self, proxy: str | None, authority: bytes | None, ca_file: str | None) -> PoolManager:
         with self._lock:
-            key = (proxy, authority)
+            key = (proxy, authority, ca_file)
             if key not in self._pools:
-                self._pools[key] = make_pool(
-                    self._sources, proxy, probe_tls_context(authority, self._sources.ca_file)
-                )
+                self._pools[key] = make_pool(self._sources, proxy, probe_tls_context(authority, ca_file))
             return self._pools[key]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.preflight.check import CheckFinding, error, ok, warning
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

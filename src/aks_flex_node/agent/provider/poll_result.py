@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.http.client import parse_retry_after
-from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, REPLACED, parse_arm_error, parse_object
+from aks_flex_node.api.arm_errors import (
+    NODE_NOT_KNOWN,
+    ON_ANOTHER_MACHINE,
+    REPLACED,
+    parse_arm_error,
+    parse_object,
+)
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +38,7 @@ class ProviderState(Enum):
     UNEXPECTED_RESPONSE = "UnexpectedResponse"
     BAD_CONFIGURATION = "ConfigurationInvalid"
     NO_CLUSTER = "ClusterNotFound"
+    NODE_NOT_KNOWN = "NodeNotKnown"  # the provider has no record of the node, not even of its deletion
     DELETED = "Deleted"
     REPLACED = "Replaced"  # the node was moved to another machine
     ON_ANOTHER_MACHINE = "OnAnotherMachine"  # the node lives on another machine
@@ -79,6 +87,8 @@ def _error_state(status: int, code: str) -> ProviderState:
     """Only the code ResourceNotFound means that the node was deleted."""
     if status == 404 and code == "ResourceNotFound":
         return ProviderState.DELETED
+    if status == 404 and code == NODE_NOT_KNOWN:
+        return ProviderState.NODE_NOT_KNOWN
     if status == 404 and code in PARENT_NOT_FOUND_CODES:
         return ProviderState.NO_CLUSTER
     if status == 409 and code in MACHINE_STATES:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass, field
+import re
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -16,11 +17,13 @@ from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.api.arm_errors import parse_arm_error, parse_object
+from aks_flex_node.api.audiences import may_send_token, token_audiences
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
 from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import ConfigError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 MAX_RESPONSE_BYTES = 1 << 20
 GRACE_SECONDS = 20.0  # extra time for a late response
+CHALLENGE_RESOURCE = re.compile(r'\bresource="([^"\s]{1,300})"')
 CONNECT_SECONDS = 10.0  # for each address of the provider
 
 
@@ -54,6 +58,7 @@ class ProviderClient:
     peer: str = "Provider"  # in messages
     max_bytes: int = MAX_RESPONSE_BYTES
     _pool: PoolManager | None = None
+    _audience: str | None = None  # of the tokens; None if not known yet
 
     def poll(self, version: str, wait: int) -> PollResult:
         """Polls for a configuration newer than `version`. The provider can wait up to `wait` seconds before it
@@ -86,6 +91,10 @@ class ProviderClient:
             )
         )
 
+    def sign_in(self) -> None:
+        """Requests the token for later requests. Raises ProviderRequestError if that fails."""
+        self._token()
+
     def close(self) -> None:
         if self._pool:
             self._pool.clear()
@@ -103,13 +112,17 @@ class ProviderClient:
     def _send(
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
     ) -> tuple[int, Mapping[str, str], bytes]:
+        return self._exchange(method, action, {"Authorization": f"Bearer {self._token()}", **headers}, body, seconds)
+
+    def _exchange(
+        self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
+    ) -> tuple[int, Mapping[str, str], bytes]:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
         request_headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
-            "Authorization": f"Bearer {self._token()}",
             "User-Agent": "aks-flex-node",
             **({MACHINE_HEADER: self.machine.to_header()} if self.machine else {}),
             **headers,
@@ -140,10 +153,34 @@ class ProviderClient:
             raise ProviderRequestError(self._unreachable(error, seconds)) from None
 
     def _token(self) -> str:
+        """Returns a token that may be sent to the provider. Raises ProviderRequestError if there is none."""
+        if self._audience is None:
+            self._audience = self._dedicated_audience()
         try:
-            return self.tokens.value()
+            token = self.tokens.value(self._audience)
         except SignInError as error:
             raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, str(error))) from None
+        for audience in token_audiences(token):
+            if not self._may_send(audience):
+                raise _audience_refused(audience, self.endpoint.origin)
+        return token
+
+    def _may_send(self, audience: str) -> bool:
+        return may_send_token(audience, self.endpoint.origin, resource_manager(self.config))
+
+    def _dedicated_audience(self) -> str:
+        """Returns the audience that the provider names if that of the configuration may not be sent to it, else "".
+
+        A node that joined with an earlier release has such a configuration until it gets the next one.
+        """
+        configured = provider_audience(self.config)
+        if self._may_send(configured):
+            return ""
+        status, headers, _ = self._exchange("GET", "", {}, None, self.grace)
+        named = CHALLENGE_RESOURCE.search(headers.get("WWW-Authenticate", "")) if status == 401 else None
+        if named is None or not self._may_send(named[1]):
+            raise _audience_refused(configured, self.endpoint.origin)
+        return named[1]
 
     def _pool_manager(self) -> PoolManager:
         if self._pool is None:
@@ -161,6 +198,14 @@ class ProviderClient:
         return PollResult(
             ProviderState.UNTRUSTED if untrusted else ProviderState.UNREACHABLE, f"{self.peer} unreachable: {cause}."
         )
+
+
+def _audience_refused(audience: str, origin: str) -> ProviderRequestError:
+    message = (
+        f"Tokens for {audience} are not sent to {origin}, because another service may accept them. Set an "
+        "audience of the provider's own, such as api://CLIENT-ID, in its settings (auth.tenants[].audiences)."
+    )
+    return ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, message))
 
 
 def _read_body(response: BaseHTTPResponse, limit: int, peer: str) -> bytes:
@@ -206,12 +251,17 @@ def provider_endpoint(config: NodeConfig, node: str) -> ProviderEndpoint:
     )
 
 
+def provider_audience(config: NodeConfig) -> str:
+    """Returns the configured audience of tokens for the provider or, in an AKS pool, for Azure."""
+    audience = None if config_source_kind(config) == "aksPool" else config.provider.audience
+    return audience or resource_manager(config)
+
+
 def provider_scope(config: NodeConfig) -> str:
     """Returns the OAuth scope of tokens for the provider. A trailing slash of the audience is significant for Entra
     ID.
     """
-    audience = None if config_source_kind(config) == "aksPool" else config.provider.audience
-    return f"{audience or resource_manager(config)}/.default"
+    return f"{provider_audience(config)}/.default"
 
 
 ANNOUNCEMENT: dict[str, Any] = {"joinState": "ConfigFetched"}

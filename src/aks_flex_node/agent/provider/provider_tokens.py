@@ -9,11 +9,12 @@ import hashlib
 import json
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import FlexError
 from aks_flex_node.host import processes
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ class ProviderToken:
     value: str = field(repr=False)
     expires: float  # monotonic clock, so that clock changes have no effect
     identity: str = ""  # digest of the identity that signed in
+    audience: str = ""  # instead of the configured one
 
 
 @dataclass
@@ -48,12 +50,18 @@ class ProviderTokens:
     _token: ProviderToken | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def value(self) -> str:
-        """Returns a valid token. Signs in if the current one is about to expire, or is of another identity."""
+    def value(self, audience: str = "") -> str:
+        """Returns a valid token, for this audience instead of the configured one if given.
+
+        Signs in if the current token is about to expire, or is of another identity or audience.
+        """
         with self._lock:
             known, identity = self._token, self._identity()
-            if known is None or self.clock() >= known.expires or identity not in {known.identity, ""}:
-                self._token = known = replace(self._sign_in(), identity=identity)
+            if known is None or self.clock() >= known.expires or known.audience != audience:
+                known = None
+            if known is None or identity not in {known.identity, ""}:
+                known = replace(self._sign_in(audience), identity=identity, audience=audience)
+                self._token = known
             return known.value
 
     def invalidate(self) -> None:
@@ -70,16 +78,16 @@ class ProviderTokens:
             return identity_digest(self.bundle())
         return ""
 
-    def _sign_in(self) -> ProviderToken:
+    def _sign_in(self, audience: str) -> ProviderToken:
         """Signs in. Falls back to the pending configuration, because the current secret can expire before it is
         applied.
         """
         try:
-            return self._fetch(_read(self.bundle))
+            return self._fetch(_with_audience(_read(self.bundle), audience))
         except SignInError:
             if pending := _read(self.fallback_bundle):
                 with contextlib.suppress(SignInError):
-                    return self._fetch(pending)
+                    return self._fetch(_with_audience(pending, audience))
             raise
 
     def _fetch(self, bundle: str) -> ProviderToken:
@@ -107,6 +115,19 @@ def identity_digest(bundle: str) -> str:
     azure.pop("bootstrapToken", None)
     text = json.dumps([azure, config.get("provider")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with_audience(bundle: str, audience: str) -> str:
+    """Returns the configuration with another audience of the provider."""
+    if not audience:
+        return bundle
+    try:
+        document = json.loads(bundle)
+        config = document["config"] if isinstance(document.get("config"), dict) else document
+        config["provider"] = {**(config.get("provider") or {}), "audience": audience}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _sign_in_failed(f"the configuration cannot be read: {error}") from None
+    return json.dumps(document)
 
 
 def _read(source: Callable[[], str]) -> str:

@@ -5,10 +5,10 @@ Install, verify, drift detection, repair and removal are implemented with them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.reconcile import observer, planner
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

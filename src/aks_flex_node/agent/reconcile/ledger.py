@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,7 @@ from aks_flex_node.host.actions import (
 from aks_flex_node.host.disk import temporary_path
 from aks_flex_node.host.host import EntryKind, FileEntry, Host
 from aks_flex_node.host.system import sysctl_path
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

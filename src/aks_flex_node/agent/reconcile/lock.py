@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.errors import BusyError, MachineError
+from aks_flex_node.host.actions import aside_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,8 +51,8 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
 
 
 def _open(path: str) -> int:
-    """Opens the file of the lock. Removes a link or an empty directory in its place; never a file, which another
-    process may have locked.
+    """Opens the file of the lock. Removes a link or an empty directory in its place, and sets a full one aside; never
+    a file, which another process may have locked.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -62,7 +64,7 @@ def _open(path: str) -> int:
         if place.is_symlink():
             place.unlink()
         elif place.is_dir():
-            place.rmdir()
+            _clear_directory(place)
         else:
             raise problem
         return os.open(path, flags, 0o600)
@@ -72,6 +74,17 @@ def _open(path: str) -> int:
             f"Could not open the lock {path}: {error.strerror or error}.",
             f"Check `ls -ld {path}`. Remove it if it is not a file, then run the same command again.",
         ) from error
+
+
+def _clear_directory(place: Path) -> None:
+    try:
+        place.rmdir()
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        aside = Path(aside_path(str(place)))
+        aside.mkdir(0o700, exist_ok=True)
+        place.rename(aside)  # fails for a file that another process created meanwhile: the target is a directory
 
 
 def _acquire(handle: int) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import certificates
+from aks_flex_node.agent.artifacts.digest import TRUSTED_SOURCES
 from aks_flex_node.agent.reconcile.ledger import OwnedResources
 from aks_flex_node.agent.reconcile.resources import (
     Directory,
@@ -29,6 +30,7 @@ from aks_flex_node.host.disk import backup_path, temporary_path
 from aks_flex_node.host.host import EntryKind
 from aks_flex_node.host.processes import TIMED_OUT
 from aks_flex_node.host.system import sysctl_path
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import FileEntry, Host, UnitState
 
 MANIFEST = ".manifest.json"
+UNVERIFIED = "was not verified with a digest of a trusted source"
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def find_damage(host: Host, program: ProgramTree, owned: OwnedResources) -> str:
         files = manifest["files"]
         if not files:
             return "is empty"
-        if wrong := _other_artifact(program, manifest):
+        if wrong := _other_artifact(program, manifest) or _unverified(program, manifest):
             return wrong
         recorded = owned.paths.get(program.path, {})
         seen = recorded.get("seen", {}) if recorded.get("synced") else {}
@@ -204,6 +207,24 @@ def _other_artifact(program: ProgramTree, manifest: dict[str, Any]) -> str:
     digests = {str(one["digest"]) for one in manifest.get("artifacts", [])}
     pinned = [one.digest for one in program.artifacts if one.digest]
     return "does not match the pinned digest" if any(digest not in digests for digest in pinned) else ""
+
+
+def _unverified(program: ProgramTree, manifest: dict[str, Any]) -> str:
+    """Returns a problem if it is not recorded who gave the digests: an earlier release accepted those of a mirror.
+    The running agent cannot verify itself, so its own versions are excepted.
+    """
+    sources = [one.get("digest_source") for one in manifest.get("artifacts", [])]
+    return "" if all(sources) or program.component == "agent" else UNVERIFIED
+
+
+def needs_confirmation(host: Host, program: ProgramTree) -> bool:
+    """Returns whether no trusted source has confirmed the digests of an installed program yet."""
+    try:
+        manifest = json.loads(host.read(f"{program.path}/{MANIFEST}") or b"")
+        sources = [one.get("digest_source") for one in manifest.get("artifacts", [])]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False  # not installed, or damaged
+    return program.component != "agent" and not all(source in TRUSTED_SOURCES for source in sources)
 
 
 def _missing_files(program: ProgramTree, files: Iterable[str]) -> Iterator[str]:

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_node.agent.artifacts import ArtifactTree, DownloadOptions
+from aks_flex_node.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aks_flex_node.agent.artifacts import Transfer
+    from aks_flex_node.agent.artifacts import Artifact, Transfer
+    from aks_flex_node.agent.artifacts.trust import LocalDigests
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.reconcile.resources import ProgramTree
 
@@ -23,6 +25,12 @@ class ProgramStager(Protocol):
 
     def finish(self, program: ProgramTree, seconds: float) -> None:
         """Waits until a program is complete at its staging path."""
+        ...
+
+    def confirm(self, program: ProgramTree) -> bytes | None:
+        """Returns the manifest of an installed program with the sources of its digests, or None if a trusted source
+        knows another digest.
+        """
         ...
 
     def close(self) -> None: ...
@@ -49,20 +57,50 @@ class StoreProgramStager:
     def __init__(self, config: NodeConfig, observe: Callable[[Transfer], None] | None = None) -> None:
         from aks_flex_node.agent.artifacts import ArtifactStore  # imports modules that the daemon does not need
 
-        self._store = ArtifactStore(Path(cache_dir(config)), artifact_sources(config), observe=observe)
+        self._sources = artifact_sources(config)
+        self._store = ArtifactStore(
+            Path(cache_dir(config)), self._sources, observe=observe, digests=local_digests(config)
+        )
 
     def prepare(self, programs: Sequence[ProgramTree]) -> None:
         if programs:
-            self._store.prepare([program_tree(program) for program in programs])
+            self._store.prepare([self._tree(program) for program in programs])
 
     def finish(self, program: ProgramTree, seconds: float) -> None:
-        self._store.wait(program_tree(program), seconds)
+        self._store.wait(self._tree(program), seconds)
+
+    def _tree(self, program: ProgramTree) -> ArtifactTree:
+        require_encrypted(self._sources, program.artifacts)
+        return program_tree(program)
+
+    def confirm(self, program: ProgramTree) -> bytes | None:
+        return self._store.confirm(program.artifacts, Path(program.path))
 
     def transfers(self) -> list[Transfer]:
         return self._store.transfers()
 
     def close(self) -> None:
         self._store.close()
+
+
+def require_encrypted(sources: DownloadOptions, artifacts: Sequence[Artifact]) -> None:
+    """Raises ArtifactError for a file that would be requested without TLS. A configuration that is already in effect
+    can have such a URL.
+    """
+    urls = () if sources.bundle else (sources.resolve(artifact.url) for artifact in artifacts)
+    if plain := next((each for each in urls if not each.url.startswith("https://")), None):
+        raise ArtifactError(
+            "artifact-url-not-encrypted",
+            f"{plain} is not encrypted, so it is not downloaded.",
+            "Use an https URL in `artifacts.baseURL` or in the `url` of the component. For a private CA, set "
+            "`artifacts.caFile`. Or use an offline bundle (`artifacts.bundle`).",
+        )
+
+
+def local_digests(config: NodeConfig) -> LocalDigests:
+    from aks_flex_node.agent.artifacts.trust import load_local_digests
+
+    return load_local_digests(config.artifacts.checksums_file)
 
 
 def cache_dir(config: NodeConfig) -> str:

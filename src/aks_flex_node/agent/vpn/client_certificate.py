@@ -10,10 +10,11 @@ import base64
 import datetime
 import hashlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.certificates import PEM
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

@@ -8,7 +8,7 @@ import contextlib
 import io
 import re
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.http.connections import explain_failure, make_pool, tls_context
@@ -17,6 +17,7 @@ from aks_flex_node.api.value_rules import read_certificate
 from aks_flex_node.azure.operations import ArmSender
 from aks_flex_node.bounded_http.limits import time_limit
 from aks_flex_node.errors import FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,6 @@ import secrets
 import socket
 import struct
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from aks_flex_node.agent.vpn.virtual_network import IPv4Range
 from aks_flex_node.azure.operations import OperationTimeout
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import EditFile
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,6 @@ Settings of other users of the gateway are not changed.
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.vpn import gateway_spec
@@ -15,6 +14,7 @@ from aks_flex_node.agent.vpn.virtual_network import GATEWAY_SUBNET, NETWORK_API
 from aks_flex_node.azure.arm import AzureCallError
 from aks_flex_node.azure.operations import AzureOperation, provisioning_state, started_operation, wait_for_operation
 from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from aks_flex_node.agent.vpn import openvpn
 from aks_flex_node.agent.vpn.client_certificate import VALIDITY_DAYS
 from aks_flex_node.azure.operations import AzureOperation
 from aks_flex_node.host.actions import MakeDirectory, Remove, WriteFile
+from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import re
 import shlex
 import socket
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.vpn import LINK, MANAGEMENT, NAME
 from aks_flex_node.agent.reconcile.resources import MANAGED_MARK
 from aks_flex_node.agent.vpn.virtual_network import used_ranges
 from aks_flex_node.errors import FlexError, MachineError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

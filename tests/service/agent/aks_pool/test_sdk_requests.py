@@ -89,7 +89,7 @@ class RecordedArm:
         ca = base64.b64encode(Path(self.ca).read_bytes()).decode()
         document = {"azure": {"resourceManager": self.url, "caCertData": ca, "managedIdentity": {}}}
         config = load_text(json.dumps({"config": document}), "test", {}, {}).config
-        tokens: Any = type("Tokens", (), {"value": lambda _: "token"})()
+        tokens: Any = type("Tokens", (), {"value": lambda *_: "token"})()
         client = arm_client(config, tokens)
         client.get(path)
         client.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_lab.entra.directory import TENANT_ID
+from tests.service.agent.daemon.harness import AUDIENCE
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
 from tests.service.rp.api.service_harness import PLENTY, running, settings
@@ -35,11 +36,17 @@ def clusters(authority: CertificateAuthority) -> FakeClusters:
 
 @pytest.fixture(scope="module")
 def make_settings(cloud: Cloud, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ServiceSettings]:
-    tenant = {"tenantId": TENANT_ID, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [cloud.url]}
+    tenant = {"tenantId": TENANT_ID, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [AUDIENCE]}
     azure = {"resourceManager": cloud.url, "authority": cloud.url, "caFile": cloud.ca}
 
     def make(**more: Any) -> ServiceSettings:
-        words = {"auth": {"tenants": [tenant]}, "azure": azure, "limits": PLENTY, **more}
+        words = {
+            "auth": {"tenants": [tenant]},
+            "azure": azure,
+            "limits": PLENTY,
+            "nodes": {"allowExec": True},
+            **more,
+        }
         return settings(tmp_path_factory.mktemp("service") / "state", **words)
 
     return make

@@ -33,7 +33,7 @@ def says(content: bytes) -> Callable[[socket.socket, threading.Event], None]:
     """Sends this content for every request."""
 
     def speak(link: socket.socket, over: threading.Event) -> None:
-        _read(link)
+        read_request(link)
         link.sendall(content)
 
     return speak
@@ -41,7 +41,7 @@ def says(content: bytes) -> Callable[[socket.socket, threading.Event], None]:
 
 def never_ends(link: socket.socket, over: threading.Event) -> None:
     """Sends an endless body."""
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{")
     while not over.is_set():
         link.sendall(b'"a": 1, ' * 8192)
@@ -49,7 +49,7 @@ def never_ends(link: socket.socket, over: threading.Event) -> None:
 
 def drips(link: socket.socket, over: threading.Event) -> None:
     """Sends a body one byte at a time."""
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
     while not over.wait(0.05):
         link.sendall(b" ")
@@ -57,17 +57,17 @@ def drips(link: socket.socket, over: threading.Event) -> None:
 
 def hangs(link: socket.socket, over: threading.Event) -> None:
     """Accepts a connection and never responds."""
-    _read(link)
+    read_request(link)
     over.wait(60)
 
 
 def cuts(link: socket.socket, over: threading.Event) -> None:
     """Closes the connection in the middle of its response."""
-    _read(link)
+    read_request(link)
     link.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 1000\r\n\r\n" + b'{"error": {"code": "Reso')
 
 
-def _read(link: socket.socket) -> bytes:
+def read_request(link: socket.socket) -> bytes:
     """Reads a request including its body: closing with unread data would reset the connection."""
     asked = b""
     while not _is_whole(asked) and (piece := link.recv(65536)):
@@ -126,7 +126,7 @@ def forwards(login: str, seen: list[str], there: int = 0) -> Callable[[socket.so
     """A proxy with authentication that forwards to the requested host or to a local port."""
 
     def connect(link: socket.socket, over: threading.Event) -> None:
-        head = _read(link).decode("latin-1")
+        head = read_request(link).decode("latin-1")
         seen.append(head)
         if f"proxy-authorization: {login}".lower() not in head.lower():
             link.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.service.rp.api.client import Api
 
 PROGRAM = str(Path(sys.executable).with_name("aks-flex-node"))
+AUDIENCE = "api://aks-flex-rp"
 SOON = 20.0  # an upper limit for what takes a second
 
 
@@ -103,7 +104,7 @@ def joined(api: Api, node: str, body: dict[str, Any]) -> str:
 
 def bundle_for(url: str, ca: bytes | None, cluster: ClusterId | None = None, **more: Any) -> str:
     """Returns a bundle with this provider."""
-    provider = {"url": url, **({"caCertData": base64.b64encode(ca).decode()} if ca else {})}
+    provider = {"url": url, "audience": AUDIENCE, **({"caCertData": base64.b64encode(ca).decode()} if ca else {})}
     azure = {
         "targetCluster": {"resourceId": str(cluster) if cluster else CLUSTER_ID},
         "servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecret": "canary-secret"},

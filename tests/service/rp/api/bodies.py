@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import NAMESPACE_DNS, uuid5
 
 from tests.service.rp.api.callers import NODE
 
@@ -14,6 +15,11 @@ def principal(client_id: str = NODE, secret: str | None = SECRET, **more: Any) -
     who = {"clientId": client_id} | ({} if secret is None else {"clientSecret": secret})
     auth = {"method": "servicePrincipal", "servicePrincipal": who}
     return {"properties": {"continuousMonitoring": True, "azureAuth": auth, **more}}
+
+
+def client_of(name: str) -> str:
+    """Returns the client ID of a node's own service principal."""
+    return str(uuid5(NAMESPACE_DNS, name))
 
 
 def token(**node_config: Any) -> dict[str, Any]:

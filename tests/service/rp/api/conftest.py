@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.rp.api import callers
 from tests.service.rp.api.fake_clusters import FakeClusters, known_clusters
-from tests.service.rp.api.service_harness import PLENTY, running, settings
+from tests.service.rp.api.service_harness import PLENTY, remove_nodes, running, settings
 from tests.service.rp.api.tenants import running_tenant
 from tests.service.rp.api.traffic_recorder import Recording
 from tests.service.rp.store.servers import postgres_server
@@ -19,6 +19,7 @@ from tests.service.rp.store.servers import postgres_server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from aks_flex_lab.pki import CertificateAuthority
     from aks_flex_rp.settings import ServiceSettings
@@ -67,6 +68,7 @@ def run_service(
     @contextmanager
     def run(clusters: FakeClusters | None = None, **words: Any) -> Iterator[Running]:
         auth = {"tenants": [tenant.settings], "roles": callers.GRANTS}
+        words = {"nodes": {"allow_exec": True}, **words}
         room = words.pop("room", None) or tmp_path_factory.mktemp("service") / "state"
         made: ServiceSettings = settings(room, **{"auth": auth, "limits": PLENTY, **words})
         with running(made, clusters or FakeClusters.of(known_clusters(ca_cert_data)), recording) as service:
@@ -85,8 +87,16 @@ def database(request: pytest.FixtureRequest) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def service(run_service: Callable[..., AbstractContextManager[Running]], database: str | None) -> Iterator[Running]:
-    with run_service(database=database) as running:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the key file of all services with the same database."""
+    return tmp_path_factory.mktemp("keys") / "keys"
+
+
+@pytest.fixture(scope="session")
+def service(
+    run_service: Callable[..., AbstractContextManager[Running]], database: str | None, keys: Path
+) -> Iterator[Running]:
+    with run_service(database=database, keys_file=keys) as running:
         yield running
 
 
@@ -99,3 +109,14 @@ def admin(service: Running) -> Api:
 def name() -> str:
     """Returns a node name that no other test uses."""
     return f"edge-{next(numbers)}"
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_identities(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Deletes the nodes of a test from its services: many tests use one identity, which only one node can have."""
+    fixtures = {"service", "pair", "upgraded"} & set(request.fixturenames)
+    services = [request.getfixturevalue(each) for each in fixtures]
+    prefix = request.getfixturevalue("name") if "name" in request.fixturenames else "no node"
+    yield
+    for found in services:
+        remove_nodes(found[0] if isinstance(found, tuple) else found, prefix)

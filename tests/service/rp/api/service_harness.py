@@ -16,6 +16,7 @@ from aks_flex_rp.server import JsonFormatter, Server, listen
 from aks_flex_rp.service import Service
 from aks_flex_rp.settings import ServiceSettings
 from tests.service.ports import free_port
+from tests.service.rp.api import callers
 from tests.service.rp.api.client import Api, Connection
 
 if TYPE_CHECKING:
@@ -108,3 +109,16 @@ def _logged(file: Path) -> Iterator[None]:
         logger.removeHandler(handler)
         logger.setLevel(level)
         handler.close()
+
+
+def remove_nodes(running: Running, prefix: str) -> None:
+    """Deletes nodes from the store, so that other nodes can have their identities."""
+    store = running.service.store
+
+    async def remove() -> None:
+        for cluster in running.clusters.known:
+            for node in (await store.nodes(cluster, limit=1000)).nodes:
+                if node.key.startswith(prefix) or node.identity.startswith((callers.NODE, callers.OTHER_NODE)):
+                    await store.delete_node(cluster, node.key, None)
+
+    running.call(remove())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.auth.auth_settings import TenantSettings
 from tests.service.http_servers import Handler, listening
-from tests.unit.rp.auth.token_issuer import JWKS, TENANT, Issuer, bearer
+from tests.unit.rp.auth.token_issuer import AUDIENCE, JWKS, TENANT, Issuer, bearer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from aks_flex_lab.pki import CertificateAuthority
 
-METADATA = f"/{TENANT}/v2.0/.well-known/openid-configuration"
-KEYS = f"/{TENANT}/discovery/v2.0/keys"
+METADATA = "/{}/v2.0/.well-known/openid-configuration"
+KEYS = "/{}/discovery/v2.0/keys"
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,12 @@ class Tenant:
     issuer: Issuer
     url: str
     ca: Path
+    id: str = TENANT
 
     @property
     def settings(self) -> TenantSettings:
-        return TenantSettings(tenant_id=TENANT, metadata_url=f"{self.url}{METADATA}", ca_file=str(self.ca))
+        where = f"{self.url}{METADATA.format(self.id)}"
+        return TenantSettings(tenant_id=self.id, metadata_url=where, ca_file=str(self.ca), audiences=(AUDIENCE,))
 
     def application(self, client_id: str, **changes: Any) -> str:
         """Returns the Authorization header of a service principal; its object ID is derived from
@@ -37,18 +39,20 @@ class Tenant:
         """
         object_id = client_id[:-1] + "0"
         who = {"appid": client_id, "oid": object_id, "sub": object_id, "app_displayname": f"app {client_id[:8]}"}
-        return bearer(self.issuer.sign(**{**who, **changes}))
+        home = {} if self.id == TENANT else {"tid": self.id, "iss": self.issuer.issuer}
+        return bearer(self.issuer.sign(**{**who, **home, **changes}))
 
 
 @contextmanager
-def running_tenant(authority: CertificateAuthority) -> Iterator[Tenant]:
-    issuer, pair = Issuer(), authority.issue("localhost", "localhost", names=("localhost",))
+def running_tenant(authority: CertificateAuthority, tenant: str = TENANT) -> Iterator[Tenant]:
+    issuer = Issuer() if tenant == TENANT else Issuer(issuer=f"https://login.example/{tenant}/v2.0")
+    pair = authority.issue("localhost", "localhost", names=("localhost",))
 
     class Answers(Handler):
         def do_GET(self) -> None:  # noqa: N802 - http.server's name
-            shown = issuer.fetch(JWKS) if self.path == KEYS else None
-            if self.path == METADATA:
-                shown = {**issuer.fetch(METADATA), "jwks_uri": f"{url}{KEYS}"}
+            shown = issuer.fetch(JWKS) if self.path == KEYS.format(tenant) else None
+            if self.path == METADATA.format(tenant):
+                shown = {**issuer.fetch(self.path), "jwks_uri": f"{url}{KEYS.format(tenant)}"}
             body = json.dumps(shown or {}).encode()
             self.send_response(200 if shown else 404)
             self.send_header("Content-Length", str(len(body)))
@@ -56,4 +60,4 @@ def running_tenant(authority: CertificateAuthority) -> Iterator[Tenant]:
             self.wfile.write(body)
 
     with listening(Answers, pair) as url:
-        yield Tenant(issuer, url, authority.certificate)
+        yield Tenant(issuer, url, authority.certificate, tenant)

@@ -34,7 +34,8 @@ def test_audit_records_every_write_newest_first(admin: Api, tenant: Tenant, name
     whats = ["delete", "listCredentials", "regenerateToken", "update", "create"]
     assert [each["what"] for each in found] == whats
     created = found[-1]
-    assert created["who"] == "app 10000000"
+    assert (created["who"], created["whoId"]) == ("app 10000000", callers.OWNER[:-1] + "0")
+    assert len(events(admin, name, who=created["whoId"])) == len(whats)
     assert created["resource"] == f"{PLANT}/flexNodeConfig/{name}"
     assert created["source"] == "127.0.0.1"
     assert created["outcome"] == "ok"

@@ -1,26 +1,37 @@
-"""Tests of every role, operation and scope of permissions.json over HTTP."""
+"""Tests of every role, operation, scope and tenant of permissions.json over HTTP. Operations are of the contract."""
 
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_rp.auth.roles import Operation
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import ISLAND, NEIGHBOUR, PLANT
+from tests.service.rp.api.tenants import running_tenant
+from tests.unit.rp.auth.token_issuer import TENANT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from aks_flex_lab.pki import CertificateAuthority
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
     from tests.service.rp.api.traffic_recorder import Answer
 
 TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "permissions.json").read_text())
+CONTRACT: dict[str, Any] = json.loads(files("aks_flex_rp.api").joinpath("openapi.json").read_text())
+OPERATIONS = [*TABLE["contract"].values(), *TABLE["outside the contract"]]
+TRUSTED = {"registryMirrors": {"docker.io": ["https://mirror.example"]}}
+FORMER = "https://management.azure.com"
+OTHER_TENANT = "bbbbbbbb-1111-4000-8000-000000000002"
 SCOPES = {"cluster": PLANT, "neighbour": NEIGHBOUR, "island": ISLAND}
 APPLICATIONS = {
     "owner everywhere": callers.EVERYWHERE,
@@ -36,9 +47,38 @@ APPLICATIONS = {
 USER = {"idtyp": "user", "scp": "user_impersonation", "upn": "somebody@contoso.example", "app_displayname": None}
 
 
-def header(tenant: Tenant, admin: Api, who: str) -> str:
-    if who == "admin key":
-        return admin.authorization
+@pytest.fixture(scope="module")
+def elsewhere(authority: CertificateAuthority) -> Iterator[Tenant]:
+    """Yields a second tenant that the service accepts, in which no grant is."""
+    with running_tenant(authority, OTHER_TENANT) as tenant:
+        yield tenant
+
+
+@pytest.fixture(scope="module")
+def service(
+    run_service: Callable[..., AbstractContextManager[Running]],
+    tenant: Tenant,
+    elsewhere: Tenant,
+    database: str | None,
+    keys: Path,
+) -> Iterator[Running]:
+    """Yields a service with two tenants and a former audience."""
+    home = tenant.settings.model_copy(update={"former_audiences": (FORMER,)})
+    grants = [{**each, "tenantId": TENANT} for each in callers.GRANTS]
+    auth = {"tenants": [home, elsewhere.settings], "roles": grants}
+    with run_service(database=database, keys_file=keys, auth=auth) as running:
+        yield running
+
+
+def header(tenant: Tenant, elsewhere: Tenant, admin: Api, who: str) -> str:
+    others = {
+        "admin key": admin.authorization,
+        "the owner's object ID in another tenant": elsewhere.application(callers.OWNER, oid=callers.OWNER),
+        "the node's application in another tenant": elsewhere.application(callers.NODE),
+        "the owner with a token for a former audience": tenant.application(callers.OWNER, aud=FORMER),
+    }
+    if who in others:
+        return others[who]
     if who == "a reader's program, used by a user":
         return tenant.application(callers.READER, oid=callers.STRANGER, sub="x", **USER)
     if who == "a member of the owners' group":
@@ -58,6 +98,8 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
         "reportStatus": lambda: api.report(name, {}),
         "listCredentials": lambda: api.credentials(name),
         "audit": lambda: api.audit(name),
+        "writeTrusted": lambda: api.put(name, principal(nodeConfig=TRUSTED)),
+        "operations": lambda: api.ask("GET", "/providers/Microsoft.ContainerService/operations"),
     }
     return doing[operation]()
 
@@ -65,27 +107,38 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
 @pytest.mark.parametrize("scope", TABLE["scopes"])
 @pytest.mark.parametrize("who", TABLE["allowed"])
 def test_callers_are_allowed_exactly_the_operations_in_role_table(
-    service: Running, tenant: Tenant, name: str, who: str, scope: str
+    service: Running, tenant: Tenant, elsewhere: Tenant, name: str, who: str, scope: str
 ) -> None:
     admin = service.admin.at(SCOPES[scope])
-    caller = admin.as_somebody(header(tenant, service.admin, who))
+    caller = admin.as_somebody(header(tenant, elsewhere, service.admin, who))
     allowed = TABLE["allowed"][who][scope]
-    for operation in TABLE["operations"]:
+    for operation in OPERATIONS:
         etag = admin.put(name, principal()).headers["etag"]
 
         answer = do(operation, caller, name, etag)
 
-        expected = {200, 304} if allowed == "all" or operation in allowed else {403}
+        permitted = allowed == "all" or operation in (*allowed, *TABLE["everybody"])
+        expected = {200, 304} if permitted else {403}
         assert answer.status in expected, f"{who} {operation} at {scope}: {answer.status}"
         if answer.status == 403:
             assert answer.error["code"] == "AuthorizationFailed"
     admin.delete(name)
 
 
+def test_role_table_has_every_operation_of_the_contract() -> None:
+    """An operation without a row in the table would have no tested permissions."""
+    known = {each["operationId"] for path in CONTRACT["paths"].values() for each in path.values()}
+    assert set(TABLE["contract"]) == known
+    named = [each for scopes in TABLE["allowed"].values() for each in scopes.values() if each != "all"]
+    listed = {operation for each in named for operation in each}
+    assert listed <= set(OPERATIONS)
+    assert {each.value for each in Operation} <= set(OPERATIONS)
+
+
 def test_contributor_gets_config_url_only_without_secrets_of_others(
     service: Running, tenant: Tenant, name: str
 ) -> None:
-    contributor = service.admin.as_somebody(header(tenant, service.admin, "contributor"))
+    contributor = service.admin.as_somebody(tenant.application(callers.CONTRIBUTOR))
     assert contributor.put(name).status == 201
     assert contributor.regenerate(name).status == 200  # the token is created by this request
     service.admin.put(name, principal())
@@ -104,6 +157,9 @@ def test_role_table_covers_every_caller_and_scope() -> None:
     assert set(TABLE["allowed"]) == {
         *APPLICATIONS,
         "admin key",
+        "the owner's object ID in another tenant",
+        "the node's application in another tenant",
+        "the owner with a token for a former audience",
         "a reader's program, used by a user",
         "a member of the owners' group",
     }

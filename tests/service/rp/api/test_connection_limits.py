@@ -16,6 +16,9 @@ from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     import pytest
 
     from tests.service.rp.api.client import Api
@@ -56,6 +59,102 @@ def test_connection_is_closed_when_request_headers_never_complete(
     with open_connection(service) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
         assert is_closed(connection)
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def read_response(connection: ssl.SSLSocket) -> bytes:
+    answer = b""
+    while not answer.endswith(b"\r\n\r\nok\n"):
+        answer += connection.recv(65536)
+    return answer
+
+
+def test_empty_line_after_a_request_does_not_keep_connection_open(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attack: bytes that begin no request ended the timeout of keep-alive, and nothing replaced it."""
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.3)
+    with open_connection(service) as connection:
+        connection.settimeout(10)
+        connection.sendall(HEALTH)
+        read_response(connection)
+        connection.sendall(b"\r\n")
+        assert is_closed(connection)
+
+
+def test_trickle_of_empty_lines_does_not_extend_the_timeout(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.5)
+    with open_connection(service) as connection:
+        connection.sendall(HEALTH)
+        read_response(connection)
+        began = time.monotonic()
+        try:
+            while time.monotonic() - began < 20:
+                connection.sendall(b"\r\n")
+                time.sleep(0.1)
+        except (ConnectionError, ssl.SSLError):
+            return
+        raise AssertionError("The connection stayed open for 20 s.")
+
+
+def test_empty_line_before_the_next_request_is_accepted(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 1.0)
+    with open_connection(service) as connection:
+        for _ in range(3):
+            connection.sendall(b"\r\n")
+            time.sleep(0.5)
+            connection.sendall(HEALTH)
+            assert read_response(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_idle_connection_outlives_the_timeout_of_headers(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
+    with open_connection(service) as connection:
+        for _ in range(2):
+            connection.sendall(HEALTH)
+            assert read_response(connection).startswith(b"HTTP/1.1 200 ")
+            time.sleep(0.6)
+
+
+def test_client_that_reads_no_response_is_disconnected(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: a client that requested and never read responses held its connection without limit."""
+    monkeypatch.setattr(http_protocol, "WRITE_SECONDS", 0.3)
+    address = urlsplit(service.service.settings.origin)
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plain.settimeout(30)
+        plain.connect((address.hostname, address.port))
+        trust = ssl.create_default_context(cafile=service.room / "tls" / "ca.crt")
+        with trust.wrap_socket(plain, server_hostname=address.hostname) as connection:
+            try:
+                for _ in range(10_000):
+                    connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                    time.sleep(0.001)
+            except (ConnectionError, ssl.SSLError):
+                return
+    raise AssertionError("The connection stayed open.")
+
+
+def test_connections_of_one_address_are_bounded(
+    run_service: Callable[..., AbstractContextManager[Running]],
+) -> None:
+    """Attack: one client opens connections until none is left for nodes."""
+    bounds = {"perAddress": 8, "unlimitedAddresses": []}
+    with run_service(connections=bounds) as service:
+        opened = [open_connection(service) for _ in range(30)]
+        try:
+            for each in opened[-8:]:
+                each.sendall(HEALTH)
+                assert read_response(each).startswith(b"HTTP/1.1 200 ")
+            assert all(is_closed(each) for each in opened[:22])
+            assert service.log.count("connections.perAddress") == 2, "a single warning, which names it twice"
+        finally:
+            for each in opened:
+                each.close()
 
 
 def test_pipelined_request_gets_its_own_timeout(

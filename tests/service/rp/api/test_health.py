@@ -99,3 +99,21 @@ def test_request_log_contains_request_id_and_caller(service: Running, name: str)
     assert (line["operation"], line["status"], line["caller"]) == ("write", 201, "local admin key")
     assert line["path"].endswith(name)
     assert line["source"] == "127.0.0.1"
+
+
+def test_metrics_need_the_token_of_the_file(
+    run_service: Callable[..., AbstractContextManager[Running]], tmp_path: Path
+) -> None:
+    """Attack: a client without credentials reads the number of nodes, their states and the load."""
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_text("of-prometheus\n")
+    with run_service(metricsTokenFile=str(file)) as service:
+        ask = service.connection.ask
+        for authorization in ("", "Bearer", "Bearer wrong", "Basic of-prometheus", service.admin.authorization):
+            refused = ask("GET", "/metrics", {"Authorization": authorization} if authorization else {})
+            assert (refused.status, refused.json["error"]["code"]) == (401, "AuthenticationFailed")
+            assert "aks_flex_rp" not in refused.text
+        assert "aks_flex_rp_nodes" in ask("GET", "/metrics", {"Authorization": "Bearer of-prometheus"}).text
+        file.write_text("")
+        assert ask("GET", "/metrics", {"Authorization": "Bearer "}).status == 401

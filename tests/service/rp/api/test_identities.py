@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.join_state import AccessMethod, ClusterAccess
+from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
 from tests.service.rp.api.fake_clusters import PLANT, SUBSCRIPTION, FakeClusters, known_clusters
@@ -19,6 +19,7 @@ from tests.service.rp.api.test_joins import READY
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
@@ -76,7 +77,7 @@ def test_node_gets_cluster_access_when_it_reports_with_its_identity(joining: Joi
     assert joining.admin.fetch(joining.url).status == 404  # the node has fetched its content
     [event] = joining.events("access.granted")
     assert event["who"] == f"app {callers.NODE[:8]}"
-    assert event["detail"] == {"identity": OID, "role": "system:node"}
+    assert event["detail"] == {"identity": OID, "role": KUBELET_ROLE}
     joining.sees("on_node_observed", {**READY, "lastHeartbeatTime": "2099-01-01T00:00:00Z"})
     assert joining.state == "Joined"
 
@@ -92,6 +93,17 @@ def test_cluster_access_is_restored_on_join_report_and_audited_once(joining: Joi
 
     assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)
     assert len(joining.events("access.granted")) == 1
+
+
+def test_report_is_stored_when_cluster_refuses_the_grant(joining: Joining) -> None:
+    joining.service.clusters.away = True
+    try:
+        assert joining.node.report(joining.name, BEGINS).status != 200, "a join needs its access"
+        assert joining.node.report(joining.name, {"agentVersion": "7.0"}).status == 200
+    finally:
+        joining.service.clusters.away = False
+    assert joining.given is None
+    assert joining.admin.get(joining.name).properties["status"]["agentVersion"] == "7.0"
 
 
 def test_node_gets_certificate_by_its_identity_more_than_once(certified: Joining) -> None:
@@ -175,11 +187,11 @@ def test_arc_machine_is_recognized_by_name_and_gets_cluster_access(
 
     assert_refused(machine(f"{name}-2", callers.STRANGER).report(name, BEGINS), 403, "AuthorizationFailed")
     assert machine(name.upper(), callers.STRANGER).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == ClusterAccess(callers.STRANGER, AccessMethod.EXEC)
+    assert service.clusters.given[name] == ClusterAccess(callers.STRANGER, AccessMethod.CERTIFICATE)
 
     # After a new registration with Arc, the cluster sees another identity.
     assert machine(name, callers.OTHER_NODE).report(name, BEGINS).status == 200
-    assert service.clusters.given[name] == ClusterAccess(callers.OTHER_NODE, AccessMethod.EXEC)
+    assert service.clusters.given[name] == ClusterAccess(callers.OTHER_NODE, AccessMethod.CERTIFICATE)
 
 
 def test_join_report_returns_503_and_stores_nothing_if_cluster_is_down(
@@ -313,7 +325,7 @@ def test_cluster_access_changes_only_after_node_applies_new_auth_method(joining:
     assert joining.given == ClusterAccess(OID, AccessMethod.CERTIFICATE)
     assert [each["detail"]["role"] for each in joining.events("access.granted")] == [
         "system:node-bootstrapper",
-        "system:node",
+        KUBELET_ROLE,
     ]
 
 
@@ -359,3 +371,39 @@ def test_service_principal_with_certificate_has_no_stored_secret(service: Runnin
     assert "clientSecret" not in bundle
     # The stored secret was deleted: a switch back needs a new one.
     assert_refused(service.admin.put(name, principal(secret=None)), 400, "InvalidRequestContent")
+
+
+def test_exec_is_refused_unless_settings_allow_it(
+    run_service: Callable[..., AbstractContextManager[Running]], tmp_path: Path, name: str
+) -> None:
+    """A contributor has the own application bound as a kubelet, outside the cluster's restrictions for nodes."""
+    room = tmp_path / "state"
+    with run_service(room=room, nodes={"allow_exec": True}) as allowing:
+        assert allowing.admin.put(f"{name}-old", body("exec")).status == 201
+    with run_service(room=room, nodes={}) as service:
+        refused = service.admin.put(name, body("exec"))
+        assert refused.status == 400
+        assert "This service does not allow exec" in refused.text
+        assert service.admin.put(f"{name}-old", body("exec")).status == 200  # an existing one keeps working
+
+
+def test_use_azure_auth_alone_means_certificate(service: Running, name: str) -> None:
+    made = service.admin.put(name, principal(kubernetesAuth={"useAzureAuth": True}))
+    assert made.properties["config"]["node"]["kubelet"]["auth"] == "certificate"
+
+
+def test_exec_node_of_earlier_release_gets_narrow_role_after_update(joining: Joining) -> None:
+    """It is bound to system:node, and its kubelet watches Secrets until it has the new configuration."""
+    earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
+    joining.node.report(joining.name, BEGINS)
+    found = joining.service.call(joining.service.service.store.node(PLANT.key, joining.name))
+    assert found
+    before = replace(found, join=found.join.with_access(earlier))
+    joining.service.call(joining.service.service.store.put_node(before, found.etag))
+    joining.service.clusters.given[joining.name] = earlier
+
+    joining.node.report(joining.name, {"appliedConfigVersion": "1"})
+    assert joining.given == earlier
+    joining.node.report(joining.name, {"appliedConfigVersion": str(found.version)})
+    joining.node.get(joining.name)
+    assert joining.given == ClusterAccess(OID, AccessMethod.EXEC)

@@ -89,8 +89,39 @@ def test_second_machine_with_the_same_url_is_refused(node: NodeOnMachines) -> No
 
     assert_on_another_machine(node.fetch(TWO), ONE, node.name)
     assert node.fetch(ONE).status == 200
-    [event] = node.events("machine.refused")
+    [event] = node.events("configUrl.reused")
     assert (event["outcome"], event["detail"]["machine"]["hostName"]) == ("denied", "edge-two")
+    assert event["detail"]["first"] == {"machine": ONE.id, "address": "127.0.0.1"}
+
+
+def reused(node: NodeOnMachines) -> list[tuple[str, str]]:
+    found = [each for each in node.status["conditions"] if each["type"] == "ConfigUrlReused"]
+    return [(each["status"], each["reason"]) for each in found]
+
+
+def test_flood_of_second_client_is_recorded_once(node: NodeOnMachines) -> None:
+    """Attack: the bearer of a leaked URL asks again and again."""
+    node.fetch(ONE)
+    assert reused(node) == []
+
+    assert {node.fetch(TWO).status for _ in range(20)} == {409}
+
+    assert len(node.events("configUrl.reused")) == 1
+    assert reused(node) == [("True", "SecondClient")]
+    new = node.regenerate({"replaceMachine": True}).json["configUrl"]
+    assert reused(node) == []
+    assert node.fetch(TWO, new).status == 200
+
+
+def test_url_that_was_read_before_the_join_is_alarmed(node: NodeOnMachines, admin: Api) -> None:
+    """Attack: a client that does not send its machine reads the bundle before the machine does."""
+    assert admin.fetch(node.url).status == 200
+
+    assert {node.fetch(ONE).status for _ in range(5)} == {200}, "it cannot be told from the machine"
+
+    [event] = node.events("configUrl.reused")
+    assert event["outcome"] == "ok"
+    assert reused(node) == [("True", "SameAddress")]
 
 
 def test_new_url_of_a_living_node_works_only_on_its_machine(node: NodeOnMachines) -> None:

@@ -15,6 +15,7 @@ from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_joins import READY
 from tests.service.rp.api.test_polls import LONG, SOON, held
+from tests.unit.rp.auth.token_issuer import AUDIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def service(run_service: Callable[..., AbstractContextManager[Running]], cloud: Cloud) -> Iterator[Running]:
     """Yields a service that trusts the lab's Entra ID."""
-    tenant = {"tenantId": TENANT_ID, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [cloud.url]}
+    tenant = {"tenantId": TENANT_ID, "metadataUrl": cloud.metadata, "caFile": cloud.ca, "audiences": [AUDIENCE]}
     azure = {"resourceManager": cloud.url, "authority": cloud.url, "caFile": cloud.ca}
     with run_service(auth={"tenants": [tenant]}, azure=azure) as running:
         yield running
@@ -64,7 +65,7 @@ def test_config_contains_endpoints_and_ca_certificates_for_managed_node(
     assert base64.b64decode(config["azure"]["caCertData"]).decode().startswith("-----BEGIN CERTIFICATE-----")
     own = (service.room / "tls" / "ca.crt").read_bytes()
     assert base64.b64decode(config["provider"]["caCertData"]) == own
-    assert (config["provider"]["url"], config["provider"]["audience"]) == (service.connection.url, cloud.url)
+    assert (config["provider"]["url"], config["provider"]["audience"]) == (service.connection.url, AUDIENCE)
 
 
 def test_node_reads_new_secret_with_token_obtained_by_old_secret(

@@ -6,13 +6,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import urllib3
 
+from aks_flex_node.agent.provider.poll_result import ProviderState, classify
 from tests.service.rp.api import callers
-from tests.service.rp.api.bodies import principal
+from tests.service.rp.api.bodies import client_of, principal
+from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
+    from aks_flex_rp.store.base import SqlStore
     from tests.service.rp.api.client import Api
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.api.tenants import Tenant
@@ -62,6 +65,23 @@ def test_poll_without_wait_preference_returns_304_immediately(node: Api, name: s
         answer = node.get(name, if_none_match=etag, **prefer)
         assert (answer.status, answer.content, answer.headers["etag"]) == (304, b"", etag)
         assert answer.headers["x-ms-request-id"]
+
+
+def test_poll_of_refused_record_gets_its_error(service: Running, tenant: Tenant, name: str) -> None:
+    """Attack: someone changes the row of a node in the database. Each poll ended with a stack trace in the log."""
+    etag = service.admin.put(name, principal(client_of(name))).headers["etag"]
+    store: Any = service.service.store
+    service.call(store._write_many("UPDATE nodes SET config = '{}' WHERE key = $1", [(name.lower(),)]))
+    node, before = service.admin.as_somebody(tenant.application(client_of(name))), len(service.log)
+
+    for prefer in ({}, {"prefer": LONG}):
+        answer = node.get(name, if_none_match=etag, **prefer)
+        assert_refused(answer, 500, "InternalServerError")
+        assert [each["code"] for each in answer.error["details"]] == ["record-refused"]
+    logged = service.log[before:]
+    assert "record-refused: " in logged
+    assert "Traceback" not in logged
+    service.call(store.delete_node(PLANT.key, name.lower(), None))
 
 
 def test_poll_with_old_etag_returns_node_immediately(node: Api, name: str) -> None:
@@ -163,6 +183,41 @@ def _give_up(api: Api, name: str, etag: str) -> None:
     url = f"{api.connection.url}{api.path(name)}?api-version=2026-05-01-preview"
     with suppress(urllib3.exceptions.TimeoutError):
         api.connection.pool.request("GET", url, headers=headers, timeout=0.5)
+
+
+def delete_row(service: Running, name: str) -> None:
+    """Deletes the row of a node in the database, as the service never does."""
+    store = cast("SqlStore", service.service.store)
+    service.call(store._write_many("DELETE FROM nodes WHERE key = $1", [(name,)]))
+
+
+def test_node_whose_row_was_deleted_is_not_told_to_leave(service: Running, node: Api, name: str) -> None:
+    """Attack: a database administrator deletes rows, so that managed nodes remove themselves from the cluster."""
+    for _ in range(2):  # the service remembers the node
+        assert node.get(name).status == 200
+    delete_row(service, name)
+
+    for guard in ({}, {"if_none_match": '"1"'}):
+        refused = node.get(name, **guard)
+        assert_refused(refused, 404, "NodeNotKnown")
+        assert classify(refused.status, {}, refused.content).state is ProviderState.NODE_NOT_KNOWN
+    assert_refused(service.admin.get(name), 404, "ResourceNotFound")
+    store = service.service.store
+    service.call(store.repair_fleet())
+    [event] = service.call(store.audit(resource=f"{service.admin.cluster.node(name)}", what="record.refused"))
+    assert event.detail == {"reason": "its row was deleted"}
+
+    service.admin.put(name, principal())
+    assert node.get(name).status == 200, "the node is managed again"
+
+
+def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running, tenant: Tenant, name: str) -> None:
+    """The identity of the node also has a role, so that the service answers it without the row."""
+    reader = service.admin.as_somebody(tenant.application(callers.READER))
+    assert_refused(reader.get(name), 404, "NodeNotKnown")
+    service.admin.put(name, principal())
+    service.admin.delete(name)
+    assert_refused(reader.get(name), 404, "ResourceNotFound")
 
 
 def test_only_identity_of_deleted_node_gets_404_on_poll(

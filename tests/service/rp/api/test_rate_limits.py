@@ -37,14 +37,13 @@ def test_caller_over_rate_limit_gets_429_with_retry_after(
         assert owner.get("edge").status == 200
 
 
-def test_nodes_sharing_an_identity_have_separate_rate_limits(
+def test_each_node_has_its_own_rate_limit(
     run_service: Callable[..., AbstractContextManager[Running]], tenant: Tenant
 ) -> None:
     with run_service(limits=FEW) as service:
-        etags = {name: service.admin.put(name, principal()).headers["etag"] for name in ("edge-1", "edge-2")}
-        node = service.admin.as_somebody(tenant.application(callers.NODE))
-
-        for name, etag in etags.items():
+        for name, identity in (("edge-1", callers.NODE), ("edge-2", callers.OTHER_NODE)):
+            etag = service.admin.put(name, principal(identity)).headers["etag"]
+            node = service.admin.as_somebody(tenant.application(identity))
             polls = [node.get(name, if_none_match=etag).status for _ in range(4)]
             assert polls == [304, 304, 304, 429]
 

@@ -153,7 +153,7 @@ def test_azure_role_assignments_authorize_callers(cloud: Cloud) -> None:
         TENANT_ID, service.client_id, "right", credentials.TokenAuthority(cloud.url, cloud.ca)
     )
     clock = Clock()
-    roles = Roles([], AzureAssignments(ArmClient(credential, cloud.url, ca_file=cloud.ca), clock))
+    roles = Roles([], AzureAssignments(ArmClient(credential, cloud.url, ca_file=cloud.ca), TENANT_ID, clock))
     tokens = tokens_of(cloud)
 
     async def ask() -> None:

@@ -109,7 +109,9 @@ def test_restore_does_not_recover_sessions(worked: Person, made: ServiceSettings
                 file.execute(each)
             return file.execute("SELECT id FROM sessions").fetchall()
 
-    assert sessions("INSERT INTO sessions VALUES ('of a thief', '{}', 'proof', 1e12, 1e12)")
+    assert sessions(
+        "INSERT INTO sessions (id, caller, proof, expires, used) VALUES ('thief', '{}', 'proof', 1e12, 1)"
+    )
     worked.does("backup", str(tmp_path / "backup.tar"))
     sessions("DELETE FROM sessions")  # a user signs out
     worked.does("restore", str(tmp_path / "backup.tar"), "--yes")
@@ -122,7 +124,7 @@ def test_restore_on_empty_machine_is_complete_only_with_keys(worked: Person, tmp
     worked.does("backup", str(whole), "--with-keys")
 
     without, complete = Person(tmp_path / "without"), Person(tmp_path / "complete")
-    assert "KEYS ARE MISSING: 6 secrets" in without.does("restore", str(bare)).err
+    assert "KEYS ARE MISSING: 8 records" in without.does("restore", str(bare)).err
     assert complete.does("restore", str(whole), "--json").json["sealedWithoutKey"] == 0
     for name in ("keys", "admin.key", "tls/ca.crt"):
         assert (complete.state / name).read_bytes() == (worked.state / name).read_bytes()
@@ -191,7 +193,7 @@ def test_key_rotation_makes_old_key_removable(
     assert worked.does("keys", "prune").out.startswith(f"removed: none; still needed: {old['id']}")
     worked.does("keys", "rotate")
     assert worked.does("keys", "prune").out == f"removed: {old['id']}\n"
-    assert [(each["id"], each["sealed"]) for each in worked.does("keys", "list", "--json").json] == [(new, "6")]
+    assert [(each["id"], each["sealed"]) for each in worked.does("keys", "list", "--json").json] == [(new, "8")]
     assert secret_of(worked, made, clusters) == CANARY
     assert worked.does("keys", "rotate").out == "re-encrypted: nothing to do\n"
 
@@ -210,7 +212,7 @@ class Cut(SqliteDatabase):
         return await super().change(text, *values)
 
 
-@pytest.mark.parametrize("changes", range(6))
+@pytest.mark.parametrize("changes", range(8))
 def test_interrupted_key_rotation_is_completed_by_next_run(
     worked: Person, made: ServiceSettings, clusters: list[ClusterInfo], changes: int
 ) -> None:
@@ -220,7 +222,7 @@ def test_interrupted_key_rotation_is_completed_by_next_run(
 
     worked.does("keys", "rotate")
     worked.does("keys", "prune")
-    assert [each["sealed"] for each in worked.does("keys", "list", "--json").json] == ["6"]
+    assert [each["sealed"] for each in worked.does("keys", "list", "--json").json] == ["8"]
     assert secret_of(worked, made, clusters) == CANARY
 
 
@@ -248,8 +250,8 @@ def test_key_rotation_reports_undecryptable_secret_and_rotates_the_rest(
 
     done = worked.types("keys", "rotate")
     assert done.code == 3
-    assert f"secrets of {PLANT.key}/edge-1" in done.err
-    assert "cluster connections: 4, pending config bundles: 1" in done.out
+    assert f"node {PLANT.key}/edge-1 (not authentic)" in done.err
+    assert "pending config bundles: 1, clusters: 4, nodes: 2" in done.out
 
 
 def test_audit_command_filters_events_by_time_node_action_and_caller(
@@ -294,7 +296,8 @@ def test_migration_to_postgresql_copies_all_data_only_once(
 
     assert there.types("migrate", "--check", *words).code == 1
     moved = there.does("migrate", "--from", str(made.sqlite_file), *words, "--json").json
-    assert moved == {"clusters": 4, "nodes": 3, "places": 1, "fleet": 2, "deliveries": 1, "audit": 4}
+    tables = {"clusters": 4, "nodes": 3, "places": 1, "fleet": 2, "deliveries": 1, "audit": 4}
+    assert moved == {**tables, "identity_owners": 0}
     assert there.does("migrate", "--check", *words).out.endswith("up to date\n")
     assert "already contains rows" in there.types("migrate", "--from", str(made.sqlite_file), *words).err
     assert "pg_dump --format=custom" in there.types("backup", "x.tar", *words).err
@@ -302,7 +305,7 @@ def test_migration_to_postgresql_copies_all_data_only_once(
     replica = made.model_copy(update={"database_file": address_file})
     assert asyncio.run(everything(replica)) == asyncio.run(everything(made))
     there.does("keys", "add", *words)
-    assert "node secrets: 1" in there.does("keys", "rotate", *words).out
+    assert "clusters: 4, nodes: 3" in there.does("keys", "rotate", *words).out
 
 
 async def everything(settings: ServiceSettings) -> object:

@@ -79,16 +79,16 @@ def test_join_command_is_only_output_on_stdout(person: Person) -> None:
 
     done = person.does("node", "join-command", *ON_PLANT, "--name", "edge-1")
     [line] = done.out.splitlines()
-    assert line.startswith("aks-flex-node agent --config-url 'https://127.0.0.1:")
+    assert line.startswith("echo 'https://127.0.0.1:")
     assert "#ca=sha256:" in line
-    assert line.endswith("'")
+    assert line.endswith("' | aks-flex-node agent --config-url-file -")
     assert "Valid until" in done.err
 
 
 def test_node_create_can_print_join_command(person: Person) -> None:
     done = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--join-command")
 
-    assert done.out.startswith("aks-flex-node agent --config-url '")
+    assert done.out.startswith("echo 'https://")
     assert len(done.out.splitlines()) == 1
 
 
@@ -177,7 +177,7 @@ def test_printed_join_command_of_node_create_works(person: Person) -> None:
     wrapped = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--max-pods", "50", env=WRAPPED)
 
     [command] = re.findall(r"`aks-flex-rp (.*?)`", created.err)
-    assert person.does(*shlex.split(command), env={"AKS_FLEX_RP_STATE": ""}).out.startswith("aks-flex-node agent ")
+    assert person.does(*shlex.split(command), env={"AKS_FLEX_RP_STATE": ""}).out.startswith("echo 'https://")
     assert "`aks-flex-lab rp node join-command --name edge-1 --cluster plant`" in wrapped.err
 
 

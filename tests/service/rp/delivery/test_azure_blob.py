@@ -15,7 +15,7 @@ import urllib3
 
 from aks_flex_node.agent.artifacts import DownloadOptions
 from aks_flex_node.agent.config.remote import fetch_config
-from aks_flex_node.api import config_urls
+from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.delivery.azure_blob import AzureBlobDelivery, by_connection_string, by_identity
 from tests.remedies.catalogue import advice
@@ -84,8 +84,53 @@ def test_agent_fetches_bundle_from_blob_url(delivery: AzureBlobDelivery, azurite
 
 def test_blob_response_has_cache_control_no_store(delivery: AzureBlobDelivery, pool: urllib3.PoolManager) -> None:
     answer = pool.request("GET", put(delivery))
-    assert (answer.status, answer.data) == (200, BUNDLE)
+    assert answer.status == 200
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_storage_administrator_cannot_read_a_bundle(
+    delivery: AzureBlobDelivery, service: BlobServiceClient, container: str
+) -> None:
+    """Attack: someone with all rights to the account reads its blobs."""
+    url = put(delivery)
+    [blob] = service.get_container_client(container).list_blobs()
+    stored = service.get_blob_client(container, blob.name).download_blob().readall()
+    assert b"edge-1" not in stored
+    assert config_urls.parse(url).key not in f"{blob} {stored!r}"
+
+
+@pytest.mark.remedy("config-bundle-tampered")
+def test_bundle_that_a_storage_administrator_changed_is_refused(
+    delivery: AzureBlobDelivery, service: BlobServiceClient, container: str, azurite: Azurite
+) -> None:
+    """Attack: someone with all rights to the account gives a machine another configuration."""
+    theirs = BUNDLE.replace(b"edge-1", b"evil-1")
+    own_key = sealed_bundles.new_key()
+    url = put(delivery)
+    [name] = service.get_container_client(container).list_blob_names()
+    blob = service.get_blob_client(container, name)
+    sealed = bytes(blob.download_blob().readall())
+    changed = (theirs, sealed_bundles.seal(theirs, own_key), sealed[:-1] + bytes([sealed[-1] ^ 1]), sealed[:-20], b"")
+    for content in changed:
+        blob.upload_blob(content, overwrite=True)
+        with pytest.raises(ConfigError) as caught:
+            fetch_config(config_urls.parse(url), DownloadOptions(ca_file=str(azurite.authority)))
+        assert caught.value.name == "config-bundle-tampered"
+        assert config_urls.parse(url).key not in str(caught.value)
+
+    advice("config-bundle-tampered", "create a new URL")
+    again = config_urls.parse(put(delivery))
+    assert fetch_config(again, DownloadOptions(ca_file=str(azurite.authority))).version == "7"
+
+
+def test_blob_url_of_an_earlier_release_is_valid_until_it_expires(
+    delivery: AzureBlobDelivery, service: BlobServiceClient, container: str, azurite: Azurite
+) -> None:
+    url, _, _ = put(delivery).partition("#")
+    [name] = service.get_container_client(container).list_blob_names()
+    service.get_blob_client(container, name).upload_blob(BUNDLE, overwrite=True)
+    bundle = fetch_config(config_urls.parse(url), DownloadOptions(ca_file=str(azurite.authority)))
+    assert bundle.version == "7"
 
 
 def test_blob_url_grants_only_read_access_to_its_own_blob(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import urllib3
 
+from aks_flex_node.api import config_urls, sealed_bundles
 from tests.service.rp.api.bodies import SECRET, principal, token
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
 from tests.service.rp.api.service_harness import Running, running, settings
@@ -41,9 +42,12 @@ def service(azurite: Azurite, authority: CertificateAuthority, tmp_path: Path) -
 
 
 def status_of(url: str, azurite: Azurite) -> tuple[int, bytes]:
+    """Returns the status, and the opened bundle."""
+    parsed = config_urls.parse(url)
     with urllib3.PoolManager(ca_certs=str(azurite.authority), retries=False) as pool:
-        answer = pool.request("GET", url)
-    return answer.status, answer.data
+        answer = pool.request("GET", parsed.address)
+    assert SECRET.encode() not in answer.data
+    return answer.status, sealed_bundles.unseal(answer.data, parsed.key) if answer.status == 200 else b""
 
 
 def test_config_urls_are_served_and_revoked_by_blob_storage(service: Running, azurite: Azurite) -> None:

@@ -12,13 +12,14 @@ import pytest
 from aks_flex_node.errors import ClusterError
 from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
 from aks_flex_rp.clusters import connections
-from aks_flex_rp.clusters.access import BINDING_PREFIX
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX
 from aks_flex_rp.clusters.prerequisites import BINDINGS
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.store.model import Cluster, Node
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, facts
+from tests.service.rp.store.builders import record_authenticator
 from tests.unit.rp.clusters.fakes import FakeApi, refusal
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def test_cluster_controller_restarts_on_connection_change_and_stops_at_end(tmp_p
         return cast("ClusterController", Watch(way.server, seen))
 
     async def story() -> None:
-        store = SqliteStore(tmp_path / "flex.db")
+        store = SqliteStore(tmp_path / "flex.db", record_authenticator())
         await store.start()
         connected = ClusterRegistry(store, sealer, watch, lambda _: None)
         await connected.start()
@@ -104,7 +105,7 @@ def test_node_write_notifies_controller_of_its_cluster(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
 
     async def story() -> None:
-        store = SqliteStore(tmp_path / "flex.db")
+        store = SqliteStore(tmp_path / "flex.db", record_authenticator())
         await store.start()
         await store.put_cluster(cluster(sealer, "https://one", 1), None)
         connected = ClusterRegistry(
@@ -132,7 +133,7 @@ def test_failed_access_grant_reports_whether_retry_helps(tmp_path: Path) -> None
     binding = f"{BINDINGS}/{BINDING_PREFIX}edge-1"
 
     async def story() -> None:
-        store = SqliteStore(tmp_path / "flex.db")
+        store = SqliteStore(tmp_path / "flex.db", record_authenticator())
         await store.start()
         await store.put_cluster(cluster(sealer, "https://one", 1), None)
         connected = ClusterRegistry(

@@ -14,6 +14,7 @@ from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, facts
+from tests.service.rp.store.builders import record_authenticator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,7 +56,7 @@ class Site:
 
 @asynccontextmanager
 async def site(directory: Path) -> AsyncIterator[Site]:
-    store = CountingStore(directory / "flex.db")
+    store = CountingStore(directory / "flex.db", record_authenticator())
     await store.start()
     try:
         yield Site(store, directory)

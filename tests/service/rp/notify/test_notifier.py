@@ -16,10 +16,11 @@ from aks_flex_rp.notify.notification_settings import NodeEventKind
 from aks_flex_rp.notify.notifier import OutboxCleaner, RetryPolicy, WebhookSender
 from aks_flex_rp.notify.webhook_client import MAX_CONCURRENT
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
 from tests.service.ports import free_port
 from tests.service.rp.notify.receivers import SOON, Received, receiving
-from tests.service.rp.store.builders import node
+from tests.service.rp.store.builders import node, record_authenticator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -73,10 +74,12 @@ class Office:
 @pytest.fixture(params=["sqlite", "postgres"])
 def office(request: pytest.FixtureRequest, tmp_path: Path, secret_file: Path) -> Office:
     if request.param == "sqlite":
-        return Office(lambda: SqliteStore(tmp_path / "store.db"), secret_file)
+        return Office(lambda: SqliteStore(tmp_path / "store.db", record_authenticator()), secret_file)
     server: PostgresServer = request.getfixturevalue("server")
     address = server.new_database()
-    return Office(lambda: PostgresStore(address, connections=5), secret_file)
+    return Office(
+        lambda: PostgresStore(parse_address(address, {}), record_authenticator(), connections=5), secret_file
+    )
 
 
 def run(work: Coroutine[None, None, None]) -> None:

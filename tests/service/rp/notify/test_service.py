@@ -13,6 +13,7 @@ import pytest
 
 from tests.service.rp.api.bodies import SECRET as CLIENT_SECRET
 from tests.service.rp.api.bodies import principal, token
+from tests.service.rp.api.callers import NODE, OTHER_NODE
 from tests.service.rp.api.fake_clusters import NEIGHBOUR, PLANT, FakeClusters, known_clusters
 from tests.service.rp.api.service_harness import PLENTY, Running, running, settings
 from tests.service.rp.api.traffic_recorder import Recording
@@ -145,9 +146,9 @@ def test_webhook_gets_only_its_configured_events_and_clusters(
     with receiving() as other:
         chosen = webhook(other, secret_file, events=["ready.changed"], clusters=[str(NEIGHBOUR)])
         with service_with(tmp_path / "state", ca_cert_data, webhook(receiver, secret_file), chosen) as service:
-            for cluster in (PLANT, NEIGHBOUR):
+            for cluster, identity in ((PLANT, NODE), (NEIGHBOUR, OTHER_NODE)):
                 admin = service.admin.at(cluster)
-                admin.put("edge-1", principal())
+                admin.put("edge-1", principal(identity))
                 admin.report("edge-1", conditions(Ready="True", Drifted="True"))
             receiver.until(4)
             assert [(each.what, each.event["source"]) for each in other.until(1)] == [

@@ -13,7 +13,7 @@ from aks_flex_rp.notify.node_events import EventPublisher, Webhook
 from aks_flex_rp.notify.notifier import StaleNodeMonitor
 from aks_flex_rp.store.model import StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
-from tests.service.rp.store.builders import node
+from tests.service.rp.store.builders import node, record_authenticator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -45,7 +45,7 @@ async def advance_clock(watch: StaleNodeMonitor, clock: Clock, seconds: float) -
 
 def with_store(tmp_path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
     async def run() -> None:
-        store = SqliteStore(tmp_path / "store.db")
+        store = SqliteStore(tmp_path / "store.db", record_authenticator())
         await store.start()
         try:
             await work(store)

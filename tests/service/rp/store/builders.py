@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_rp.crypto.encryption import key_id
+from aks_flex_rp.crypto.record_codes import RecordCodes
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Cluster, Delivery, Node
+from aks_flex_rp.store.record_authenticator import RecordAuthenticator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from aks_flex_rp.store.changes import StoreChange
+
+KEY = b"k" * 32
+
+
+def record_authenticator(key: bytes = KEY, **more: Any) -> RecordAuthenticator:
+    """Returns what authenticates the rows of a store in tests, with the same key every time."""
+    return RecordAuthenticator(RecordCodes({key_id(key).hex(): key}), **more)
+
+
+def write_keys(state: Path) -> None:
+    """Gives the service of a state directory the key of `record_authenticator`."""
+    file = state / "keys"
+    file.touch(0o600)
+    file.write_bytes(base64.urlsafe_b64encode(KEY) + b"\n")
+
 
 SOON = 30.0  # an upper limit for what takes milliseconds
 

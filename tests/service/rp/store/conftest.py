@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
+from tests.service.rp.store.builders import record_authenticator
 from tests.service.rp.store.servers import postgres_server
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class SqlitePlace:
         self.address = str(path)
 
     def __call__(self) -> SqliteStore:
-        return SqliteStore(self.address)
+        return SqliteStore(self.address, record_authenticator())
 
 
 class PostgresPlace:
@@ -48,7 +50,7 @@ class PostgresPlace:
         self.address = dsn
 
     def __call__(self) -> PostgresStore:
-        return PostgresStore(self.address, connections=5, timeout=60)
+        return PostgresStore(parse_address(self.address, {}), record_authenticator(), connections=5, timeout=60)
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from aks_flex_lab.processes import ProcessHandle, run, spawn
 from tests.service.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from aks_flex_lab.pki import CertificatePair
 
 USER = "flex"
 # Small, with PostgreSQL's default durability.
@@ -66,7 +69,24 @@ class PostgresServer:
         self._parent.shutdown()
 
     def dsn(self, database: str) -> str:
+        """Returns the address of a database, at the server's Unix socket."""
+        return f"postgresql://{USER}@{quote(str(self._room), safe='')}:{self._port}/{database}"
+
+    def network_dsn(self, database: str) -> str:
         return f"postgresql://{USER}@127.0.0.1:{self._port}/{database}"
+
+    def offer_tls(self, pair: CertificatePair) -> None:
+        """Gives the server a certificate, from the next connection on."""
+        for name, file in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+            target = self._room / name
+            target.write_bytes(file.read_bytes())
+            target.chmod(0o600)
+            shutil.chown(target, somebody())
+            self.query(f"ALTER SYSTEM SET ssl_{'cert' if name == 'tls.crt' else 'key'}_file = '{target}'")
+        self.query("ALTER SYSTEM SET ssl = on")
+        self.query("SELECT pg_reload_conf()")
+        while self.query("SHOW ssl") != "on":
+            time.sleep(0.05)
 
     def new_database(self) -> str:
         """Creates an empty database; returns its address."""

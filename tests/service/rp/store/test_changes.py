@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,15 +26,18 @@ async def test_all_subscribers_receive_writes_and_deletions(store: Store) -> Non
 
 async def test_cancelled_write_still_notifies_subscribers(store: Store) -> None:
     changes = store.changes()
-    await store.put_node(node(key="edge-0"), None)  # so that the next write of the cluster starts immediately
-    assert await next_of(changes) == NodeWritten("/c", "edge-0", 1)
-    write = asyncio.create_task(store.put_node(node(), None))
+    await store.put_node(node(), None)
+    assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
+    found = await store.node("/c", "edge-1")  # its revision is known, so the next write starts immediately
+    assert found
+    changed = replace(found, version=2, etag="edge-1-2")
+    write = asyncio.create_task(store.put_node(changed, found.etag))
     await asyncio.sleep(0)
     write.cancel()
     with pytest.raises(asyncio.CancelledError):
         await write
-    assert await next_of(changes) == NodeWritten("/c", "edge-1", 1)
-    assert await store.node("/c", "edge-1") == node()
+    assert await next_of(changes) == NodeWritten("/c", "edge-1", 2)
+    assert await store.node("/c", "edge-1") == changed
 
 
 async def test_change_subscription_ends_when_store_stops(place: Place) -> None:

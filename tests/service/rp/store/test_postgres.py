@@ -15,8 +15,9 @@ from aks_flex_rp.store.changes import Disconnected, NodeWritten, Resync
 from aks_flex_rp.store.migrations import MIGRATIONS, Migration
 from aks_flex_rp.store.model import SchemaTooNew, StoreError, StoreUnavailable
 from aks_flex_rp.store.postgres import PostgresStore, migrate
+from aks_flex_rp.store.postgres_address import parse_address
 from tests.remedies.catalogue import advice
-from tests.service.rp.store.builders import event, next_of, node
+from tests.service.rp.store.builders import event, next_of, node, record_authenticator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -118,7 +119,7 @@ async def test_disconnected_listener_resyncs_and_receives_changes_again(
 
 @pytest.mark.remedy("database-unavailable")
 async def test_unreachable_postgres_is_a_transient_error(postgres: PostgresPlace, server: PostgresServer) -> None:
-    store = PostgresStore(postgres.address, timeout=3)
+    store = PostgresStore(parse_address(postgres.address, {}), record_authenticator(), timeout=3)
     await store.start()
     assert await store.healthy()
     await asyncio.to_thread(server.stop)
@@ -130,7 +131,7 @@ async def test_unreachable_postgres_is_a_transient_error(postgres: PostgresPlace
             assert (caught.value.name, caught.value.retryable) == ("database-unavailable", True)
             assert not caught.value.executed
         with pytest.raises(StoreUnavailable):
-            await PostgresStore(postgres.address, timeout=3).start()
+            await PostgresStore(parse_address(postgres.address, {}), record_authenticator(), timeout=3).start()
     finally:
         await asyncio.to_thread(server.start)
     advice("database-unavailable", "Restore access to the database or free disk space. The service recovers")
@@ -183,8 +184,9 @@ async def test_postgres_store_enforces_synchronous_commit(postgres: PostgresPlac
 
 
 async def test_invalid_database_address_is_a_permanent_error(postgres: PostgresPlace) -> None:
-    for wrong in (postgres.address + "_not", "not an address"):
+    wrongs = {postgres.address + "_not": "database-error", "not an address": "database-address-invalid"}
+    for wrong, name in wrongs.items():
         with pytest.raises(StoreError) as caught:
-            await PostgresStore(wrong, timeout=0.3).start()
-        assert caught.value.name == "database-error"
+            await PostgresStore(parse_address(wrong, {}), record_authenticator(), timeout=0.3).start()
+        assert caught.value.name == name
         assert not caught.value.retryable

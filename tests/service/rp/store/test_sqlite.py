@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from aks_flex_rp.store import sqlite as sqlite_store
 from aks_flex_rp.store.migrations import MIGRATIONS, Migration
 from aks_flex_rp.store.model import SchemaTooNew, StoreUnavailable
 from aks_flex_rp.store.sqlite import SqliteStore
-from tests.service.rp.store.builders import event, node
+from tests.service.rp.store.builders import event, node, record_authenticator
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +25,7 @@ def modes(room: Path) -> dict[str, int]:
 
 
 async def test_store_files_are_accessible_only_to_owner(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "store.db")
+    store = SqliteStore(tmp_path / "store.db", record_authenticator())
     await store.start()
     await store.put_node(node(), None)
     assert modes(tmp_path) == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
@@ -36,7 +37,7 @@ async def test_store_files_are_accessible_only_to_owner(tmp_path: Path) -> None:
 async def test_store_restricts_permissions_of_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch(0o644)
-    store = SqliteStore(path)
+    store = SqliteStore(path, record_authenticator())
     await store.start()
     assert modes(tmp_path)["store.db"] == 0o600
     await store.stop()
@@ -50,7 +51,7 @@ async def test_sqlite_uses_wal_and_full_synchronous_mode(tmp_path: Path) -> None
 
 
 async def test_backup_under_load_is_consistent(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "store.db")
+    store = SqliteStore(tmp_path / "store.db", record_authenticator())
     await store.start()
     first = [store.put_node(node(f"first-{one}"), None, [event()]) for one in range(200)]
     await asyncio.gather(*first)
@@ -59,17 +60,18 @@ async def test_backup_under_load_is_consistent(tmp_path: Path) -> None:
     await store.backup(tmp_path / "copy-2.db")
     await store.stop()
     for name, least in (("copy.db", 200), ("copy-2.db", 700)):
-        copy = SqliteStore(tmp_path / name)
+        copy = SqliteStore(tmp_path / name, record_authenticator())
         await copy.start()
         assert least <= await copy.count_nodes() == len(await copy.audit(limit=1000)) <= 700
         await copy.stop()
 
 
 async def test_stop_completes_pending_writes_and_refuses_new_ones(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "store.db")
+    store = SqliteStore(tmp_path / "store.db", record_authenticator())
     await store.start()
-    await store.put_node(node("first"), None)
-    writes = [asyncio.create_task(store.put_node(node(f"edge-{one}"), None)) for one in range(299)]
+    await asyncio.gather(*(store.put_node(node(f"edge-{one}"), None) for one in range(300)))
+    found = (await store.nodes("/c", limit=300)).nodes
+    writes = [asyncio.create_task(store.put_node(replace(one, name="written"), one.etag)) for one in found]
     await asyncio.sleep(0)
     await store.stop()
     await asyncio.gather(*writes)
@@ -80,12 +82,12 @@ async def test_stop_completes_pending_writes_and_refuses_new_ones(tmp_path: Path
     assert not await store.healthy()
     await store.start()
     assert await store.healthy()
-    assert await store.count_nodes() == 300
+    assert {one.name for one in (await store.nodes("/c", limit=300)).nodes} == {"written"}
     await store.stop()
 
 
 async def test_locked_database_file_is_a_transient_error(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "store.db", timeout=0.05)
+    store = SqliteStore(tmp_path / "store.db", record_authenticator(), timeout=0.05)
     await store.start()
     other = sqlite3.connect(tmp_path / "store.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -105,7 +107,7 @@ async def test_sqlite_store_with_newer_schema_is_refused(tmp_path: Path) -> None
     connection.execute("INSERT INTO schema_version (version) VALUES (99)")
     connection.close()
     with pytest.raises(SchemaTooNew, match="schema version 99"):
-        await SqliteStore(path).start()
+        await SqliteStore(path, record_authenticator()).start()
 
 
 async def test_failed_sqlite_migration_is_rolled_back(tmp_path: Path) -> None:

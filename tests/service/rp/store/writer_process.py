@@ -10,8 +10,9 @@ import os
 import sys
 
 from aks_flex_rp.store.postgres import PostgresStore
+from aks_flex_rp.store.postgres_address import parse_address
 from aks_flex_rp.store.sqlite import SqliteStore
-from tests.service.rp.store.builders import event, node
+from tests.service.rp.store.builders import event, node, record_authenticator
 
 WRITERS = 10
 
@@ -28,7 +29,11 @@ async def write(store: SqliteStore | PostgresStore, key: str) -> None:
 
 
 async def main(kind: str, address: str) -> None:
-    store = SqliteStore(address) if kind == "sqlite" else PostgresStore(address)
+    store = (
+        SqliteStore(address, record_authenticator())
+        if kind == "sqlite"
+        else PostgresStore(parse_address(address, {}), record_authenticator())
+    )
     await store.start()
     await asyncio.gather(*(write(store, f"edge-{number}") for number in range(WRITERS)))
 

@@ -6,13 +6,14 @@ import errno
 import hashlib
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_node.agent.artifacts import tree_build
 from aks_flex_node.agent.artifacts.cache import ArtifactCache, VerifiedFile, clean_cache, list_cache
-from aks_flex_node.agent.artifacts.digest import Digest
+from aks_flex_node.agent.artifacts.digest import Digest, DigestSource
 from aks_flex_node.agent.artifacts.disk_space import explain_disk_full, remove_tree, require_space
 from aks_flex_node.agent.artifacts.model import Artifact, ArtifactFile, ArtifactTree, TreeManifest
 from aks_flex_node.errors import ArtifactError
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 CONTENT = b"#!/bin/sh\n"
 DIGEST = Digest("sha256", hashlib.sha256(CONTENT).hexdigest())
-RUNC = Artifact("runc", "1.5.2", "https://publisher.example/runc", (ArtifactFile("", "bin/runc"),))
+URL = "https://publisher.example/runc"
+RUNC = Artifact("runc", "1.5.2", URL, (ArtifactFile("", "bin/runc"),), publisher_url=URL)
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def blob(tmp_path: Path) -> VerifiedFile:
     cache = ArtifactCache(tmp_path / "cache")
     with cache.locked(DIGEST, time.sleep) as folder:
         (folder / "runc").write_bytes(CONTENT)
-        cache.record_origin(DIGEST, RUNC)
+        cache.record_origin(DIGEST, RUNC, DigestSource.PUBLISHER)
     found = cache.find(DIGEST, "runc")
     assert found
     return found
@@ -118,8 +120,9 @@ def test_place_file_copies_a_byte_range_out_of_a_bundle(tmp_path: Path) -> None:
 
 def test_cache_finds_digest_by_url_and_discards_damaged_files(tmp_path: Path, blob: VerifiedFile) -> None:
     cache = ArtifactCache(tmp_path / "cache")
-    assert cache.digest_of(RUNC.url) == DIGEST
-    assert cache.digest_of("https://publisher.example/other") is None
+    assert cache.published_digest(RUNC) == DIGEST
+    assert cache.published_digest(replace(RUNC, publisher_url="https://publisher.example/other")) is None
+    assert cache.published_digest(replace(RUNC, publisher_url="")) is None
     assert cache.find(Digest("sha256", "0" * 64), "runc") is None
     blob.path.write_bytes(b"damaged")
     assert cache.find(DIGEST, "runc") is None

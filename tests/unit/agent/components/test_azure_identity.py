@@ -22,6 +22,7 @@ PRINCIPAL: dict[str, object] = {
     "azure.servicePrincipal.clientId": "11111111-0000-4000-8000-000000000000",
     "azure.servicePrincipal.clientSecret": "canary-of-a-secret",
 }
+EXEC = {**PRINCIPAL, "node.kubelet.auth": "exec"}
 FOLDER = "/var/lib/kubelet"
 
 
@@ -30,10 +31,10 @@ FOLDER = "/var/lib/kubelet"
     [
         ({}, (), "bootstrapToken"),
         (PRINCIPAL, (), "bootstrapToken"),
-        (PRINCIPAL, TOKEN, "exec"),
-        ({"azure.managedIdentity.clientId": "x"}, TOKEN, "exec"),
-        ({"azure.arc.enabled": True}, TOKEN, "exec"),
-        ({"azure.arc.autoRegister": True}, TOKEN, "exec"),
+        (PRINCIPAL, TOKEN, "certificate"),
+        ({"azure.managedIdentity.clientId": "x"}, TOKEN, "certificate"),
+        ({"azure.arc.enabled": True}, TOKEN, "certificate"),
+        ({"azure.arc.autoRegister": True}, TOKEN, "certificate"),
         ({}, TOKEN, "bootstrapToken"),
         ({**PRINCIPAL, "continuousMonitoring": True}, TOKEN, "bootstrapToken"),
         ({**PRINCIPAL, "provider.url": "https://rp.example"}, TOKEN, "bootstrapToken"),
@@ -48,7 +49,7 @@ def test_kubelet_auth_is_derived_from_the_config(
 
 
 def test_exec_auth_kubelet_uses_token_script_and_no_certificate() -> None:
-    config = config_of(PRINCIPAL, without=TOKEN)
+    config = config_of(EXEC, without=TOKEN)
     spec = kubelet.desired(config, MACHINE)
     user = json.loads(text_of(spec, f"{FOLDER}/kubeconfig"))["users"][0]["user"]
     assert user["exec"]["command"] == f"{FOLDER}/token.sh"
@@ -124,10 +125,8 @@ def test_node_with_bootstrap_token_has_no_identity_files() -> None:
 
 def test_changed_client_secret_does_not_restart_the_kubelet() -> None:
     specs = [
-        kubelet.desired(
-            config_of({**PRINCIPAL, "azure.servicePrincipal.clientSecret": secret}, without=TOKEN), MACHINE
-        )
+        kubelet.desired(config_of({**EXEC, "azure.servicePrincipal.clientSecret": secret}, without=TOKEN), MACHINE)
         for secret in ("one-secret", "another-secret")
     ]
     assert specs[0].fingerprints == specs[1].fingerprints
-    assert isinstance(kubelet.own_kubeconfig(config_of(PRINCIPAL, without=TOKEN)), File)
+    assert isinstance(kubelet.own_kubeconfig(config_of(EXEC, without=TOKEN)), File)

@@ -10,6 +10,7 @@ from aks_flex_node.agent.config.config_store import applied_config_text
 from aks_flex_node.agent.config.loader import load_text, missing_for_join, with_join_method
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.config.resolved import kubelet_auth, log_file, target_cluster
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG
 from tests.unit.agent.config.builders import CA, CLUSTER_ID, TOKEN, load_settings
 
 BUNDLE = {
@@ -128,12 +129,12 @@ def test_managed_node_without_a_token_joins_with_its_identity(more: dict[str, ob
 
     loaded = with_join_method(load_text(text, "bundle", {}, {}), None)
 
-    assert kubelet_auth(loaded.config) == "exec"
+    assert kubelet_auth(loaded.config) == "certificate"
     assert missing_for_join(loaded.config) == []
     again = load_text(loaded.text(), "stored", {}, {}).config  # as the daemon reads it
-    assert kubelet_auth(again) == "exec"
+    assert kubelet_auth(again) == "certificate"
     stored = ConfigBundle(text).with_kubelet_auth(kubelet_auth(loaded.config)).text
-    assert kubelet_auth(load_text(stored, "stored", {}, {}).config) == "exec"
+    assert kubelet_auth(load_text(stored, "stored", {}, {}).config) == "certificate"
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,35 @@ def test_node_that_joined_with_its_identity_keeps_it() -> None:
     assert kubelet_auth(again.config) == "certificate"
 
 
+IDENTITIES: list[dict[str, object]] = [
+    {"servicePrincipal": {"clientId": "11111111-0000-4000-8000-000000000000", "clientSecret": "canary"}},
+    {"managedIdentity": {"clientId": "11111111-0000-4000-8000-000000000000"}},
+]
+
+
+@pytest.mark.parametrize("identity", IDENTITIES, ids=["principal", "managed identity"])
+def test_file_without_provider_joins_by_certificate_and_keeps_it(identity: dict[str, object]) -> None:
+    """By exec, root on the machine can read the Secrets of all pods of the cluster."""
+    text = json.dumps({"azure": {"tenantId": "f1e0f1e0-0000-4000-8000-000000000001", **identity}})
+
+    first = with_join_method(load_text(text, "config.yaml", {}, {}), None)
+    applied = load_text(applied_config_text(first.config), APPLIED_CONFIG, {}, {}).config
+    again = with_join_method(load_text(text, "config.yaml", {}, {}), applied)
+
+    assert kubelet_auth(first.config) == kubelet_auth(again.config) == "certificate"
+    assert kubelet_auth(load_text(first.text(), CURRENT_CONFIG, {}, {}).config) == "certificate"
+
+
+@pytest.mark.parametrize("identity", IDENTITIES, ids=["principal", "managed identity"])
+def test_node_that_joined_by_exec_with_earlier_release_keeps_it(identity: dict[str, object]) -> None:
+    """The earlier release stored neither the method nor, in the applied configuration, the principal."""
+    loaded = load_text(json.dumps({"azure": identity}), "config.yaml", {}, {})
+    applied = load_text(applied_config_text(loaded.config), APPLIED_CONFIG, {}, {}).config
+
+    assert kubelet_auth(with_join_method(loaded, applied).config) == "exec"
+    assert kubelet_auth(load_text(loaded.text(), CURRENT_CONFIG, {}, {}).config) == "exec"
+
+
 def test_config_file_of_the_first_release_is_accepted() -> None:
     loaded = load_text(FILE, "config.yaml", {}, {})
 
@@ -181,5 +211,5 @@ def test_every_setting_of_the_reference_design_is_accepted() -> None:
 
     assert config.azure.arc.tags == {"site": "one"}
     assert config.azure.arc.enabled
-    assert kubelet_auth(config) == "exec"
+    assert kubelet_auth(config) == "certificate"
     assert target_cluster(config) == ("sub-1", "group-1", "cluster-1")

@@ -73,6 +73,95 @@ def test_new_config_is_stored_mode_0600_with_the_current_secret(scene: Scene) ->
     assert entry.mode == 0o600
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        {"runc": {"url": "https://evil.example/runc", "sha256": {"runc": "0" * 64}}},
+        {"artifacts": {"bundle": "/var/lib/kubelet/pods/x/evil.tar"}},
+        {"artifacts": {"checksumsFile": "/var/lib/kubelet/pods/x/evil.txt"}},
+        {"paths": {"dataDir": "/var/lib/kubelet/pods/x"}},
+        {"azure": settings()["azure"] | {"arc": {"package": {"repository": "https://evil.example"}}}},
+        {"artifacts": {"baseURL": "http://mirror.example"}},
+    ],
+)
+def test_provider_cannot_decide_which_programs_are_genuine(scene: Scene, attack: dict[str, Any]) -> None:
+    """A compromised provider sends digests of its own programs, or files that a pod can write."""
+    scene.accepting.handle(news("2", settings(**attack)))
+    assert kept(scene.host) is None
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+    assert any(
+        why in scene.told[-1][0].message for why in ("can only be set on the machine itself", "is not encrypted")
+    )
+
+
+def kubelet(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns a configuration with options of the kubelet."""
+    node = settings()["node"]
+    return settings(node=node | {"kubelet": node.get("kubelet", {}) | {"extraConfig": options}})
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"staticPodURL": "https://evil.example/pod.yaml"},
+        {"staticPodPath": "/var/lib/kubelet/pods"},
+        {"authentication": {"anonymous": {"enabled": True}}},
+        {"Authorization": {"mode": "AlwaysAllow"}},
+        {"volumePluginDir": "/var/lib/kubelet/pods"},
+        {"imageServiceEndpoint": "unix:///var/lib/kubelet/pods/x/image.sock"},
+        {"containerRuntimeEndpoint": "unix:///var/lib/kubelet/pods/x/runtime.sock"},
+        {"podLogsDir": "/etc/cron.d"},
+        {"seccompDefault": False},
+        {"enableSystemLogQuery": True},
+        {"allowedUnsafeSysctls": ["kernel.*"]},
+        {"resolvConf": "/etc/shadow"},
+    ],
+)
+def test_provider_cannot_become_root_by_an_option_of_the_kubelet(scene: Scene, option: dict[str, Any]) -> None:
+    """A compromised provider sends static pods, or lets anonymous users run commands in pods."""
+    scene.accepting.handle(news("2", kubelet(option)))
+    assert kept(scene.host) is None
+    assert f"node.kubelet.extraConfig.{next(iter(option))}" in scene.told[-1][0].message
+    assert "can only be set on the machine itself" in scene.told[-1][0].message
+
+
+def test_other_and_own_options_of_the_kubelet_are_accepted(scene: Scene) -> None:
+    own = {"registryPullQPS": 3, "podPidsLimit": 99}
+    put(scene.host, CURRENT_CONFIG, bundle("1", kubelet(own)))
+    scene.accepting.handle(news("2", kubelet({**own, "registryPullQPS": 4})))
+    assert kept(scene.host)
+    scene.accepting.handle(news("3", kubelet({**own, "podPidsLimit": 100})))
+    assert scene.standing() is ProviderState.BAD_CONFIGURATION
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        {"agent": {"logFile": "/etc/cron.d/job"}},
+        {"agent": {"metricsFile": "/etc/cron.d/job"}},
+        {"node": settings()["node"] | {"kubelet": {"caCertFile": "/etc/shadow"}}},
+        {
+            "azure": settings()["azure"]
+            | {"servicePrincipal": {"clientId": CLIENT, "clientSecretFile": "/etc/shadow"}}
+        },
+        {"azure": settings()["azure"] | {"bootstrapToken": {"tokenFile": "/etc/shadow"}}},
+    ],
+)
+def test_provider_cannot_name_files_that_root_reads_or_writes(scene: Scene, attack: dict[str, Any]) -> None:
+    """A compromised provider has the agent write into a directory of cron, or send a file as a credential."""
+    scene.accepting.handle(news("2", settings(**attack)))
+    assert kept(scene.host) is None
+    assert "it names a file that the agent reads or writes" in scene.told[-1][0].message
+
+
+def test_local_settings_of_the_current_config_are_not_the_sources(scene: Scene) -> None:
+    """The configuration of an AKS pool is the current one with a few changes."""
+    own = settings(artifacts={"bundle": "/media/usb/bundle.tar"})
+    put(scene.host, CURRENT_CONFIG, bundle("1", own))
+    scene.accepting.handle(news("2", own))
+    assert kept(scene.host)
+
+
 def test_unchanged_poll_writes_nothing_and_compares_credentials_once(scene: Scene) -> None:
     for _ in range(3):
         assert scene.accepting.handle(CONNECTED) == CONNECTED

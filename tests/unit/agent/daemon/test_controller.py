@@ -17,6 +17,7 @@ from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobSt
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
+from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
@@ -130,6 +131,19 @@ def test_deleted_node_with_unbootstrap_disabled_starts_no_jobs() -> None:
     life.hears(GOOD)
     eventually(lambda: life.host.works == ["update"])
     life.controller.shut_down()
+
+
+@pytest.mark.parametrize("state", [ProviderState.DELETED, ProviderState.REPLACED])
+@pytest.mark.parametrize("policy", [b"forbid: [unbootstrap]\n", b"forbid: [damaged\n"])
+def test_removal_that_the_policy_forbids_is_not_run(life: Life, state: ProviderState, policy: bytes) -> None:
+    """A compromised provider or pool deletes the node, or says that it was moved."""
+    life.host.apply(WriteFile(POLICY_FILE, policy, 0o644))
+    life.hears(PollResult(state))
+    for _ in range(3):
+        life.hears(PollResult(state), interval(life))
+    assert life.host.works == []
+    (said,) = life.events("unbootstrap-refused")
+    assert "forbids the removal of this node (unbootstrap)" in said
 
 
 def test_interrupted_unbootstrap_resumes_after_a_daemon_restart() -> None:

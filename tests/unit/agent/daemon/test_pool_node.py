@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +20,7 @@ from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION
 from aks_flex_node.agent.jobs.registry import NODE_RELEASED_OPTION
 from aks_flex_node.agent.paths import DAEMON_STATE, NEXT_CONFIG, RELEASED_CONFIG
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.lean_dataclass import dataclass
 from tests.unit.agent.daemon.fakes import OLD, READY, WELL, FakeHost, bundle, eventually, kept, put, settings
 from tests.unit.agent.daemon.harness import GONE, GOOD, Life, begun
 

@@ -266,7 +266,7 @@ def test_preflight_reports_missing_checksum_unless_the_digest_is_pinned() -> Non
     lost = dict.fromkeys(first.checksums, ProbeResponse(404))
     pinned = config({"runc": {"sha256": {first.name: "0" * 64}}})
 
-    assert "No checksum was found for" in told(answering(lost), "artifacts")
+    assert "No trusted checksum was found for" in told(answering(lost), "artifacts")
     assert severities(answering(lost, config=pinned), "artifacts") == ["ok"]
 
 
@@ -281,9 +281,8 @@ def test_public_mirror_of_document_5_needs_the_publisher_or_a_pin() -> None:
     assert severities(answering({**none, published: ProbeResponse(206)}, config=config(given)), "artifacts") == ["ok"]
 
     (refused,) = findings(answering(none, config=config(given)), "artifacts")
-    key, _, _ = refused.remedy.partition("--set ")[2].partition("=HASH")
-    section, name, file = key.split(".", 2)
-    pinned = config({section: {**given["kubernetes"], name: {file: "0" * 64}}})
+    assert f"`kubernetes: {{sha256: {{{mirror.name}: HASH}}}}`" in refused.remedy
+    pinned = config({"kubernetes": {**given["kubernetes"], "sha256": {mirror.name: "0" * 64}}})
     assert severities(answering(none, config=pinned), "artifacts") == ["ok"]
 
 
@@ -299,7 +298,7 @@ def test_preflight_with_a_mirror_sends_requests_only_to_the_mirror() -> None:
 def test_preflight_skips_installed_and_downloaded_artifacts() -> None:
     runc = missing_artifacts(fit())[0]
     folder = f"/var/lib/aks-flex-node/artifacts/sha256-{'0' * 64}"
-    fetched = {f"{folder}/{runc.name}": "x", f"{folder}/.origin.json": json.dumps({"urls": [runc.url]})}
+    fetched = {f"{folder}/{runc.name}": "x", f"{folder}/.origin.json": json.dumps({"publishedAs": [runc.url]})}
     homes = ("kubernetes", "kubernetes-tools")
     installed = {f"/opt/aks-flex-node/{home}/1.34.4/.manifest.json": "{}" for home in homes}
 

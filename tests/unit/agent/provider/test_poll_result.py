@@ -66,6 +66,7 @@ def test_resource_not_found_error_means_deleted() -> None:
         (404, error("ParentResourceNotFound"), ProviderState.NO_CLUSTER),
         (404, error("ResourceGroupNotFound"), ProviderState.NO_CLUSTER),
         (404, error("NotFound"), ProviderState.FAILING),
+        (404, error("NodeNotKnown"), ProviderState.NODE_NOT_KNOWN),
         (403, error("ResourceNotFound"), ProviderState.FORBIDDEN),
         (410, error("ResourceNotFound"), ProviderState.FAILING),
         (500, error("ResourceNotFound"), ProviderState.FAILING),

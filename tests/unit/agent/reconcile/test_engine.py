@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from aks_flex_node.agent.components import runc
 from aks_flex_node.agent.components.catalog import SEQUENCE
 from aks_flex_node.agent.reconcile import planner
 from aks_flex_node.agent.reconcile.component import Component
+from aks_flex_node.agent.reconcile.observer import find_damage, needs_confirmation
 from aks_flex_node.agent.reconcile.program_stager import artifact_sources, program_tree
 from aks_flex_node.agent.reconcile.resources import Directory, File, Service, Spec, Symlink, make_service
 from aks_flex_node.errors import MachineError
@@ -119,9 +121,35 @@ def test_failed_removal_continues_and_remains_in_the_ledger() -> None:
     assert engine.ledger.owned("thing").empty
 
 
+def earlier_release(host: RecordedHost, path: str) -> bytes:
+    """Makes an installed program look like one of an earlier release: it is unknown who gave its digest."""
+    manifest = json.loads(host.read(f"{path}/.manifest.json") or b"")
+    old = json.dumps({**manifest, "artifacts": [{"url": "https://x", "digest": "sha256:0"}]}).encode()
+    host.apply(WriteFile(f"{path}/.manifest.json", old, 0o644))
+    return old
+
+
+@pytest.mark.parametrize(("source", "replaced"), [("publisher", False), ("unknown", False), (None, True)])
+def test_program_of_an_earlier_release_is_verified_again(source: str | None, replaced: bool) -> None:
+    host = empty_host()
+    engine = engine_on(host)
+    stager = engine.stager = Ready(host)
+    engine.apply(runc.COMPONENT)
+    (program,) = runc.desired(engine.config, MACHINE).programs
+    old = earlier_release(host, program.path)
+    assert "not verified" in find_damage(host, program, engine.ledger.owned("runc"))
+    stager.confirmed = old.replace(b'"digest"', f'"digest_source": "{source}", "digest"'.encode()) if source else None
+
+    engine.prepare((runc.COMPONENT,))
+
+    assert stager.prepared == (["runc"] if replaced else [])
+    assert bool(find_damage(host, program, engine.ledger.owned("runc"))) is replaced
+    assert needs_confirmation(host, program) is (source == "unknown"), "the next job asks again"
+
+
 def test_artifact_sources_come_from_the_config() -> None:
-    config = config_of({"artifacts.baseURL": "http://mirror:8080", "proxy.https": "http://proxy:3128"})
+    config = config_of({"artifacts.baseURL": "https://mirror:8080", "proxy.https": "http://proxy:3128"})
     told = artifact_sources(config)
-    assert (told.base_url, told.https_proxy, told.parallel) == ("http://mirror:8080", "http://proxy:3128", 4)
+    assert (told.base_url, told.https_proxy, told.parallel) == ("https://mirror:8080", "http://proxy:3128", 4)
     (program,) = runc.desired(config, MACHINE).programs
     assert str(program_tree(program).staging) == "/opt/aks-flex-node/runc/.1.5.2.flex-new"

@@ -39,14 +39,44 @@ def test_link_or_empty_directory_in_place_of_the_lock_is_removed(tmp_path: Path,
     assert elsewhere.read_text() == "mine"
 
 
-def test_directory_with_files_is_kept_and_named(tmp_path: Path) -> None:
-    place = tmp_path / "lock"
+def test_directory_with_files_is_set_aside(tmp_path: Path) -> None:
+    place, aside = tmp_path / "lock", tmp_path / "lock.damaged"
     place.mkdir()
     (place / "file").touch()
+    with exclusive(str(place)):
+        assert place.is_file()
+    assert (aside / "file").exists()
+
+
+def test_directory_that_cannot_be_set_aside_is_kept_and_named(tmp_path: Path) -> None:
+    place, aside = tmp_path / "lock", tmp_path / "lock.damaged"
+    for folder in (place, aside):
+        folder.mkdir()
+        (folder / "file").touch()
     with pytest.raises(MachineError) as caught, exclusive(str(place)):
         pass
     assert caught.value.name == "file-access-failed"
     assert (place / "file").exists()
+
+
+def test_lock_of_another_process_is_not_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process has replaced the directory since it was found to be full."""
+    place = tmp_path / "lock"
+    place.mkdir()
+    (place / "file").touch()
+
+    make = type(place).mkdir
+
+    def make_and_replace(folder: Path, *_: Any, **__: Any) -> None:
+        make(folder)
+        (place / "file").unlink()
+        place.rmdir()
+        place.write_text("held")
+
+    monkeypatch.setattr(type(place), "mkdir", make_and_replace)
+    with pytest.raises(MachineError), exclusive(str(place)):
+        pass
+    assert place.read_text() == "held"
 
 
 def test_lock_file_that_cannot_be_opened_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,8 @@ def admitted(*, known: bool) -> tuple[int, list[AuditEvent]]:
 
     store, clusters = SimpleNamespace(record=record), SimpleNamespace(find=find)
     shop = cast("Any", SimpleNamespace(store=store, clusters=clusters, now=lambda: 0.0))
-    doors = Authorizer(cast("Any", None), Roles([], azure), RateLimiter(LimitSettings()), cast("Any", None), shop)
+    unused = cast("Any", None)
+    doors = Authorizer(unused, Roles([], azure), RateLimiter(LimitSettings()), unused, shop, unused)
     with pytest.raises(ArmError) as refused:
         asyncio.run(doors.admit(Operation.WRITE, ArmTarget(CLUSTER, "edge-1"), CALLER, "1", ""))
     assert refused.value.status == 403

@@ -48,6 +48,9 @@ class SlowStore:
             await asyncio.sleep(0)
         return found
 
+    async def owned_identities(self, *_: str) -> frozenset[str]:
+        return frozenset()
+
     async def last_known_node(self, *_: str) -> LastKnownNode:
         return LastKnownNode()
 

@@ -76,3 +76,21 @@ def test_request_ids_are_formatted_as_guids_and_unique() -> None:
 
     assert all(re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", each) for each in ids)
     assert len(set(ids)) == len(ids)
+
+
+def test_nodes_share_the_key_of_their_cluster() -> None:
+    cache = PathCache()
+    first = cache.node_key(PATH)
+    assert first
+    cache.remember(PATH, first)
+    second = cache.node_key(f"{CLUSTER}/flexNodeConfig/edge-2")
+    assert second
+    assert second[0] is first[0]
+
+
+def test_invented_clusters_are_not_kept_in_memory() -> None:
+    """A stranger polls for nodes of clusters that do not exist. An interned string may stay for ever."""
+    paths = [f"{CLUSTER}-invented-{number}/flexNodeConfig/edge-1" for number in range(50)]
+    cache = PathCache()
+    again = [(cache.node_key(path), cache.node_key(path)) for path in paths]
+    assert all(one == two and one and two and one[0] is not two[0] for one, two in again)

@@ -21,7 +21,7 @@ def test_tenant_settings_need_only_tenant_id() -> None:
     tenant = TenantSettings.model_validate({"tenantId": TENANT.upper()})
     assert tenant.metadata == f"https://login.microsoftonline.com/{TENANT}/v2.0/.well-known/openid-configuration"
     assert tenant.sign_in == f"https://login.microsoftonline.com/{TENANT}"
-    assert "https://management.azure.com" in tenant.audiences
+    assert tenant.audiences == ()
 
 
 def test_tenant_sign_in_url_is_derived_from_private_metadata_url() -> None:
@@ -39,7 +39,8 @@ def test_tenant_sign_in_url_is_derived_from_private_metadata_url() -> None:
     [
         ({"tenants": [{"tenantId": "contoso.com"}]}, "tenants.0.tenantId", "must be an ID such as"),
         ({"tenants": [{"tenantId": TENANT, "metadataUrl": "http://x"}]}, "tenants.0.metadataUrl", "https://"),
-        ({"tenants": [{"tenantId": TENANT, "audiences": []}]}, "tenants.0.audiences", "at least 1"),
+        ({"tenants": [{"tenantId": TENANT, "audiences": []}]}, "", "tenants[0].audiences: no audience is set"),
+        ({"tenants": [{"tenantId": TENANT}]}, "", "Register an application for the service in Entra ID"),
         ({"tenants": [{"tenantId": TENANT, "issuer": "x"}]}, "tenants.0.issuer", "not permitted"),
         ({"roles": [{**GRANT, "role": "admin"}]}, "roles.0.role", "'owner', 'contributor' or 'reader'"),
         ({"roles": [{**GRANT, "scope": "edge"}]}, "roles.0.scope", "must be `/` or the ID of"),

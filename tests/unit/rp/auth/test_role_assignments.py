@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from aks_flex_rp.callers import Caller, CallerKind
 SUBSCRIPTION = "11111111-0000-4000-8000-00000000000a"
 CLUSTER = ClusterId(SUBSCRIPTION, "edge", "plant")
 SIBLING = ClusterId(SUBSCRIPTION, "edge", "plant2")
-CALLER = Caller("oid-1", "me", CallerKind.USER, ids=frozenset({"oid-1"}))
+CALLER = Caller("oid-1", "me", CallerKind.USER, "home", ids=frozenset({"oid-1"}))
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 AKS_CONTRIBUTOR = "ed7f3fbd-7b88-4dd4-9017-9adb7ce333f8"
@@ -43,7 +44,7 @@ class Azure:
         return [*self.assignments]
 
     def roles(self) -> Roles:
-        return Roles([], AzureAssignments(self, lambda: self.now))
+        return Roles([], AzureAssignments(self, "home", lambda: self.now))
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,24 @@ class Azure:
 )
 def test_built_in_roles_apply_at_cluster_scope_and_above(definition: str, scope: str, roles: set[str]) -> None:
     assert effective_roles([assigned(definition, scope)], CLUSTER) == roles
+
+
+def test_assignment_with_a_condition_gives_no_role(caplog: pytest.LogCaptureFixture) -> None:
+    """Azure lets its holder do less than the role says; here it would have all of it."""
+    limited = assigned(OWNER, str(CLUSTER))
+    limited["id"] = "/assignments/1"
+    limited["properties"]["condition"] = "@Resource[Microsoft.Storage/x:name] StringEquals 'a'"
+    assert effective_roles([limited, assigned(READER, str(CLUSTER))], CLUSTER) == {"reader"}
+    assert "The role assignment /assignments/1 has a condition, and gives no role here." in caplog.text
+
+
+def test_assignments_are_not_read_for_callers_of_other_tenants() -> None:
+    azure = Azure(assigned(OWNER, str(CLUSTER)))
+    roles = Roles([], AzureAssignments(azure, "Home", lambda: azure.now))
+    assert asyncio.run(roles.allows(CALLER, Operation.WRITE, CLUSTER))
+    for tenant in ("other", ""):
+        assert not asyncio.run(roles.allows(replace(CALLER, tenant=tenant), Operation.READ, CLUSTER))
+    assert len(azure.asked) == 1
 
 
 def test_role_assignments_are_cached_for_five_minutes() -> None:

@@ -25,14 +25,14 @@ TENANT = "99999999-0000-4000-8000-000000000009"
 OWN = frozenset({ME, MY_APPLICATION})
 CALLER = Caller(ME, "me", CallerKind.APPLICATION, TENANT, OWN | {MY_GROUP}, OWN)
 
-#                    read  list  write delete regenerate report credentials audit
+#                    read  list  write delete regenerate report credentials audit trusted
 TABLE: dict[Role | None, str] = {
-    Role.OWNER: "      yes   yes   yes   yes    yes        yes    yes         yes",
-    Role.CONTRIBUTOR: "yes   yes   yes   yes    yes        yes    no          yes",
-    Role.READER: "     yes   yes   no    no     no         no     no          yes",
-    None: "            no    no    no    no     no         no     no          no ",
+    Role.OWNER: "      yes   yes   yes   yes    yes        yes    yes         yes   yes",
+    Role.CONTRIBUTOR: "yes   yes   yes   yes    yes        yes    no          yes   no ",
+    Role.READER: "     yes   yes   no    no     no         no     no          yes   no ",
+    None: "            no    no    no    no     no         no     no          no    no ",
 }
-OWN_NODE = "           yes   no    no    no     yes        yes    yes         no "
+OWN_NODE = "           yes   no    no    no     yes        yes    yes         no    no "
 COLUMNS = (
     Operation.READ,
     Operation.LIST,
@@ -42,6 +42,7 @@ COLUMNS = (
     Operation.REPORT_STATUS,
     Operation.LIST_CREDENTIALS,
     Operation.AUDIT,
+    Operation.WRITE_TRUSTED,
 )
 
 # Scopes of a grant, and whether each includes the cluster.
@@ -86,15 +87,24 @@ def test_role_table_covers_every_operation() -> None:
 def test_role_allows_its_operations_only_within_its_scope(
     role: Role | None, operation: Operation, scope: str
 ) -> None:
-    grants = [RoleGrant(role=role, scope=scope, principal=ME)] if role else []
+    grants = [RoleGrant(role=role, scope=scope, principal=ME, tenant_id=TENANT)] if role else []
     assert allowed(Roles(grants), operation) is (SCOPES[scope] and expected(TABLE[role], operation))
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
 @pytest.mark.parametrize("principal", [ME, ME.upper(), MY_APPLICATION, MY_GROUP, SOMEBODY])
 def test_role_grant_matches_object_id_application_id_or_group(principal: str, operation: Operation) -> None:
-    roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal)])
+    roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal, tenant_id=TENANT)])
     assert allowed(roles, operation) is (principal != SOMEBODY)
+
+
+@pytest.mark.parametrize("operation", COLUMNS)
+@pytest.mark.parametrize("tenant", ["99999999-0000-4000-8000-00000000000a", None])
+def test_grant_of_another_tenant_gives_nothing(tenant: str | None, operation: Operation) -> None:
+    """An application has the same ID in every tenant: its owner in one tenant uses the grant of another."""
+    for principal in (ME, MY_APPLICATION, MY_GROUP):
+        roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal, tenant_id=tenant)])
+        assert not allowed(roles, operation)
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
@@ -125,7 +135,7 @@ def test_node_identity_allows_node_operations_only_on_its_own_node(
 @pytest.mark.parametrize("operation", COLUMNS)
 def test_permissions_of_role_and_node_identity_are_combined(operation: Operation) -> None:
     """A node whose identity is also a reader has the permissions of both."""
-    roles = Roles([RoleGrant(role=Role.READER, scope=str(CLUSTER), principal=ME)])
+    roles = Roles([RoleGrant(role=Role.READER, scope=str(CLUSTER), principal=ME, tenant_id=TENANT)])
     both = expected(TABLE[Role.READER], operation) or expected(OWN_NODE, operation)
     assert allowed(roles, operation, node_identity=ME) is both
 

@@ -14,7 +14,7 @@ import jwt
 import pytest
 
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
-from aks_flex_rp.auth.auth_settings import AuthSettings
+from aks_flex_rp.auth.auth_settings import ARM_AUDIENCES, AuthSettings, TenantSettings
 from aks_flex_rp.auth.token_verifier import TokenVerifier
 from tests.unit.rp.auth.token_issuer import (
     APP,
@@ -119,9 +119,44 @@ def test_small_clock_skew_is_tolerated(claim: str, seconds: float) -> None:
     assert verified_caller(Issuer(), Issuer().sign(**changes)).id == OID
 
 
-@pytest.mark.parametrize("audience", [AUDIENCE, AUDIENCE + "/", "https://management.core.windows.net/"])
-def test_arm_audiences_are_accepted(audience: str) -> None:
-    assert verified_caller(Issuer(), Issuer().sign(aud=audience)).id == OID
+@pytest.mark.parametrize("audience", ARM_AUDIENCES)
+def test_arm_token_is_refused_by_self_hosted_service(audience: str) -> None:
+    """The service would accept a token with which it can act as the caller in Azure."""
+    assert refused(Issuer(), bearer(Issuer().sign(aud=audience))).code == "InvalidAuthenticationTokenAudience"
+
+
+def test_token_that_is_also_for_azure_is_refused() -> None:
+    token = Issuer().sign(aud=[AUDIENCE, "https://management.azure.com"])
+    assert refused(Issuer(), bearer(token)).code == "InvalidAuthenticationTokenAudience"
+
+
+@pytest.mark.parametrize("audience", ARM_AUDIENCES)
+def test_arm_audiences_are_accepted_behind_arm(audience: str) -> None:
+    auth = AuthSettings(tenants=(TenantSettings(tenant_id=TENANT),), behind_arm=True)
+    issuer = Issuer()
+    tokens = TokenVerifier(auth, fetch=lambda _: issuer.fetch)
+    assert asyncio.run(tokens.caller(bearer(issuer.sign(aud=audience)))).id == OID
+
+
+def test_application_id_and_its_uri_are_the_same_audience() -> None:
+    tenant = TenantSettings(tenant_id=TENANT, audiences=(f"api://{APP}",))
+    issuer = Issuer()
+    tokens = TokenVerifier(AuthSettings(tenants=(tenant,)), fetch=lambda _: issuer.fetch)
+    for audience in (APP, f"api://{APP}"):  # of tokens of version 2 and 1
+        assert asyncio.run(tokens.caller(bearer(issuer.sign(aud=audience)))).id == OID
+
+
+def test_former_audience_is_marked_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    tenant = TenantSettings(tenant_id=TENANT, audiences=(AUDIENCE,), former_audiences=ARM_AUDIENCES)
+    issuer = Issuer()
+    tokens = TokenVerifier(AuthSettings(tenants=(tenant,)), fetch=lambda _: issuer.fetch)
+    assert asyncio.run(tokens.caller(bearer(issuer.sign(aud=ARM_AUDIENCES[0])))).former_audience
+    assert f"({OID}) uses a token for the former audience {ARM_AUDIENCES[0]}." in caplog.text
+    assert not asyncio.run(tokens.caller(bearer(issuer.sign()))).former_audience
+
+
+def test_challenge_names_the_audience_of_the_service() -> None:
+    assert f'resource="{AUDIENCE}"' in refused(Issuer(), "").challenge
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"])

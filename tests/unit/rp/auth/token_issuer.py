@@ -24,7 +24,7 @@ TENANT = "aaaaaaaa-0000-4000-8000-000000000001"
 STRANGER = "bbbbbbbb-0000-4000-8000-000000000002"
 OID = "cccccccc-0000-4000-8000-000000000003"
 APP = "dddddddd-0000-4000-8000-000000000004"
-AUDIENCE = "https://management.azure.com"
+AUDIENCE = "api://aks-flex-rp"
 V1 = f"https://sts.windows.net/{TENANT}/"
 V2 = f"https://login.example/{TENANT}/v2.0"
 JWKS = "https://login.example/keys"
@@ -46,7 +46,7 @@ def public_pem(key: rsa.RSAPrivateKey) -> bytes:
 
 
 def claims(**changes: Any) -> dict[str, Any]:
-    """Returns the claims of an ARM token; None removes a claim."""
+    """Returns the claims of a token; None removes a claim."""
     now = int(time.time())
     who = {"tid": TENANT, "oid": OID, "sub": OID, "appid": APP, "idtyp": "app", "ver": "1.0"}
     what = {"aud": AUDIENCE, "iss": V1, "iat": now, "nbf": now, "exp": now + 3600}
@@ -80,7 +80,7 @@ class Issuer:
         return {**json.loads(kind.to_jwk(public)), "kid": key_id, "use": "sig"}
 
     def tokens(self, **options: Any) -> TokenVerifier:
-        settings = AuthSettings(tenants=(TenantSettings(tenant_id=TENANT),))
+        settings = AuthSettings(tenants=(TenantSettings(tenant_id=TENANT, audiences=(AUDIENCE,)),))
         fetch: Callable[[TenantSettings], Fetch] = lambda _: self.fetch  # noqa: E731
         return TokenVerifier(settings, fetch=fetch, **options)
 

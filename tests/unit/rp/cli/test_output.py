@@ -52,7 +52,7 @@ def test_node_that_never_reported_is_listed_with_placeholders() -> None:
     [
         ({}, "token"),
         ({"method": "bootstrapToken"}, "token"),
-        ({"useAzureAuth": True}, "Azure identity (exec)"),
+        ({"useAzureAuth": True}, "Azure identity (certificate)"),
         ({"useAzureAuth": True, "method": "certificate"}, "Azure identity (certificate)"),
     ],
 )

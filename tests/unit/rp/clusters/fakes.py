@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from aks_flex_rp.clusters.bootstrap_tokens import RECORDS
 from aks_flex_rp.clusters.client import FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import DirectConnection
 
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import ConnectionSource
 
 DIRECT = DirectConnection("https://api.example.com", "a certificate", token="canary-token")
-KINDS = ("nodes", "secrets", "certificatesigningrequests", "clusterrolebindings")  # kinds whose lists may be empty
+KINDS = (
+    "nodes",
+    "secrets",
+    "configmaps",
+    "certificatesigningrequests",
+    "clusterrolebindings",
+)  # kinds whose lists may be empty
 BORN = "2026-01-01T00:00:00Z"
 
 
@@ -53,6 +60,8 @@ class FakeApi:
             return special(request)
         body = json.loads(request.content or b"{}")
         if request.method == "POST":
+            if path == RECORDS and RECORDS.rpartition("/")[0] not in self.objects:
+                return refusal(404, "NotFound")  # without its namespace, as before the manifest is applied
             name = body["metadata"].get("name") or f"made-{self._version}"
             return httpx2.Response(201, json=self.put(f"{path}/{name}", body))
         kept = path.removesuffix("/approval").removesuffix("/status")

@@ -26,11 +26,11 @@ class Scene:
         self.token = ""
         self.api.put(KUBERNETES, {"spec": {"clusterIP": "10.0.0.1"}})
 
-    def replica(self, grace: float = ISSUE_GRACE_SECONDS) -> CsrApprover:
+    def replica(self, grace: float = ISSUE_GRACE_SECONDS, *, shared_addresses: bool = False) -> CsrApprover:
         async def facts() -> ClusterFacts:
             return FACTS
 
-        return CsrApprover("lab", self.client, self.heard, facts, grace)
+        return CsrApprover("lab", self.client, self.heard, facts, grace, shared_addresses=shared_addresses)
 
     async def mint(self, lifetime: timedelta = timedelta(hours=24)) -> None:
         later = datetime.now(timezone.utc) + lifetime

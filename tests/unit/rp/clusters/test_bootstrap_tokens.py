@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.clusters import bootstrap_tokens
 from tests.unit.rp.clusters.builders import in_loop
-from tests.unit.rp.clusters.fakes import merged
+from tests.unit.rp.clusters.fakes import merged, refusal
 from tests.unit.rp.clusters.harness import Scene
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 @in_loop
@@ -78,3 +82,70 @@ async def test_expired_token_deleted_by_cluster_is_reported_as_failed() -> None:
     await scene.approver.sweep()
 
     assert scene.heard.told == [("failed", "edge-1", "The bootstrap token expired before it was used.")]
+
+
+def narrow(scene: Scene) -> None:
+    """Takes the permission to read Secrets, and creates the namespace of the records."""
+    scene.api.put(bootstrap_tokens.RECORDS.rpartition("/")[0], {})
+    handle = scene.api.handle
+
+    def guarded(request: httpx2.Request) -> httpx2.Response:
+        reads = request.method in {"GET", "PATCH"} and request.url.path.startswith(bootstrap_tokens.SECRETS)
+        return refusal(403, "Forbidden") if reads else handle(request)
+
+    scene.api.handle = guarded  # type: ignore[method-assign]
+    scene.client = scene.api.client()
+    scene.approver = scene.replica()
+
+
+@in_loop
+async def test_token_is_used_once_without_reading_secrets() -> None:
+    """The earlier release read all Secrets of kube-system."""
+    scene = Scene()
+    narrow(scene)
+    await scene.mint()
+    await scene.approver.changed("ADDED", scene.ask())
+    await scene.approver.changed("ADDED", scene.ask("csr-2"))
+    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
+
+    await scene.approver.changed("MODIFIED", scene.has("csr-1", certificate="signed"))
+    assert not [path for path in scene.api.objects if "bootstrap-token-" in path]
+
+
+@in_loop
+async def test_expired_token_is_swept_without_reading_secrets() -> None:
+    scene = Scene()
+    narrow(scene)
+    await scene.mint(timedelta(seconds=-1))
+    await scene.approver.sweep()
+
+    assert scene.heard.told == [("failed", "edge-1", "The bootstrap token expired before it was used.")]
+    assert not [path for path in scene.api.objects if "bootstrap-token-" in path]
+
+
+@in_loop
+async def test_token_created_before_role_was_narrowed_is_used_once() -> None:
+    scene = Scene()
+    await scene.mint()
+    narrow(scene)
+    await scene.approver.changed("ADDED", scene.ask())
+    await scene.replica().changed("ADDED", scene.ask("csr-2"))
+
+    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
+    assert scene.decisions("csr-2") == [("Denied", "FlexNodeDenied")]
+
+
+@pytest.mark.parametrize("holder", [None, "edge-2"])
+@in_loop
+async def test_unknown_token_is_not_adopted_for_another_node(holder: str | None) -> None:
+    """A request with the token of edge-2, or of no node, for the name edge-1."""
+    scene = Scene()
+    await scene.mint()
+    narrow(scene)
+    scene.heard.tokens.clear()
+    if holder:
+        scene.heard.tokens[holder] = scene.token
+    await scene.approver.changed("ADDED", scene.ask())
+
+    assert scene.decisions() == [("Denied", "FlexNodeDenied")]

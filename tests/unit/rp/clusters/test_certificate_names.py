@@ -134,7 +134,12 @@ async def test_names_of_api_server_and_other_nodes_are_read_from_cluster() -> No
         api.put(f"{NODES}/{name}", {"status": {"addresses": [{"type": "ExternalIP", "address": at}]}})
     async with api.client() as client:
         found = await read_cluster_names(client, FACTS, "edge-1")
+        alone = await read_cluster_names(client, FACTS, "edge-2")
 
+    assert {str(at): whose for at, whose in alone.addresses.items() if whose.startswith("node")} == {
+        "192.0.2.1": "node edge-1",
+        "192.0.2.2": "node cloud-1",
+    }
     assert found.servers >= {"api.example.com", "nodes.example.com", "kubernetes", "kubernetes.default"}
     assert found.domain == "cluster.local"
     assert {str(at): whose for at, whose in found.addresses.items()} == {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from aks_flex_node.api.contract import MANAGED_LABEL
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.clusters.client import ApiRefused
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
@@ -71,3 +72,42 @@ async def test_serving_csr_for_custom_api_server_address_is_refused() -> None:
     await scene.approver.changed("ADDED", ask(scene))
 
     assert scene.heard.told == [("refused", "edge-1", "csr-1", "Address 192.0.2.1 belongs to the API server.")]
+
+
+def claims(scene: Scene, node: str, at: str) -> None:
+    """Another flex node lists an address on its Node."""
+    addresses = [{"type": "InternalIP", "address": at}]
+    scene.api.put(f"{NODES}/{node}", {"metadata": {"labels": MANAGED_LABEL}, "status": {"addresses": addresses}})
+
+
+@in_loop
+async def test_serving_csr_for_address_of_another_flex_node_is_refused() -> None:
+    """Attack: a compromised node lists the address of another one on its Node, and serves as that node."""
+    scene = Scene()
+    says(scene, "edge-1", "192.0.2.1")
+    claims(scene, "edge-2", "192.0.2.1")
+    await scene.approver.changed("ADDED", ask(scene))
+
+    assert scene.heard.told == [("refused", "edge-1", "csr-1", "Address 192.0.2.1 belongs to node edge-2.")]
+    assert scene.decisions() == [("Denied", "FlexNodeDenied")]
+
+
+@in_loop
+async def test_serving_csr_for_address_of_a_deleted_node_is_approved() -> None:
+    scene = Scene()
+    says(scene, "edge-1", "192.0.2.1")
+    claims(scene, "edge-2", "192.0.2.1")
+    del scene.api.objects[f"{NODES}/edge-2"]
+    await scene.approver.changed("ADDED", ask(scene))
+
+    assert scene.decisions() == [("Approved", "FlexNodeApproved")]
+
+
+@in_loop
+async def test_shared_address_is_approved_when_the_setting_allows_it() -> None:
+    scene = Scene()
+    says(scene, "edge-1", "192.0.2.1")
+    claims(scene, "edge-2", "192.0.2.1")
+    await scene.replica(shared_addresses=True).changed("ADDED", ask(scene))
+
+    assert scene.decisions() == [("Approved", "FlexNodeApproved")]

@@ -81,7 +81,7 @@ def test_join_cookie_expires_after_a_minute() -> None:
 
 
 def test_join_command_is_a_single_shell_line() -> None:
-    assert join_command(URL) == f"aks-flex-node agent --config-url '{URL.url}'"
+    assert join_command(URL) == f"echo '{URL.url}' | aks-flex-node agent --config-url-file -"
 
 
 def test_join_remedy_depends_on_failed_step() -> None:

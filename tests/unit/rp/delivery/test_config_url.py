@@ -14,6 +14,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp.crypto.encryption import Sealer
 from aks_flex_rp.delivery.config_url import BuiltInDelivery, FetchedBundle, delivery_id
 from aks_flex_rp.store.sqlite import SqliteStore
+from tests.service.rp.store.builders import record_authenticator
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +36,7 @@ def during(file: Path, work: Callable[[SqliteStore, BuiltInDelivery], Awaitable[
     """Returns the result of a function that runs with a started store."""
 
     async def run() -> Outcome:
-        store = SqliteStore(file)
+        store = SqliteStore(file, record_authenticator())
         await store.start()
         try:
             sealer = Sealer([b"k" * 32], "a test")

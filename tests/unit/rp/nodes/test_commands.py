@@ -11,8 +11,8 @@ import pytest
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import ClusterId
 from aks_flex_rp.nodes import queries, reports
-from aks_flex_rp.nodes.commands import node_identity
 from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.nodes.join_rules import desired_taints, record_former_taints
 from aks_flex_rp.nodes.preconditions import Preconditions, if_none_match_matches
 from aks_flex_rp.resource.models import Properties

@@ -91,9 +91,7 @@ def test_config_of_unmanaged_node_has_no_provider_endpoint() -> None:
     assert "provider" not in config(azureAuth=principal())
 
 
-@pytest.mark.parametrize(
-    ("said", "way"), [({"useAzureAuth": True}, "exec"), ({"method": "certificate"}, "certificate")]
-)
+@pytest.mark.parametrize(("said", "way"), [({"useAzureAuth": True}, "certificate"), ({"method": "exec"}, "exec")])
 def test_config_of_node_with_azure_auth_has_auth_method_and_provider(said: dict[str, Any], way: str) -> None:
     made = config(azureAuth=principal(), kubernetesAuth=said)
 

@@ -6,6 +6,7 @@ launch script switches it back when that version fails its trial.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.artifacts import ArtifactFile
@@ -17,6 +18,9 @@ from aks_flex_node.agent.reconcile.component import Component
 from aks_flex_node.agent.reconcile.resources import Directory, File, ProgramTree, RuntimePath, Spec
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aks_flex_node.agent.artifacts import Artifact
     from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.machine import Machine
 
@@ -73,12 +77,21 @@ def desired(config: NodeConfig, machine: Machine) -> Spec:
                 release_path(config),
                 "agent",
                 version,
-                (artifact("agent", version, url, DESIRED_RELEASE, config.agent.sha256, publisher),),
+                (signed_artifact(version, url, publisher, config.agent.sha256),),
             ),
             File(launcher_path(config), render_launcher(config, machine), 0o755),
             *(RuntimePath(path) for path in (current_link(config), trial_file(config), failed_file(config))),
         )
     )
+
+
+def signed_artifact(version: str, url: str, publisher: str, hashes: Mapping[str, str]) -> Artifact:
+    """Returns the archive of a release. Its name in the signed list contains version and architecture, so an earlier
+    release cannot be served as a later one.
+    """
+    made = artifact("agent", version, url, DESIRED_RELEASE, hashes, publisher)
+    listed = f"{url.partition('?')[0].rpartition('/')[0]}/SHA256SUMS"
+    return replace(made, publisher_url=publisher, checksums=(), signed_list=listed)
 
 
 def render_launcher(config: NodeConfig, machine: Machine) -> bytes:

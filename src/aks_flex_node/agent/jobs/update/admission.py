@@ -5,22 +5,25 @@ downgrade, version skew, maintenance window). Pure: machine, cluster and time ar
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
+from aks_flex_node.agent.policy import REFUSAL_HINT, refusal_message
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import MachineError
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
+    from aks_flex_node.agent.policy import Policy
     from aks_flex_node.agent.stored_config import StoredConfig
 
 
@@ -90,14 +93,6 @@ def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, st
         "cni": (config.cni.version, config.cni.sha256),
         "npd": (config.npd.version, config.npd.sha256) if config.npd.enabled else ("", {}),
     }
-
-
-def version_key(version: str) -> tuple[tuple[int, ...], bool, tuple[tuple[int, str], ...]]:
-    """Returns a sort key for versions: 1.10 is after 1.9, and 2.0.0-rc.1 is before 2.0.0."""
-    numbers, dash, suffix = version.partition("+")[0].partition("-")
-    parts = tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[.]", suffix) if part)
-    plain = tuple(int(part) if part.isdigit() else 0 for part in numbers.split("."))
-    return (plain, not dash, parts)
 
 
 LOOK_AHEAD_DAYS = 9  # a week, plus a margin for time zones that skip a day
@@ -181,6 +176,16 @@ def check_paths(current: NodeConfig, desired: NodeConfig) -> AdmissionResult | N
         "The configuration changes the node's paths, and an update cannot move the files of a node.",
         "Run `aks-flex-node unbootstrap`, and join again with the new configuration.",
     )
+
+
+def check_policy(policy: Policy, current: NodeConfig, desired: NodeConfig) -> AdmissionResult | None:
+    """Refuses what the administrator of this machine forbids."""
+    violations = policy.violations(desired, current)
+    if not violations:
+        return None
+    message = refusal_message(policy, violations)
+    # The administrator may change the policy.
+    return AdmissionResult(JobStatus.REFUSED, "RefusedByPolicy", message, REFUSAL_HINT, retryable=True)
 
 
 def check_complete(desired: NodeConfig) -> AdmissionResult | None:

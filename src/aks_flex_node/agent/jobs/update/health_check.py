@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.cluster import diagnosis, nodes
@@ -12,6 +12,7 @@ from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.errors import ClusterError, FlexError, MachineError
 from aks_flex_node.host.actions import RestartUnit, Run
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

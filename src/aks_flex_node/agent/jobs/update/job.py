@@ -7,7 +7,7 @@ continues with the apply stage and the health check, or with the rollback.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, stored_config
@@ -32,9 +32,11 @@ from aks_flex_node.agent.jobs.update.admission import AdmissionResult
 from aks_flex_node.agent.jobs.update.health_check import ApiServerUnreachableError, ExpectedHealth, NodeDeletedError
 from aks_flex_node.agent.jobs.update.node_operations import NodeOperations
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
+from aks_flex_node.agent.policy import read_policy
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import ArtifactError, ClusterError, ConfigError, FlexError
 from aks_flex_node.host.real import RealHost
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.jobs.update.admission import ConfigChanges
@@ -135,6 +137,7 @@ class UpdateJob:
         found = (
             admission.check_same_node(current.config, config, name, desired_name)
             or admission.check_paths(current.config, config)
+            or admission.check_policy(read_policy(operations.host), current.config, config)
             or admission.check_complete(config)
             or admission.check_not_failed_before(stored, update_journal.read_failure(operations.host))
             or admission.check_not_paused(config)

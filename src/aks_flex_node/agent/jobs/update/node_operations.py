@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from aks_flex_node.agent.reconcile.program_stager import StoreProgramStager
 from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import RestartUnit
+from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

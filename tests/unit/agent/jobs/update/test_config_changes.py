@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aks_flex_node.agent.jobs.update.admission import compare_configs, version_key
+from aks_flex_node.agent.components.artifact_urls import version_key
+from aks_flex_node.agent.jobs.update.admission import compare_configs
 from tests.unit.agent.builders import config_of
 
 

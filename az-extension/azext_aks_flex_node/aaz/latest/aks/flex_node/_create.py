@@ -14,6 +14,7 @@ from azext_aks_flex_node.operations import PutNode
 from azext_aks_flex_node.secret_input import client_secret
 from azext_aks_flex_node.tables import table_rows
 from azext_aks_flex_node.vendored import node_changes
+from azext_aks_flex_node.vendored.node_summary import EXEC_WARNING, joins_by_exec
 
 logger = get_logger(__name__)
 
@@ -28,7 +29,7 @@ class Create(FlexNodeCommand):
     :example: Create a node that joins with a bootstrap token, and join a machine
         CONFIG_URL=$(az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --auth-method bootstrapToken --output-config-url --query properties.configUrl -o tsv)
-        aks-flex-node agent --config-url "$CONFIG_URL"
+        echo "$CONFIG_URL" | aks-flex-node agent --config-url-file -
     :example: Create a managed node with a service principal, and prompt for the secret
         az aks flex-node create -g my-rg --cluster my-cluster --name edge-1 \
         --auth-method servicePrincipal --client-id 11111111-2222-3333-4444-555555555555 \
@@ -61,6 +62,7 @@ class Create(FlexNodeCommand):
         if option_values.is_secret_missing({}, properties):
             properties = option_values.apply_options(body, replace(options, client_secret=client_secret()))
         _warn_unused_identity(properties)
+        warn_exec(properties)
         try:
             return PutNode(self.ctx, properties, url=bool(args.get("output_config_url")))()
         except HttpResponseError as error:
@@ -77,6 +79,11 @@ def check_no_wait(args: dict[str, Any]) -> None:
         raise MutuallyExclusiveArgumentError(
             "--output-config-url cannot be used with --no-wait, which prints no output.", "Remove one of the options."
         )
+
+
+def warn_exec(properties: dict[str, Any]) -> None:
+    if joins_by_exec(properties):
+        logger.warning(EXEC_WARNING)
 
 
 def _warn_unused_identity(properties: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from knack.log import get_logger
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import RegenerateToken
-from azext_aks_flex_node.vendored.node_summary import machine_note
+from azext_aks_flex_node.vendored.node_summary import join_command, machine_note
 
 FORMATTED = {"-o", "--output", "--query"}
 logger = get_logger(__name__)
@@ -48,7 +48,7 @@ class JoinCommand(FlexNodeCommand):
             "is revoked.",
             created["configUrlExpires"],
         )
-        line = f"aks-flex-node agent --config-url '{created['configUrl']}'"
+        line = join_command(str(created["configUrl"]))
         if FORMATTED & set(self.cli_ctx.data.get("safe_params") or ()):
             return line
         print(line)

@@ -18,7 +18,7 @@ from azext_aks_flex_node.tables import table_rows
 from azext_aks_flex_node.vendored import node_changes
 from azext_aks_flex_node.vendored.node_summary import not_applied_text
 
-from ._create import check_no_wait
+from ._create import check_no_wait, warn_exec
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
 ATTEMPTS = 4  # when other clients change the node at the same time
@@ -131,6 +131,7 @@ class Update(FlexNodeCommand):
 
 def _warn_revoked_url(written: dict[str, Any], how: UpdateFlags) -> None:
     properties = written["properties"]
+    warn_exec(properties)
     token = not properties.get("kubernetesAuth", {}).get("useAzureAuth")
     if token and properties["status"].get("joinState") != "Joined" and not how.url:
         logger.warning(

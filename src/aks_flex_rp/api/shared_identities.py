@@ -1,0 +1,112 @@
+"""Nodes that have the identity of another node, and so no rights by it: remembers them, and shows them to operators.
+
+Such a node polls for as long as it exists. So an answer is remembered until one of the two nodes changes, and the
+warning and the condition are repeated only every ten minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.nodes.identity_ownership import REMEDY, IdentityOwnership
+from aks_flex_rp.store.model import Conflict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_rp.api.poll_cache import NodeKey, PollCache, PollState
+    from aks_flex_rp.callers import Caller
+    from aks_flex_rp.store.model import Document
+    from aks_flex_rp.store.protocol import Store
+
+SHARED_CONDITION = "IdentityShared"
+WARN_SECONDS = 600.0  # between warnings of one node
+MAX_REMEMBERED = 20_000  # refusals
+
+log = logging.getLogger(__name__)
+
+
+class Refusal(NamedTuple):
+    """The cached states of both nodes at the time of the answer. The cache drops the state of a node that changes."""
+
+    state: PollState
+    owner: NodeKey
+    owner_state: PollState
+
+
+class SharedIdentities:
+    def __init__(self, store: Store, poll_cache: PollCache, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._poll_cache, self._clock = store, poll_cache, clock
+        self._ownership = IdentityOwnership(store)
+        self._refusals: dict[tuple[NodeKey, str], Refusal] = {}
+        self._warned: dict[tuple[NodeKey, NodeKey], float] = {}
+
+    async def acts_as(self, caller: Caller, node_key: NodeKey, identity: str) -> bool:
+        """Returns whether the caller, whose IDs match the node's identity, may act as this node."""
+        state = await self._poll_cache.state(node_key)
+        if self._is_refused(caller, node_key, state):
+            return False
+        owner = await self._ownership.owner(caller, *node_key, identity)
+        if owner == node_key:
+            self._poll_cache.forget_owner(node_key, caller.identity)
+            return True
+        if owner:
+            owner_state = await self._poll_cache.state(owner)
+            if owner_state.etag and caller.is_node(owner_state.identity):  # it has not changed meanwhile
+                self._remember((node_key, caller.identity), Refusal(state, owner, owner_state))
+            if self._is_warning_due((node_key, owner)):
+                await self._warn(caller, node_key, owner)
+        return False
+
+    def _is_refused(self, caller: Caller, node_key: NodeKey, state: PollState) -> bool:
+        known = self._refusals.get((node_key, caller.identity))
+        return (
+            known is not None and known.state is state and self._poll_cache.cached(known.owner) is known.owner_state
+        )
+
+    def _remember(self, key: tuple[NodeKey, str], refusal: Refusal) -> None:
+        self._refusals.pop(key, None)
+        if len(self._refusals) >= MAX_REMEMBERED:
+            del self._refusals[next(iter(self._refusals))]
+        self._refusals[key] = refusal
+
+    def _is_warning_due(self, pair: tuple[NodeKey, NodeKey]) -> bool:
+        now = self._clock()
+        if now - self._warned.get(pair, -WARN_SECONDS) < WARN_SECONDS:
+            return False
+        if len(self._warned) >= MAX_REMEMBERED:
+            self._warned = {each: at for each, at in self._warned.items() if now - at < WARN_SECONDS}
+        self._warned[pair] = now
+        return True
+
+    async def _warn(self, caller: Caller, node_key: NodeKey, owner: NodeKey) -> None:
+        (cluster, node), (owner_cluster, owner_node) = node_key, owner
+        log.warning(
+            "%s (%s) may not act as node %s of %s: it is the identity of node %s of %s.",
+            *(caller.name, caller.id, node, cluster, owner_node, owner_cluster),
+        )
+        found = await self._store.node(*node_key)
+        if found is None:
+            return
+        where = f"node {owner_node}" if owner_cluster == cluster else "a node of another cluster"
+        status = with_shared_identity(found.status, where, self._clock())
+        with suppress(Conflict):  # the next warning shows it
+            await self._store.report(cluster, node, status, found.last_seen, before=found.status)
+
+
+def with_shared_identity(status: Document, owner: str, now: float) -> Document:
+    """Returns the status with the condition. The node's own conditions replace it as soon as it may report again."""
+    conditions = status.get("conditions", ())
+    known = next((each for each in conditions if each["type"] == SHARED_CONDITION), None)
+    condition = {
+        "type": SHARED_CONDITION,
+        "status": "True",
+        "reason": "SignedInAsAnotherNode",
+        "message": f"The identity of this node signed in as {owner}, so this node is not managed. {REMEDY}",
+        "lastTransitionTime": known["lastTransitionTime"] if known else format_utc(now),
+    }
+    return {**status, "conditions": [*(each for each in conditions if each is not known), condition]}

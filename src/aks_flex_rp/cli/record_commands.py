@@ -1,0 +1,114 @@
+"""Commands `records list|show|accept`: rows of the database that were changed without the service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.cli import command_context, output
+from aks_flex_rp.cli.command_context import ConfigOption, JsonOption, StateOption
+
+if TYPE_CHECKING:
+    from aks_flex_rp.record_review import ReviewedRecord
+    from aks_flex_rp.settings import ServiceSettings
+
+app = typer.Typer(
+    help="Review records that others changed in the database.",
+    no_args_is_help=True,
+)
+
+
+@app.command("list")
+def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonOption = False) -> None:
+    """List the records that the service refuses.
+
+    A record whose content is authentic, but earlier than what a running service has read, is not shown.
+    """
+    refused, digest = asyncio.run(_refused(command_context.load_settings(config, state)))
+    rows = [(each.kind, each.name, each.state, each.digest, each.cluster) for each in refused]
+    documents = [dict(zip(("kind", "name", "state", "digest", "cluster"), row, strict=True)) for row in rows]
+    table = output.format_table(rows, ("KIND", "NAME", "STATE", "DIGEST", "CLUSTER"))
+    text = f"{table}\ndigest of all: {digest}" if rows else "All records are authentic."
+    output.print_result(text, {"records": documents, "digest": digest}, json)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="The name in `records list`: of a node, or the ID of a cluster.")],
+    config: ConfigOption = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the content of a refused record, and its digest.
+
+    Encrypted values are not shown. Accept the content with the digest if it is right.
+    """
+    refused, _ = asyncio.run(_refused(command_context.load_settings(config, state)))
+    found = [each for each in refused if each.name == name.lower()]
+    if not found:
+        raise _not_refused(name)
+    documents = [{"kind": each.kind, **each.content, "digest": each.digest} for each in found]
+    lines = [f"{field}: {value}" for each in documents for field, value in each.items()]
+    output.print_result("\n".join(lines), documents, json)
+
+
+@app.command()
+def accept(
+    name: Annotated[
+        str | None, typer.Argument(help="The name in `records list`: of a node, or the ID of a cluster.")
+    ] = None,
+    digest: Annotated[
+        str,
+        typer.Option(metavar="DIGEST", help="The digest that `records show` or `list` printed at the review."),
+    ] = "",
+    every: Annotated[bool, typer.Option("--all", help="Accept all refused records.")] = False,
+    config: ConfigOption = None,
+    state: StateOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Accept the reviewed content of a refused record.
+
+    The service trusts what you accept. A record that was changed since the review is not accepted.
+    """
+    settings = command_context.load_settings(config, state)
+    if bool(name) == every or not digest:
+        raise ConfigError(
+            "record-name-required",
+            "Name a record, or use --all, and add the --digest of the content that you reviewed.",
+            "Run `aks-flex-rp records list`, and `aks-flex-rp records show NAME` for the content.",
+        )
+    accepted = asyncio.run(_accept(settings, "" if every else str(name), digest))
+    if not accepted and name:
+        raise _not_refused(name)
+    output.print_result(f"accepted: {', '.join(accepted) or 'none'}", {"accepted": accepted}, json)
+
+
+def _not_refused(name: str) -> ConfigError:
+    return ConfigError(
+        "record-not-refused",
+        f"No refused record has the name {name!r}.",
+        "Run `aks-flex-rp records list`, and use a name of its output.",
+    )
+
+
+async def _refused(settings: ServiceSettings) -> tuple[list[ReviewedRecord], str]:
+    """Returns the refused records, and the digest of all."""
+    from aks_flex_rp import raw_database, record_review
+    from aks_flex_rp.service import open_sealer
+
+    async with raw_database.open_migrated_database(settings) as database:
+        codes = open_sealer(settings).codes
+        found = [each async for each in record_review.refused_records(database, codes)]
+        return found, record_review.digest_of_all(codes, found)
+
+
+async def _accept(settings: ServiceSettings, name: str, digest: str) -> list[str]:
+    from aks_flex_rp import raw_database, record_review
+    from aks_flex_rp.service import open_sealer
+
+    async with raw_database.open_migrated_database(settings) as database:
+        return await record_review.accept(database, open_sealer(settings).codes, name, digest, time.time())

@@ -1,0 +1,137 @@
+"""Finds the rows of the database that are not authentic, and signs those that a person has reviewed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.arm.ids import record_resource
+from aks_flex_rp.crypto.record_codes import CodeState
+from aks_flex_rp.key_rotation import SIGNED_TABLES, read_rows
+from aks_flex_rp.store import rows, sql
+from aks_flex_rp.store.model import AuditAction, AuditEvent
+from aks_flex_rp.store.record_authenticator import first_revision
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from aks_flex_rp.crypto.record_codes import RecordCodes
+    from aks_flex_rp.key_rotation import SignedTable
+    from aks_flex_rp.raw_database import Database, Row
+    from aks_flex_rp.store.record_authenticator import SignedRow
+
+LARGEST_NUMBER = 2**62  # half of what a column can contain, so that the service can still count on
+ACCEPT_NODE = "UPDATE nodes SET revision = $4, code = $5, etag = etag WHERE cluster = $1 AND key = $2 AND code = $3"
+ACCEPT_CLUSTER = "UPDATE clusters SET version = $3, code = $4 WHERE key = $1 AND code = $2"
+CLUSTER_COLUMNS = "key, id, facts, connection, version, code"
+NODE_TYPES = (str, str, str, int, str, str, str, bytes, str, str, str, float, int)
+CLUSTER_TYPES = (str, str, str, bytes, int)
+
+
+@dataclass(frozen=True)
+class ReviewedRecord:
+    kind: str
+    cluster: str
+    name: str  # of a node, or the key of a cluster
+    state: CodeState
+    row: Row
+    signed: SignedRow
+    digest: str  # of the content and the present code
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Returns the columns for a person, without encrypted values."""
+        columns = (CLUSTER_COLUMNS if self.kind == "cluster" else sql.SIGNED_NODE_COLUMNS).split(", ")
+        shown = (f"{len(each)} bytes" if isinstance(each, bytes) else each for each in map(_plain, self.row))
+        return dict(zip(columns, shown, strict=True))
+
+    @property
+    def unusable(self) -> str:
+        """Why the service could not use the content, even if it was signed; empty if it can."""
+        values = self.signed.values
+        if self.kind == "deleted node":
+            types: tuple[type, ...] = (str, str, int, str, int)
+        else:
+            types = CLUSTER_TYPES if self.kind == "cluster" else NODE_TYPES
+        wrong = [each for each, kind in zip(values, types, strict=True) if not isinstance(each, kind)]
+        if wrong:
+            return f"the value {str(wrong[0])[:40]!r} has a wrong type"
+        # The revision is the last number, and is replaced.
+        for each in values[:-1]:
+            if isinstance(each, int) and not 0 <= each < LARGEST_NUMBER:
+                return f"the number {each} is out of range"
+        return "" if self._is_parsed() else "its documents cannot be parsed"
+
+    def _is_parsed(self) -> bool:
+        try:
+            if self.kind == "cluster":
+                rows.cluster_of(self.row)
+            elif self.kind == "node":
+                rows.node_of((*self.row[:12], "{}", 0.0, *self.row[12:]))
+        except rows.PARSE_ERRORS:
+            return False
+        return True
+
+
+def _plain(value: object) -> object:
+    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
+
+
+async def refused_records(database: Database, codes: RecordCodes) -> AsyncIterator[ReviewedRecord]:
+    for table in SIGNED_TABLES:
+        async for row in read_rows(database, table.select, table.keys):
+            signed = table.signed(row)
+            state = codes.check(signed.kind, signed.values, signed.code)
+            if state is not CodeState.VALID:
+                digest = codes.digest(signed.kind, (*signed.values, signed.code))
+                names = signed.identity[0], signed.identity[-1]
+                yield ReviewedRecord(signed.kind, *names, state, tuple(row), signed, digest)
+
+
+def digest_of_all(codes: RecordCodes, records: Sequence[ReviewedRecord]) -> str:
+    return codes.digest("all records", [each.digest for each in records])
+
+
+async def accept(database: Database, codes: RecordCodes, name: str, digest: str, now: float) -> list[str]:
+    """Signs the reviewed content of the record with this name, or of all if it is empty. Returns their names.
+
+    The digest is the one of the reviewed content, so that a record that was changed after the review is refused.
+    """
+    found = [each async for each in refused_records(database, codes) if name.lower() in {"", each.name}]
+    reviewed = [each for each in found if each.digest == digest] if name else found
+    if found and (not reviewed or (not name and digest != digest_of_all(codes, found))):
+        raise ConfigError(
+            "record-changed",
+            f"The digest {digest!r} is not that of {name or 'all refused records'}: the content is not what was "
+            "reviewed. Nothing was accepted.",
+            "Run `aks-flex-rp records show`, check the content again, and use the digest that it prints.",
+        )
+    for each in reviewed:
+        if why := each.unusable:
+            raise ConfigError(
+                "record-unusable",
+                f"The {each.kind} {each.name} cannot be accepted: {why}. Nothing was accepted.",
+                "Stop the service, and restore a backup with `aks-flex-rp restore FILE`.",
+            )
+    accepted = [each for each in reviewed if await _accept(database, codes, each, now)]
+    for each in accepted:
+        event = AuditEvent(
+            now, "aks-flex-rp records accept", AuditAction.RECORD_ACCEPTED, record_resource(each.signed.identity)
+        )
+        await database.change(sql.INSERT_EVENT, *rows.event_values(event))
+    return [each.name for each in accepted]
+
+
+async def _accept(database: Database, codes: RecordCodes, record: ReviewedRecord, now: float) -> bool:
+    """Signs exactly the reviewed content: if the row was changed meanwhile, the code does not match it.
+
+    The revision is at least the time, which is above what a running service has read, and leaves room to count on.
+    """
+    table: SignedTable = next(each for each in SIGNED_TABLES if each.keys == len(record.signed.identity))
+    present, at = record.signed.revision, table.revision
+    revision = max(first_revision(now), present + 1 if present < LARGEST_NUMBER else 0)
+    signed = table.signed((*record.row[:at], revision, *record.row[at + 1 :]))
+    code = codes.sign(signed.kind, signed.values)
+    text = ACCEPT_CLUSTER if table.keys == 1 else ACCEPT_NODE
+    return bool(await database.change(text, *record.row[: table.keys], record.signed.code, revision, code))

@@ -1,0 +1,177 @@
+"""Verifies rows as they are read, raises the alarm for refused ones, and signs the rows of an earlier release."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from aks_flex_rp.crypto.record_codes import CodeState
+from aks_flex_rp.store import record_authenticator, rows, sql
+from aks_flex_rp.store.model import (
+    AuditAction,
+    AuditEvent,
+    AuditOutcome,
+    RecordOutdated,
+    RecordRefused,
+    RecordUnverifiable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aks_flex_rp.store.model import Cluster, Node
+    from aks_flex_rp.store.record_authenticator import RecordAuthenticator, SignedRow
+    from aks_flex_rp.store.rows import Row, Values
+
+log = logging.getLogger(__name__)
+AT_ONCE = 250  # rows that are signed in one transaction
+REFUSED_CONDITION = "RecordRefused"  # shown with the node in lists
+MARK_REFUSED = (
+    f"UPDATE fleet SET trouble = '{REFUSED_CONDITION}', cause = $3"  # noqa: S608 - a constant
+    " WHERE place = (SELECT number FROM places WHERE cluster = $1) AND key = $2"
+)
+
+T = TypeVar("T")
+
+
+class AuthenticatedRows(ABC):
+    def __init__(self, records: RecordAuthenticator) -> None:
+        self._records = records
+
+    @abstractmethod
+    async def _read(self, text: str, *values: object) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _write_many(self, text: str, values: Sequence[Values], *, repeatable: bool = False) -> None: ...
+
+    @abstractmethod
+    async def record(self, *events: AuditEvent) -> None: ...
+
+    async def _verified_node(self, row: Row) -> Node | None:
+        passed = await self._verified(row, record_authenticator.present_node_row, sql.NODE)
+        return await self._parsed(passed, rows.node_of, record_authenticator.present_node_row) if passed else None
+
+    async def _verified_cluster(self, row: Row) -> Cluster | None:
+        passed = await self._verified(row, record_authenticator.cluster_row, sql.CLUSTER)
+        return await self._parsed(passed, rows.cluster_of, record_authenticator.cluster_row) if passed else None
+
+    def _authentic_node(self, row: Row) -> Node | None:
+        """Returns the node of a row with a valid code, or None without an alarm."""
+        if not self._records.is_authentic(record_authenticator.present_node_row(row)):
+            return None
+        with suppress(*rows.PARSE_ERRORS):
+            return rows.node_of(row)
+        return None
+
+    async def _parsed(self, row: Row, parse: Callable[[Row], T], sign: Callable[[Row], SignedRow]) -> T:
+        """Parses a row. One that was signed during an upgrade may have any content."""
+        try:
+            return parse(row)
+        except rows.PARSE_ERRORS:
+            signed = sign(row)
+            refused = RecordRefused(signed.shown, "its content cannot be parsed")
+        await self._alarm(refused, signed)
+        raise refused
+
+    async def _is_owner_authentic(self, row: Row) -> bool:
+        """Returns whether the service wrote the owner of an identity. Otherwise the next sign-in decides again.
+
+        A key that is not present is no attack, and not alarmed.
+        """
+        signed = record_authenticator.identity_owner_row(row)
+        state = self._records.codes.check(signed.kind, signed.values, signed.code)
+        if state in {CodeState.WRONG, CodeState.MISSING}:
+            await self._alarm(
+                RecordRefused(signed.shown, "its content does not match its authentication code"), signed
+            )
+        return state is CodeState.VALID
+
+    async def _alarm_missing(self, cluster: str, key: str) -> None:
+        """Raises the alarm for a node that lists still contain, and whose row was deleted without the service."""
+        signed = record_authenticator.SignedRow("node", (cluster, key), ())
+        await self._alarm(RecordRefused(signed.shown, "its row was deleted"), signed)
+
+    async def _verified(self, row: Row, sign: Callable[[Row], SignedRow], select: str) -> Row | None:
+        """Returns the row, or raises the alarm if it is refused.
+
+        A row that is older than one that was read is read again with `select`: two reads may end in the other order.
+        The row of the second read is returned then, or None if it was deleted meanwhile.
+        """
+        signed = sign(row)
+        try:
+            try:
+                self._records.verify(signed)
+            except RecordOutdated:
+                found = await self._read(select, *signed.identity)
+                row = found[0] if found else None
+                if row:
+                    self._records.verify(sign(row))
+        except (RecordRefused, RecordUnverifiable) as error:
+            await self._alarm(error, signed)
+            raise
+        return row
+
+    async def _alarm(self, error: RecordRefused | RecordUnverifiable, signed: SignedRow) -> None:
+        refused = isinstance(error, RecordRefused)
+        self._records.count("refused" if refused else "unverifiable")
+        if not self._records.is_alarm_due(error.record):
+            return
+        log.error("%s: %s %s", error.name, error.message, error.hint)
+        if not isinstance(error, RecordRefused):
+            return
+        event = AuditEvent(
+            self._records.clock(),
+            "aks-flex-rp",
+            AuditAction.RECORD_REFUSED,
+            self._records.resource(signed.identity),
+            outcome=AuditOutcome.DENIED,
+            detail={"reason": error.why},
+        )
+        await self.record(event)
+        if len(signed.identity) == 2:
+            await self._write_many(MARK_REFUSED, [(*signed.identity, error.message)], repeatable=True)
+
+    # Rows of an earlier release
+    async def sign_upgraded(self) -> int:
+        """Signs the rows without a code while an authentic mark allows it, and returns their number.
+
+        The mark is written when the schema is migrated, so that an interrupted run continues after the next start.
+        Replicas of the earlier release may write for some time, so the mark ends later.
+        """
+        authenticator = self._records
+        authenticator.read_upgrade(await self._read(sql.SELECT_UPGRADE))
+        if not authenticator.upgrade_until:
+            return 0
+        clusters = [
+            record_authenticator.signed_cluster(row[:5]) for row in await self._read(sql.CLUSTERS) if not row[5]
+        ]
+        await self._sign(sql.SIGN_CLUSTER, clusters)
+        count = len(clusters)
+        while unsigned := await self._read(sql.SELECT_UNSIGNED_NODES, AT_ONCE):
+            await self._sign(sql.SIGN_NODE, [record_authenticator.node_row(row) for row in unsigned])
+            count += len(unsigned)
+        await self._write_many(sql.DELETE_UNSIGNED_SESSIONS, [()], repeatable=True)
+        if authenticator.is_upgrade_complete:
+            await self._write_many(sql.END_UPGRADE, [(authenticator.upgrade_until,)], repeatable=True)
+            authenticator.upgrade_until = 0.0
+        if count:
+            log.info("Authenticated %d records of an earlier release.", count)
+        return count
+
+    async def _sign(self, text: str, signed: Sequence[SignedRow]) -> None:
+        values = [(*each.identity, each.revision, self._records.sign(each)) for each in signed]
+        if values:
+            await self._write_many(text, values, repeatable=True)
+
+
+async def authentic_records(verify: Callable[[Row], Awaitable[T | None]], found: Sequence[Row]) -> tuple[T, ...]:
+    """Returns the records of the rows that are authentic. A refused one must not hide the others."""
+    records: list[T] = []
+    for row in found:
+        with suppress(RecordRefused, RecordUnverifiable):
+            record = await verify(row)
+            if record is not None:
+                records.append(record)
+    return tuple(records)

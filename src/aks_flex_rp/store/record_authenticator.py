@@ -1,0 +1,240 @@
+"""Authenticates the rows that decide what runs on nodes and who signs in: nodes, clusters and sessions.
+
+Every such row has a code over its identity and content (see `record_codes`). A row that a database
+administrator changed, copied from another row or added is refused. An earlier content of a row has a valid code, so
+each service also remembers the highest revision that it has read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.crypto.record_codes import CodeState
+from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable, SealingKeysMissing
+from aks_flex_rp.store.rows import storable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aks_flex_rp.crypto.record_codes import RecordCodes
+    from aks_flex_rp.store.rows import Row, Values
+
+UPGRADE_SECONDS = 24 * 3600.0  # in which the rows of an earlier release are signed, also after interruptions
+ROLLING_SECONDS = 3600.0  # in which replicas of an earlier release may still write
+ALARM_SECONDS = 600.0  # between alarms of one record
+MAX_KNOWN_RECORDS = 500_000  # whose revision is remembered
+
+
+@dataclass(frozen=True)
+class SignedRow:
+    """The signed part of a row."""
+
+    kind: str
+    identity: tuple[str, ...]
+    values: tuple[object, ...]
+    revision: int = 0  # 0 if the row never changes
+    code: str = ""
+    may_be_unsigned: bool = True  # during an upgrade
+
+    @property
+    def shown(self) -> str:
+        return f"{self.kind} {'/'.join(self.identity)}"
+
+
+def signed_node(values: Sequence[Any], revision: int, code: str = "") -> SignedRow:
+    """Returns the signed part of a node: the columns that a write sets, and the revision."""
+    *names, secrets, system, join, identity, created = storable(values)
+    content = (*names, _bytes(secrets), system, join, identity, _float(created), revision)
+    return SignedRow("node", (str(names[0]), str(names[1])), content, revision, code)
+
+
+def signed_tombstone(cluster: str, key: str, version: int, identity: str, revision: int, code: str = "") -> SignedRow:
+    content = storable((cluster, key, version, identity, revision))
+    return SignedRow("deleted node", (str(cluster), str(key)), content, revision, code)
+
+
+def signed_cluster(values: Sequence[Any], code: str = "") -> SignedRow:
+    key, name, facts, connection, version = storable(values)
+    return SignedRow("cluster", (str(key),), (key, name, facts, _bytes(connection), version), version, code)
+
+
+def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
+    """Returns the signed part of a session: all but the time of the last request."""
+    name, caller, proof, expires, _used, checked, refresh = storable(values)
+    content = (name, caller, proof, _float(expires), _float(checked), refresh)
+    return SignedRow("session", (str(name),), content, code=code, may_be_unsigned=False)
+
+
+def signed_identity_owner(values: Sequence[Any], code: str = "") -> SignedRow:
+    return SignedRow("identity owner", (str(values[0]),), storable(values), 0, code)
+
+
+def identity_owner_row(row: Row) -> SignedRow:
+    return signed_identity_owner(row[:4], row[4])
+
+
+def _bytes(value: Any) -> Any:
+    """Returns bytes for every type of bytes that a driver returns. SQLite may return any other type, too."""
+    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value
+
+
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, (int, float)) else value
+
+
+def session_row(row: Row) -> SignedRow:
+    return signed_session(row[:7], row[7])
+
+
+def cluster_row(row: Row) -> SignedRow:
+    return signed_cluster(row[:5], row[5])
+
+
+def present_node_row(row: Row) -> SignedRow:
+    """Returns the signed part of a row with the columns of a node (`sql.NODE_COLUMNS`)."""
+    return signed_node(row[:12], row[14], row[15])
+
+
+def node_row(row: Row) -> SignedRow:
+    """Returns the signed part of a row with `sql.SIGNED_NODE_COLUMNS`, of a node or a deleted one."""
+    *values, revision, gone, code = row
+    if gone:
+        return signed_tombstone(row[0], row[1], row[3], row[10], revision, code)
+    return signed_node(values, revision, code)
+
+
+def first_revision(now: float) -> int:
+    """Returns a revision above those of any earlier row of the same name, which services may remember."""
+    return int(now * 1_000_000)
+
+
+@dataclass(frozen=True)
+class UpgradeMark:
+    """Allows to sign the rows of an earlier release, with the keys that encrypted their secrets."""
+
+    values: Values  # until when, and the code of the mark
+    codes: RecordCodes
+
+    def check_keys(self, rows: Sequence[Row]) -> None:
+        """Raises SealingKeysMissing if a key that encrypted secrets is not present (rows of `SEALING_KEYS`).
+
+        A host without the keys of the service would sign all rows with a key that no replica has.
+        """
+        missing: Counter[str] = Counter()
+        for key, count in rows:
+            if key and not self.codes.has_key(bytes(key).hex()):
+                missing[bytes(key).hex()] += count
+        if missing:
+            raise SealingKeysMissing(missing)
+
+
+class RecordAuthenticator:
+    def __init__(
+        self,
+        codes: RecordCodes,
+        count: Callable[[str], None] = lambda _: None,
+        *,
+        required: bool = False,
+        resource: Callable[[tuple[str, ...]], str] = "/".join,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`count` is told of each refused record. With `required`, rows of an earlier release are not signed.
+
+        `resource` returns the resource ID of a record for the audit log.
+        """
+        self.codes, self.count, self.required, self.clock = codes, count, required, clock
+        self.resource = resource
+        self.upgrade_until = 0.0  # until when rows without a code are accepted
+        self.max_known = MAX_KNOWN_RECORDS
+        self._newest: dict[tuple[str, ...], int] = {}
+        self._alarmed: dict[str, float] = {}
+
+    def sign(self, row: SignedRow) -> str:
+        return self.codes.sign(row.kind, row.values)
+
+    def verify(self, row: SignedRow) -> None:
+        """Raises RecordRefused, or RecordUnverifiable if the key of the code is not present."""
+        state = self.codes.check(row.kind, row.values, row.code)
+        if state is CodeState.UNKNOWN_KEY:
+            raise RecordUnverifiable(row.shown)
+        if state is CodeState.WRONG:
+            raise RecordRefused(row.shown, "its content does not match its authentication code")
+        if state is CodeState.MISSING and not (row.may_be_unsigned and self.is_upgrading):
+            raise RecordRefused(row.shown, "it has no authentication code")
+        if not isinstance(row.revision, int):
+            raise RecordRefused(row.shown, "its revision is not a number")
+        if row.revision < self._newest.get(row.identity, 0):
+            raise RecordOutdated(row.shown)
+        if row.revision:
+            # The record that was read least recently is forgotten first: a contributor can create any number.
+            self._newest.pop(row.identity, None)
+            while len(self._newest) >= self.max_known:
+                del self._newest[next(iter(self._newest))]
+            self._newest[row.identity] = row.revision
+
+    def has_valid_code(self, row: SignedRow) -> bool:
+        return self.codes.check(row.kind, row.values, row.code) is CodeState.VALID
+
+    def is_authentic(self, row: SignedRow) -> bool:
+        state = self.codes.check(row.kind, row.values, row.code)
+        return state is CodeState.VALID or (state is CodeState.MISSING and self.is_upgrading)
+
+    def last_values(self, row: Row) -> tuple[int, str, int]:
+        """Returns the version and identity that the row of a deleted node keeps, and its revision.
+
+        A row that is not authentic contains what an attacker chose, so nothing of it is kept.
+        """
+        try:
+            self.verify(node_row(row))
+        except (RecordRefused, RecordUnverifiable):
+            return int(self.clock()), "", self.new_revision(str(row[0]), str(row[1]))
+        return row[3], row[10], row[12] + 1
+
+    def new_revision(self, *identity: str) -> int:
+        """Returns a revision above what any service has read of a row that is missing or not authentic."""
+        return max(first_revision(self.clock()), self._newest.get(identity, 0) + 1)
+
+    def is_alarm_due(self, record: str) -> bool:
+        """Returns whether to raise an alarm, at most once in ALARM_SECONDS for a record."""
+        now = self.clock()
+        if now - self._alarmed.get(record, -ALARM_SECONDS) < ALARM_SECONDS:
+            return False
+        self._alarmed = {name: at for name, at in self._alarmed.items() if now - at < ALARM_SECONDS}
+        self._alarmed[record] = now
+        return True
+
+    def opened_upgrade(self) -> UpgradeMark | None:
+        """Returns the mark that the migration of an earlier release's database writes, or None if it must not."""
+        if self.required:
+            return None
+        until = self.clock() + UPGRADE_SECONDS
+        return UpgradeMark((until, self.sign(_upgrade(until))), self.codes)
+
+    def read_upgrade(self, rows: Sequence[Row]) -> None:
+        """Reads the mark. A mark that is not authentic, or has ended, does not count.
+
+        A mark that ends too late does not either: the clock was ahead when it was written.
+        """
+        self.upgrade_until, now = 0.0, self.clock()
+        for until, code in rows:
+            mark = _upgrade(until)
+            authentic = self.codes.check(mark.kind, mark.values, code) is CodeState.VALID
+            if authentic and now < until <= now + UPGRADE_SECONDS and not self.required:
+                self.upgrade_until = until
+
+    @property
+    def is_upgrading(self) -> bool:
+        """Whether rows of an earlier release are signed, and accepted until then."""
+        return self.clock() < self.upgrade_until
+
+    @property
+    def is_upgrade_complete(self) -> bool:
+        """Whether no replica of the earlier release should be running any more."""
+        return self.clock() > self.upgrade_until - UPGRADE_SECONDS + ROLLING_SECONDS
+
+
+def _upgrade(until: float) -> SignedRow:
+    return SignedRow("upgrade", (), (float(until),))

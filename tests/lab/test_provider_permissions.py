@@ -1,0 +1,216 @@
+"""Attacks with the provider's service account, as root on its host can make them, on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_rp.clusters import bootstrap_tokens, holder, prerequisites
+from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
+from aks_flex_rp.clusters.connections import load_kubeconfig
+from aks_flex_rp.clusters.permissions import NODE_POLICIES, OWN_OBJECTS_POLICY, check_permissions
+from tests.harness import Lines
+from tests.lab.cluster_harness import until, watched
+from tests.unit.rp.clusters.builders import in_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_rp.clusters.connections import DirectConnection
+
+MANIFESTS = Path(__file__).parents[2] / "packaging" / "kubernetes"
+FILES = [word for name in ("10-namespace", "20-rbac") for word in ("-f", str(MANIFESTS / f"{name}.yaml"))]
+EARLIER_RULES: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "list", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["services"], "resourceNames": ["kube-dns"], "verbs": ["get"]},
+]
+ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/aks-flex-rp"
+RECORDS_BINDING = "/apis/rbac.authorization.k8s.io/v1/namespaces/aks-flex-tokens/rolebindings/aks-flex-rp"
+OWN = "may write only"
+
+
+@pytest.fixture(scope="module")
+def account(lab: Lab) -> Iterator[DirectConnection]:
+    """The service account of the manifest. The lab's own provider, which does not know these tokens, is stopped."""
+    provider = lab.supervisor.process("provider")
+    assert provider
+    provider.stop()
+    lab.cluster.run("apply", *FILES)
+    token = lab.cluster.run("create", "token", "aks-flex-rp", "-n", "aks-flex").out.strip()
+    direct = replace(load_kubeconfig(lab.admin_kubeconfig), certificate="", key="", token=token)
+    asyncio.run(_policy_holds(direct))
+    yield direct
+    lab.cluster.run("delete", "--ignore-not-found", *FILES)
+    lab.up(Lines())
+
+
+async def _policy_holds(direct: DirectConnection) -> None:
+    async with KubeClient(FixedConnection(direct)) as client:
+
+        async def holds() -> bool:
+            return OWN in await refused(client, "POST", bootstrap_tokens.SECRETS, secret("probe"), dryRun="All")
+
+        await until(holds, "the policy is in effect")
+
+
+async def refused(client: KubeClient, method: str, path: str, body: Any = None, **parameters: str) -> str:
+    """Sends a request; returns why it is refused, or nothing."""
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    try:
+        await client.request(method, path, body, kind, parameters)
+    except ApiRefused as refusal:
+        if refusal.status in {403, 422}:
+            return refusal.message
+        raise
+    return ""
+
+
+def secret(name: str, kind: str = "Opaque", **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name, **metadata}}
+
+
+def binding(name: str, role: str) -> dict[str, Any]:
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "aks-flex"}],
+    }
+
+
+@in_loop
+async def test_account_cannot_read_secrets_of_kube_system(lab: Lab, account: DirectConnection) -> None:
+    """With the earlier role it read the tokens and keys of everything in kube-system."""
+    lab.cluster.apply(secret("victim", namespace="kube-system"))
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            for path in (bootstrap_tokens.SECRETS, f"{bootstrap_tokens.SECRETS}/victim"):
+                assert "cannot" in await refused(client, "GET", path)
+            assert "cannot" in await refused(client, "PATCH", f"{bootstrap_tokens.SECRETS}/victim", {"data": {}})
+            assert OWN in await refused(client, "DELETE", f"{bootstrap_tokens.SECRETS}/victim")
+    finally:
+        lab.cluster.run("delete", "secret", "victim", "-n", "kube-system")
+
+
+@in_loop
+async def test_account_cannot_get_token_of_another_account(account: DirectConnection) -> None:
+    """The cluster writes the token of the named account into a Secret of this type."""
+    whose = {"kubernetes.io/service-account.name": "generic-garbage-collector"}
+    async with KubeClient(FixedConnection(account)) as client:
+        for name in ("aks-flex-rp", "bootstrap-token-abcdef", "other"):
+            body = secret(name, "kubernetes.io/service-account-token", annotations=whose)
+            assert OWN in await refused(client, "POST", bootstrap_tokens.SECRETS, body)
+
+
+@in_loop
+async def test_account_cannot_create_token_of_other_groups(account: DirectConnection) -> None:
+    """Another group, such as that of kubeadm, may be approved without the provider."""
+    body = secret(
+        "bootstrap-token-abcdef", "bootstrap.kubernetes.io/token", labels={bootstrap_tokens.TOKEN_LABEL: ""}
+    )
+    values = {"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"}
+    groups = {"auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token"}
+    async with KubeClient(FixedConnection(account)) as client:
+        for data in (values, values | groups):
+            assert OWN in await refused(client, "POST", bootstrap_tokens.SECRETS, {**body, "stringData": data})
+
+
+@in_loop
+async def test_account_cannot_bind_other_roles_nor_change_foreign_bindings(account: DirectConnection) -> None:
+    async with KubeClient(FixedConnection(account)) as client:
+        for role in ("cluster-admin", "system:node"):
+            body = binding("aks-flex-node:node:attack", role)
+            assert "not currently held" in await refused(client, "POST", prerequisites.BINDINGS, body)
+        foreign = binding("attack", "system:node-bootstrapper")
+        assert OWN in await refused(client, "POST", prerequisites.BINDINGS, foreign)
+        assert OWN in await refused(client, "DELETE", f"{prerequisites.BINDINGS}/system:kube-scheduler", dryRun="All")
+
+
+@in_loop
+async def test_account_cannot_change_foreign_nodes(lab: Lab, account: DirectConnection) -> None:
+    lab.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cloud-1"}})
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            stolen = {"metadata": {"labels": {"kubernetes.azure.com/managed": "false"}}}
+            assert OWN in await refused(client, "PATCH", "/api/v1/nodes/cloud-1", stolen)
+            assert OWN in await refused(client, "DELETE", "/api/v1/nodes/cloud-1")
+    finally:
+        lab.cluster.run("delete", "node", "cloud-1")
+
+
+@in_loop
+async def test_account_cannot_remove_its_limits(account: DirectConnection) -> None:
+    path = f"{prerequisites.ADMISSION}/validatingadmissionpolicies"
+    body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {}}
+    async with KubeClient(FixedConnection(account)) as client:
+        for one in (path, f"{path.removesuffix('policies')}policybindings"):
+            assert "cannot" in await refused(client, "DELETE", f"{one}/{OWN_OBJECTS_POLICY}")
+            assert "cannot" in await refused(client, "PATCH", f"{one}/{OWN_OBJECTS_POLICY}", {"spec": {}})
+            assert "cannot" in await refused(client, "POST", one, body)
+
+
+@in_loop
+async def test_account_serves_a_join_and_token_is_used_once(lab: Lab, account: DirectConnection) -> None:
+    """Everything that the provider does works with the narrow permissions, also in a new cluster."""
+    for kind in ("validatingadmissionpolicy", "validatingadmissionpolicybinding"):
+        lab.cluster.run("delete", kind, *NODE_POLICIES)
+    lab.cluster.run("delete", "clusterrolebinding", "aks-flex-node:ask-for-certificate")
+    async with watched(lab, direct=account) as site:
+        findings = [*await prerequisites.check_cluster(site.client)]
+        assert {(one.level, one.what, one.why) for one in findings if one.level != "ok"} == set()
+        await holder.write_holder(site.client, holder.ClusterHolder("us", "cluster"))
+        assert await holder.read_holder(site.client) == holder.ClusterHolder("us", "cluster")
+        await holder.remove_holder(site.client, "us")
+
+        token = await site.mint("edge-31")
+        name = await site.ask(token, "edge-31")
+        assert (await site.decision(name))["type"] == "Approved"
+        await site.certificate(name)
+        await site.secret_gone(token)
+        assert await bootstrap_tokens.list_tokens(site.client) == []
+
+        bad = await site.mint("edge-32")
+        decision = await site.decision(await site.ask(bad, "edge-32", as_user="system:node:edge-31"))
+        assert decision["type"] == "Denied"
+        await site.secret_gone(bad)
+
+
+@in_loop
+async def test_earlier_role_works_and_is_reported_as_too_wide(lab: Lab, account: DirectConnection) -> None:
+    """A token that was created with the earlier role still works after the role is narrowed."""
+    admin = KubeClient(FixedConnection(load_kubeconfig(lab.admin_kubeconfig)))
+    narrow = (await admin.get(ROLE))["rules"]
+    await admin.merge(ROLE, {"rules": EARLIER_RULES})
+    await admin.delete(RECORDS_BINDING)
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            await until(lambda: _reads(client), "the earlier role is in effect")
+            [fine, wide] = await check_permissions(client)
+            assert (fine.level, wide.level) == ("ok", "warning")
+            assert "list secrets in kube-system" in wide.why
+            assert "kubectl apply -f packaging/kubernetes/20-rbac.yaml" in wide.why
+            later = datetime.fromtimestamp(time.time(), timezone.utc) + timedelta(hours=1)
+            minted = await bootstrap_tokens.mint_token(client, "edge-33", later)
+            assert await bootstrap_tokens.find_token(client, minted.id)
+            lab.cluster.run("apply", *FILES)
+            await until(lambda: _reads(client, allowed=False), "the role is narrow")
+        async with watched(lab, direct=account) as site:
+            site.heard.tokens["edge-33"] = minted.id
+            await site.certificate(await site.ask(minted, "edge-33"))
+            await site.secret_gone(minted)
+    finally:
+        await admin.merge(ROLE, {"rules": narrow})
+        await admin.close()
+
+
+async def _reads(client: KubeClient, *, allowed: bool = True) -> bool:
+    return (await refused(client, "GET", bootstrap_tokens.SECRETS) == "") is allowed

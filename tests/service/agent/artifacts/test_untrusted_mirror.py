@@ -1,0 +1,248 @@
+"""Attacks of a mirror, and of somebody who chooses the mirror: no program runs that its publisher did not publish."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_lab.pki import CertificateAuthority
+from aks_flex_node.agent.artifacts.cache import ArtifactCache
+from aks_flex_node.agent.artifacts.confirmation import DigestConfirmation
+from aks_flex_node.agent.artifacts.digest import Digest
+from aks_flex_node.agent.artifacts.trust import LocalDigests, load_local_digests
+from tests.service.agent.http_fakes import KUBELET, Publisher, refusal
+from tests.service.http_servers import Handler, listening
+from tests.service.ports import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from aks_flex_node.agent.artifacts import Artifact
+
+EVIL = b"#!/bin/sh\nid\n"
+EVIL_HASH = hashlib.sha256(EVIL).hexdigest()
+
+
+class EvilMirror(Handler):
+    """Serves another program for every path, with a checksum file that matches it."""
+
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        content = EVIL_HASH.encode() if "sha" in self.path.rpartition("/")[2] else EVIL
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+@pytest.fixture
+def mirror_authority(tmp_path: Path) -> CertificateAuthority:
+    made = CertificateAuthority(tmp_path / "mirror-pki")
+    made.ensure()
+    return made
+
+
+@pytest.fixture
+def evil(mirror_authority: CertificateAuthority) -> Iterator[str]:
+    """Yields the URL of the mirror. Its CA is that of `artifacts.caFile`, and not of the system."""
+    with listening(EvilMirror, mirror_authority.issue("localhost", "localhost", names=("localhost",))) as url:
+        yield url
+
+
+@pytest.fixture
+def ca(mirror_authority: CertificateAuthority) -> str:
+    return str(mirror_authority.certificate)
+
+
+def away(publisher: Publisher) -> Artifact:
+    """Returns the kubelet of a publisher that this machine does not reach."""
+    url = f"https://127.0.0.1:{free_port()}/kubelet"
+    return publisher.kubelet(url=url, publisher_url=url, checksums=(f"{url}.sha256",))
+
+
+def test_mirror_with_matching_checksum_of_another_program_is_refused(
+    publisher: Publisher, evil: str, ca: str
+) -> None:
+    error = refusal(publisher.store(base_url=evil, ca_file=ca), publisher.tree(publisher.kubelet()))
+    assert error.name == "artifact-checksum-mismatch"
+    assert hashlib.sha256(KUBELET).hexdigest() in error.message
+    assert not list(publisher.room.glob("cache/*/kubelet"))
+
+
+def test_checksum_of_mirror_is_not_used_if_publisher_is_away(publisher: Publisher, evil: str, ca: str) -> None:
+    error = refusal(publisher.store(base_url=evil, ca_file=ca, attempts=1), publisher.tree(away(publisher)))
+    assert (error.name, error.retryable) == ("artifact-checksum-missing", True)
+    assert "refused the connection" in error.message
+    assert "aks-flex-node artifacts pins" in error.hint
+
+
+def test_url_of_another_file_name_needs_a_local_digest(publisher: Publisher, evil: str, ca: str) -> None:
+    artifact = replace(publisher.kubelet(), url=f"{evil}/renamed", publisher_url="", checksums=())
+    assert refusal(publisher.store(ca_file=ca), publisher.tree(artifact)).name == "artifact-checksum-missing"
+    pinned = replace(artifact, digest=EVIL_HASH)
+    assert publisher.store(ca_file=ca).wait(publisher.tree(pinned), 60)
+
+
+def test_ca_of_the_mirror_cannot_impersonate_the_publisher(publisher: Publisher, evil: str, ca: str) -> None:
+    """The attacker controls the way to the publisher, and has a certificate of the CA in `artifacts.caFile`."""
+    artifact = publisher.kubelet(url=f"{evil}/kubelet", publisher_url=f"{evil}/kubelet", checksums=(f"{evil}/sha",))
+    error = refusal(publisher.store(ca_file=ca), publisher.tree(artifact))
+    assert error.name == "artifact-unreachable"
+    assert "not trusted" in error.message
+
+
+def test_digest_that_an_earlier_release_cached_is_ignored(publisher: Publisher) -> None:
+    """An earlier release recorded the digest of a mirror under the publisher's URL."""
+    folder = publisher.room / "cache" / f"sha256-{EVIL_HASH}"
+    folder.mkdir(parents=True)
+    (folder / "kubelet").write_bytes(EVIL)
+    (folder / ".origin.json").write_text(
+        json.dumps({"component": "", "version": "", "urls": [publisher.url("kubelet")]})
+    )
+    tree = publisher.tree(publisher.kubelet())
+    publisher.store().wait(tree, 60)
+    assert (tree.staging / "bin/kubelet").read_bytes() == KUBELET
+
+
+def test_digest_of_the_administrator_is_not_served_as_the_publishers(
+    publisher: Publisher, evil: str, ca: str
+) -> None:
+    pinned = replace(publisher.kubelet(), digest=EVIL_HASH)
+    assert publisher.store(base_url=evil, ca_file=ca).wait(publisher.tree(pinned), 60)
+    tree = publisher.tree(publisher.kubelet(), component="later")
+    publisher.store().wait(tree, 60)
+    assert (tree.staging / "bin/kubelet").read_bytes() == KUBELET
+
+
+@pytest.mark.parametrize("source", ["administrator", "pins"])
+def test_mirror_works_without_publisher_if_digest_is_known(publisher: Publisher, source: str) -> None:
+    artifact = replace(away(publisher), url=publisher.url("kubelet"))
+    digest = {artifact.publisher_url: Digest("sha256", hashlib.sha256(KUBELET).hexdigest())}
+    known = LocalDigests(pins=digest) if source == "pins" else LocalDigests(administrator=digest)
+    store = publisher.store(digests=known)
+    assert store.wait(publisher.tree(artifact), 60)
+    manifest = json.loads((publisher.tree(artifact).staging / ".manifest.json").read_text())
+    assert [each["digest_source"] for each in manifest["artifacts"]] == [source.removesuffix("s")]
+
+
+def test_known_digest_refuses_the_program_of_the_mirror(publisher: Publisher, evil: str, ca: str) -> None:
+    artifact = away(publisher)
+    known = LocalDigests(pins={artifact.publisher_url: Digest("sha256", hashlib.sha256(KUBELET).hexdigest())})
+    store = publisher.store(base_url=evil, ca_file=ca, digests=known)
+    assert refusal(store, publisher.tree(artifact)).name == "artifact-checksum-mismatch"
+
+
+def installed(publisher: Publisher, content: bytes) -> Path:
+    """Installs a kubelet as an earlier release did: its manifest does not say who gave the digest."""
+    place = publisher.room / "installed"
+    (place / "bin").mkdir(parents=True)
+    (place / "bin/kubelet").write_bytes(content)
+    value = hashlib.sha256(content).hexdigest()
+    origin = {"url": publisher.url("kubelet"), "digest": f"sha256:{value}", "wanted": [["", "bin/kubelet", 0o755]]}
+    file = {"sha256": value, "size": len(content), "mode": 0o755, "link": ""}
+    wire = {"format": 1, "component": "kubernetes", "version": "1.0.0", "artifacts": [origin]}
+    (place / ".manifest.json").write_text(json.dumps({**wire, "files": {"bin/kubelet": file}}))
+    return place
+
+
+def test_program_that_a_mirror_gave_to_an_earlier_release_is_rejected(publisher: Publisher) -> None:
+    assert publisher.store().confirm([publisher.kubelet()], installed(publisher, EVIL)) is None
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_program_of_an_earlier_release_is_confirmed_without_download(publisher: Publisher, reachable: bool) -> None:
+    artifact = publisher.kubelet() if reachable else away(publisher)
+    written = publisher.store(attempts=1).confirm([artifact], installed(publisher, KUBELET))
+    assert written
+    assert json.loads(written)["artifacts"][0]["digest_source"] == ("publisher" if reachable else "unknown")
+    assert publisher.requests("kubelet") == 0
+
+
+class Silent:
+    """A publisher behind a firewall: it accepts connections, and never answers. Counts them."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self._socket.getsockname()[1]}/kubelet"
+
+    def connections(self) -> int:
+        self._socket.setblocking(False)
+        count = 0
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.accept()[0].close()
+                count += 1
+        return count
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    made = Silent()
+    yield made
+    made._socket.close()
+
+
+def test_unreachable_publisher_does_not_delay_every_job(publisher: Publisher, silent: Silent) -> None:
+    """Each job asks for all programs of an earlier release, with a new store."""
+    first, second = (
+        publisher.kubelet(url=url, checksums=(f"{url}.sha256",)) for url in (silent.url, silent.url + "2")
+    )
+    place, start = installed(publisher, KUBELET), time.monotonic()
+    for _ in range(3):
+        store = publisher.store(attempts=5, stall_seconds=1.0)
+        for artifact in (first, second):
+            written = store.confirm([artifact], place)
+            assert written
+            assert json.loads(written)["artifacts"][0]["digest_source"] == "unknown"
+    assert silent.connections() == 1
+    assert time.monotonic() - start < 10
+
+
+def test_publisher_is_asked_again_after_a_day(publisher: Publisher, silent: Silent) -> None:
+    artifact = publisher.kubelet(url=silent.url, checksums=(f"{silent.url}.sha256",))
+    clock, place = [1e9], installed(publisher, KUBELET)
+    sources, cache = replace(publisher.sources, stall_seconds=0.5), publisher.room / "cache"
+    confirmation = DigestConfirmation(
+        cache, ArtifactCache(cache), sources, LocalDigests(), None, now=lambda: clock[0]
+    )
+    for clock[0], asked in ((1e9, 1), (1e9 + 86000, 0), (1e9 + 86401, 1), (1e9, 1)):
+        assert confirmation.confirm([artifact], place)
+        assert silent.connections() == asked
+    known = LocalDigests(pins={silent.url: Digest("sha256", hashlib.sha256(KUBELET).hexdigest())})
+    written = publisher.store(digests=known).confirm([replace(artifact, publisher_url=silent.url)], place)
+    assert written
+    assert json.loads(written)["artifacts"][0]["digest_source"] == "pin", "the administrator adds it meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [
+        (f"{EVIL_HASH}  https://dl.k8s.io/kubelet\n", 0o666, "can be changed by other users than root"),
+        ("kubelet\n", 0o644, "has an invalid line: kubelet"),
+        (f"{EVIL_HASH}  http://dl.k8s.io/kubelet\n", 0o644, "has an invalid line"),
+        (f"{'0' * 64}  https://a/b\n{'1' * 64}  https://a/b\n", 0o644, "has an invalid line"),
+    ],
+)
+def test_unsafe_checksums_file_stops_all_downloads(tmp_path: Path, content: str, mode: int, why: str) -> None:
+    file = tmp_path / "checksums.txt"
+    file.write_text(content)
+    file.chmod(mode)
+    with pytest.raises(Exception, match=why):
+        load_local_digests(str(file))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_checksums_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "checksums.txt"
+    file.write_text(f"{EVIL_HASH}  https://dl.k8s.io/kubelet\n")
+    os.chown(file, 1000, 1000)
+    with pytest.raises(Exception, match="can be changed by other users"):
+        load_local_digests(str(file))
