@@ -50,6 +50,8 @@ class ReviewedRecord:
     def unusable(self) -> str:
         """Why the service could not use the content, even if it was signed; empty if it can."""
         values = self.signed.values
+        if self.signed.problem:
+            return self.signed.problem
         if self.kind == "deleted node":
             types: tuple[type, ...] = (str, str, int, str, int)
         else:
@@ -83,8 +85,9 @@ async def refused_records(database: Database, codes: RecordCodes) -> AsyncIterat
         async for row in read_rows(database, table.select, table.keys):
             signed = table.signed(row)
             state = codes.check(signed.kind, signed.values, signed.code)
-            if state is not CodeState.VALID:
-                digest = codes.digest(signed.kind, (*signed.values, signed.code))
+            if state is not CodeState.VALID or signed.problem:
+                state = CodeState.WRONG if signed.problem else state
+                digest = codes.digest(signed.kind, (*signed.values, signed.code, signed.problem))
                 names = signed.identity[0], signed.identity[-1]
                 yield ReviewedRecord(signed.kind, *names, state, tuple(row), signed, digest)
 

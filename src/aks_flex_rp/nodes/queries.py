@@ -162,7 +162,7 @@ class NodeQueries:
         """
         node = await self.context.store.node(cluster.id.key, name.lower())
         if node is None:
-            if may_be_node and not (await self.context.store.last_known_node(cluster.id.key, name.lower())).version:
+            if may_be_node and not (await self.context.store.last_known_node(cluster.id.key, name.lower())).deleted:
                 raise errors.node_not_known(cluster.id, name)
             raise errors.node_not_found(cluster.id, name)
         return node, self.resource(cluster, node)
