@@ -131,7 +131,7 @@ class NodeCommands:
 
         async def write(node: Node | None) -> WriteResult:
             if node is None:
-                raise errors.node_not_found(cluster.id, name)
+                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
             properties = join_rules.stored_properties(node)

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
 from aks_flex_node.agent.daemon.session import (
-    LEAVING_STATES,
-    REPLACED_STATES,
     FilesChanged,
     NodeChanged,
     PollEvent,
@@ -41,6 +39,7 @@ from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
 from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy, refusal_message
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, REPLACED_STATES
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
 from aks_flex_node.errors import BusyError, ConfigError
 from aks_flex_node.lean_dataclass import dataclass

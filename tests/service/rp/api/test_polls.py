@@ -240,6 +240,20 @@ def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running
     assert_refused(reader.get(name), 404, "ResourceNotFound")
 
 
+@pytest.mark.parametrize("action", ["regenerate", "report", "credentials"])
+def test_no_action_of_a_missing_node_tells_it_to_leave(
+    service: Running, tenant: Tenant, name: str, action: str
+) -> None:
+    """Attack: the row of a node is deleted. Earlier agents also leave on ResourceNotFound of listCredentials."""
+    owner = service.admin.as_somebody(tenant.application(callers.OWNER))
+    more: tuple[object, ...] = ({},) if action == "report" else ()
+    ask = getattr(owner, action)
+    assert_refused(ask(name, *more), 404, "NodeNotKnown")
+    service.admin.put(name, principal())
+    service.admin.delete(name)
+    assert_refused(ask(name, *more), 404, "ResourceNotFound")
+
+
 def test_only_identity_of_deleted_node_gets_404_on_poll(
     service: Running, node: Api, tenant: Tenant, name: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import MachineError
 from tests.unit.agent.daemon.fakes import (
@@ -207,6 +207,15 @@ def test_new_config_is_retried_when_its_credentials_request_fails(scene: Scene, 
     verdict = scene.accepting.handle(news("2", settings()))
     assert (verdict.state, verdict.retry_after, scene.standing()) == (standing, 7.0, standing)
     assert (kept(scene.host), scene.accepting.newest_version) == (None, "1")
+
+
+@pytest.mark.parametrize("standing", sorted(LEAVING_STATES, key=str))
+def test_credentials_request_never_makes_the_node_leave(scene: Scene, standing: ProviderState) -> None:
+    """Attack: a 404 for listCredentials, without the record of a deletion, counts as the deletion of the node."""
+    scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(standing, "No.", retry_after=7.0))
+    result = scene.accepting.handle(news("2", settings()))
+    assert (result.state, result.message, result.retry_after) == (ProviderState.FAILING, "No.", 7.0)
+    assert scene.standing() is ProviderState.FAILING
 
 
 def test_failed_credentials_comparison_is_retried_at_the_next_poll(scene: Scene) -> None:
