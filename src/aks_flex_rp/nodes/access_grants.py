@@ -122,4 +122,4 @@ def _desired_access(node: Node, request: RequestContext, now: float, *, joining:
     if method is None or caller.kind not in WORKLOADS or not own:
         return None
     earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id, now)
-    return ClusterAccess(caller.id, method, earlier)
+    return node.join.access if earlier else ClusterAccess(caller.id, method)

@@ -254,7 +254,7 @@ class NodeCommands:
             join = join.end_attempt(now)
         node = self._node(cluster, name, desired, before, version, join, request)
         node = join_rules.record_former_taints(node, before)
-        node = join_rules.keep_access(node, before)
+        node = join_rules.record_narrow_config(join_rules.keep_access(node, before), before)
         node = join_rules.record_delivered(node, before)
         document = cluster.id.node(name)
         detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url}
