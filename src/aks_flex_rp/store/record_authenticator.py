@@ -42,7 +42,15 @@ class SignedRow:
 
     @property
     def shown(self) -> str:
-        return f"{self.kind} {'/'.join(self.identity)}"
+        return escaped(f"{self.kind} {'/'.join(self.identity)}")
+
+
+def escaped(value: object) -> str:
+    """Returns a value from the database for a terminal or a log: everything but printable ASCII is escaped.
+
+    Control characters could hide other output, and characters that are written from right to left could reorder it.
+    """
+    return "".join(each if " " <= each <= "~" else each.encode("unicode_escape").decode() for each in str(value))
 
 
 def signed_node(values: Sequence[Any], revision: int, code: str = "") -> SignedRow:
