@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.clusters import access
+from aks_flex_rp.clusters import access, prerequisites
 from aks_flex_rp.clusters.access import IDENTITY_LABEL
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
@@ -182,3 +182,5 @@ async def test_service_account_from_manifests_has_sufficient_permissions(lab: La
                 await client.create(BINDINGS, ADMIN)
     finally:
         lab.cluster.run("delete", "--ignore-not-found", *files)  # also deletes the content of the namespace
+        async with KubeClient(FixedConnection(load_kubeconfig(lab.admin_kubeconfig))) as admin:
+            await prerequisites.ensure_objects(admin)  # the policies with the lab's account as the approver

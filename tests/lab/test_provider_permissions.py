@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_rp.clusters import bootstrap_tokens, holder, prerequisites
+from aks_flex_rp.clusters.admission_policies import ADMISSION, NODE_POLICIES, OWN_OBJECTS_POLICY
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
-from aks_flex_rp.clusters.permissions import NODE_POLICIES, OWN_OBJECTS_POLICY, check_permissions
+from aks_flex_rp.clusters.permissions import check_permissions
 from tests.harness import Lines
 from tests.lab.cluster_harness import until, watched
 from tests.unit.rp.clusters.builders import in_loop
@@ -31,6 +32,12 @@ EARLIER_RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "list", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["services"], "resourceNames": ["kube-dns"], "verbs": ["get"]},
 ]
+EARLIER_POLICIES = {
+    "apiGroups": ["admissionregistration.k8s.io"],
+    "resources": ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+    "resourceNames": list(NODE_POLICIES),
+    "verbs": ["get", "create", "patch"],
+}
 ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/aks-flex-rp"
 RECORDS_BINDING = "/apis/rbac.authorization.k8s.io/v1/namespaces/aks-flex-tokens/rolebindings/aks-flex-rp"
 OWN = "may write only"
@@ -149,20 +156,44 @@ async def test_account_cannot_change_foreign_nodes(lab: Lab, account: DirectConn
 
 @in_loop
 async def test_account_cannot_remove_its_limits(account: DirectConnection) -> None:
-    path = f"{prerequisites.ADMISSION}/validatingadmissionpolicies"
+    path = f"{ADMISSION}/validatingadmissionpolicies"
     body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {}}
     async with KubeClient(FixedConnection(account)) as client:
         for one in (path, f"{path.removesuffix('policies')}policybindings"):
-            assert "cannot" in await refused(client, "DELETE", f"{one}/{OWN_OBJECTS_POLICY}")
-            assert "cannot" in await refused(client, "PATCH", f"{one}/{OWN_OBJECTS_POLICY}", {"spec": {}})
+            for name in (OWN_OBJECTS_POLICY, *NODE_POLICIES):
+                assert "cannot" in await refused(client, "DELETE", f"{one}/{name}")
+                assert "cannot" in await refused(client, "PATCH", f"{one}/{name}", {"spec": {}})
             assert "cannot" in await refused(client, "POST", one, body)
+
+
+@in_loop
+async def test_account_cannot_read_secrets_by_its_policies(lab: Lab, account: DirectConnection) -> None:
+    """It may delete Secrets. A policy of its own printed the Secret in the warning of a dry run of that."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["secrets"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "variables": None,
+        "validations": [{"expression": "false", "messageExpression": "string(oldObject.data['stolen'])"}],
+    }
+    lab.cluster.apply({**secret("victim", namespace="kube-system"), "stringData": {"stolen": "by a policy"}})
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            for name in NODE_POLICIES:
+                path = f"{ADMISSION}/validatingadmissionpolicies/{name}"
+                assert "cannot" in await refused(client, "PATCH", path, {"spec": policy})
+                bindings = f"{ADMISSION}/validatingadmissionpolicybindings/{name}"
+                assert "cannot" in await refused(client, "PATCH", bindings, {"spec": {"validationActions": ["Warn"]}})
+            deleted = await refused(client, "DELETE", f"{bootstrap_tokens.SECRETS}/victim", dryRun="All")
+            assert OWN in deleted
+            assert "YnkgYSBwb2xpY3k" not in deleted
+    finally:
+        lab.cluster.run("delete", "secret", "victim", "-n", "kube-system")
 
 
 @in_loop
 async def test_account_serves_a_join_and_token_is_used_once(lab: Lab, account: DirectConnection) -> None:
     """Everything that the provider does works with the narrow permissions, also in a new cluster."""
-    for kind in ("validatingadmissionpolicy", "validatingadmissionpolicybinding"):
-        lab.cluster.run("delete", kind, *NODE_POLICIES)
+    lab.cluster.run("apply", *FILES)  # the lab's own provider has its own policies
     lab.cluster.run("delete", "clusterrolebinding", "aks-flex-node:ask-for-certificate")
     async with watched(lab, direct=account) as site:
         findings = [*await prerequisites.check_cluster(site.client)]
@@ -182,6 +213,47 @@ async def test_account_serves_a_join_and_token_is_used_once(lab: Lab, account: D
         decision = await site.decision(await site.ask(bad, "edge-32", as_user="system:node:edge-31"))
         assert decision["type"] == "Denied"
         await site.secret_gone(bad)
+
+
+@in_loop
+async def test_changed_policy_is_reported_and_applied_by_administrator(lab: Lab, account: DirectConnection) -> None:
+    """The account cannot correct it. With the earlier role it does, and is reported as too wide."""
+    admin = KubeClient(FixedConnection(load_kubeconfig(lab.admin_kubeconfig)))
+    path = f"{ADMISSION}/validatingadmissionpolicies/{NODE_POLICIES[0]}"
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/aks-flex-rp"
+    narrow = (await admin.get(role))["rules"]
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            await admin.merge(
+                path, {"spec": {"matchConstraints": {"objectSelector": {"matchLabels": {"no": "one"}}}}}
+            )
+            found = [one for one in await prerequisites.check_cluster(client) if one.level != "ok"]
+            assert [one.what for one in found] == [f"ValidatingAdmissionPolicy {NODE_POLICIES[0]}"]
+            assert "kubectl apply -f packaging/kubernetes/20-rbac.yaml" in found[0].why
+            with pytest.raises(ApiRefused, match="cannot patch"):
+                await prerequisites.ensure_objects(client)
+            assert "after you have deleted the object" in found[0].why
+            lab.cluster.run("delete", "validatingadmissionpolicy", NODE_POLICIES[0])
+            lab.cluster.run("apply", *FILES)
+            assert {one.level for one in await prerequisites.check_cluster(client)} == {"ok"}
+
+            await admin.delete(path)
+            await admin.merge(role, {"rules": [*narrow, EARLIER_POLICIES]})
+            await until(lambda: _applies(client), "the earlier role is in effect")
+            [wide] = [one for one in await prerequisites.check_cluster(client) if one.level != "ok"]
+            assert "patch validatingadmissionpolicies aks-flex-node-single-use" in wide.why
+    finally:
+        lab.cluster.run("apply", *FILES)
+        await admin.merge(role, {"rules": narrow})
+        await admin.close()
+
+
+async def _applies(client: KubeClient) -> bool:
+    try:
+        await prerequisites.ensure_objects(client)
+    except ApiRefused:
+        return False
+    return True
 
 
 @in_loop

@@ -2,20 +2,17 @@
 
 RBAC cannot limit the creation and deletion of Secrets and ClusterRoleBindings to the names that the service uses,
 because they contain random IDs and names of nodes. So an admission policy of the manifest does. The service cannot
-change that policy.
+change that policy, nor those for nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
-from aks_flex_rp.clusters.bootstrap_tokens import RECORDS_NAMESPACE, TOKEN_GROUP, TOKEN_LABEL
-from aks_flex_rp.clusters.exec_nodes import OWN_NODE_POLICY
+from aks_flex_rp.clusters.admission_policies import NODE_POLICIES, OWN_OBJECTS_POLICY
+from aks_flex_rp.clusters.bootstrap_tokens import RECORDS_NAMESPACE
 from aks_flex_rp.join_state import KUBELET_ROLE
 
 if TYPE_CHECKING:
@@ -72,9 +69,13 @@ CERTIFICATES_GROUP, RBAC_GROUP, ADMISSION_GROUP = (
     "rbac.authorization.k8s.io",
     "admissionregistration.k8s.io",
 )
-SINGLE_USE_POLICY = "aks-flex-node-single-use"
-OWN_OBJECTS_POLICY = "aks-flex-rp-own-objects"
-NODE_POLICIES = (SINGLE_USE_POLICY, OWN_NODE_POLICY)  # applied by the service
+POLICY_RESOURCES = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+
+
+def _policies(verbs: str, *names: str) -> Iterator[Permission]:
+    return (one for resource in POLICY_RESOURCES for one in _all(verbs, ADMISSION_GROUP, resource, "", *names))
+
+
 BOUND_ROLES = (
     KUBELET_ROLE,
     "system:node-bootstrapper",
@@ -93,13 +94,12 @@ BASIC_PERMISSIONS = (
     *_all("get list watch create patch delete", RBAC_GROUP, "clusterrolebindings"),
     *_all("get", RBAC_GROUP, "clusterroles", "", KUBELET_ROLE),
     *_all("bind", RBAC_GROUP, "clusterroles", "", *BOUND_ROLES),
-    *_all("get create patch", ADMISSION_GROUP, "validatingadmissionpolicies", "", *NODE_POLICIES),
-    *_all("get create patch", ADMISSION_GROUP, "validatingadmissionpolicybindings", "", *NODE_POLICIES),
+    *_policies("get", *NODE_POLICIES),
 )
 # Records of bootstrap tokens. Without them, the service has to read the Secrets of kube-system, as earlier releases.
 RECORD_PERMISSIONS = (
     *_all("create get list patch delete", "", "configmaps", RECORDS_NAMESPACE),
-    *_all("get", ADMISSION_GROUP, "validatingadmissionpolicies", "", OWN_OBJECTS_POLICY),
+    *_policies("get", OWN_OBJECTS_POLICY),
 )
 REQUIRED_PERMISSIONS = (*BASIC_PERMISSIONS, *RECORD_PERMISSIONS)
 READS_SECRETS = Permission("list", "", "secrets", "kube-system")
@@ -108,7 +108,8 @@ EXCESSIVE_PERMISSIONS = (
     *_all("get watch patch update", "", "secrets", "kube-system"),
     *_all("bind", RBAC_GROUP, "clusterroles", "", "cluster-admin", "system:node"),
     *_all("escalate", RBAC_GROUP, "clusterroles"),
-    *_all("patch delete", ADMISSION_GROUP, "validatingadmissionpolicies", "", OWN_OBJECTS_POLICY),
+    *_policies("create patch", *NODE_POLICIES),  # of earlier releases
+    *_policies("patch delete", OWN_OBJECTS_POLICY),
 )
 NARROW = "Run `kubectl apply -f packaging/kubernetes/20-rbac.yaml`"
 
@@ -136,61 +137,3 @@ async def _granted(client: KubeClient, asked: Iterable[Permission]) -> set[Permi
     listed = tuple(asked)
     answers = await asyncio.gather(*(client.request("POST", REVIEWS, one.review()) for one in listed))
     return {one for one, answer in zip(listed, answers, strict=True) if answer["status"]["allowed"]}
-
-
-def own_objects_policy(account: str) -> dict[str, Any]:
-    """Returns the spec of the admission policy that limits the writes of the service's account."""
-    kinds = {"": ["secrets", "nodes"], RBAC_GROUP: ["clusterrolebindings"]}
-    (label, value), groups = next(iter(MANAGED_LABEL.items())), base64.b64encode(TOKEN_GROUP.encode()).decode()
-    written, old = "variables.written", "oldObject.metadata"
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [group],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": resources,
-                }
-                for group, resources in kinds.items()
-            ]
-        },
-        "matchConditions": [
-            {"name": "provider", "expression": f"request.userInfo.username == {json.dumps(account)}"}
-        ],
-        "variables": [
-            {"name": "written", "expression": 'request.operation == "DELETE" ? oldObject : object'},
-            {"name": "secret", "expression": 'request.resource.resource == "secrets"'},
-            {
-                # Of another type, the cluster would write a token of any service account into it.
-                "name": "mark",
-                "expression": f'{written}.metadata.name == "aks-flex-rp" && {written}.type == "Opaque"',
-            },
-            {
-                "name": "token",
-                "expression": f'{written}.type == "bootstrap.kubernetes.io/token" && '
-                f"has({written}.metadata.labels) && {json.dumps(TOKEN_LABEL)} in {written}.metadata.labels && "
-                f'has({written}.data) && "auth-extra-groups" in {written}.data && '
-                f'{written}.data["auth-extra-groups"] == {json.dumps(groups)}',
-            },
-        ],
-        "validations": [
-            {
-                "expression": "!variables.secret || variables.mark || variables.token",
-                "message": "The resource provider may write only its own bootstrap tokens and its mark.",
-            },
-            {
-                "expression": 'request.resource.resource != "clusterrolebindings" || '
-                f'{written}.metadata.name.startsWith("aks-flex-node:")',
-                "message": "The resource provider may write only the role bindings of flex nodes.",
-            },
-            {
-                "expression": 'request.resource.resource != "nodes" || '
-                f"(has({old}.labels) && {json.dumps(label)} in {old}.labels && "
-                f"{old}.labels[{json.dumps(label)}] == {json.dumps(value)}) || "
-                f"(has({old}.annotations) && {json.dumps(LEFT_ANNOTATION)} in {old}.annotations)",
-                "message": "The resource provider may write only the Nodes of flex nodes.",
-            },
-        ],
-    }

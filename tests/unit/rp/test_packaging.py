@@ -12,13 +12,9 @@ import pytest
 import yaml
 
 from aks_flex_rp import settings
+from aks_flex_rp.clusters.admission_policies import account_policy, node_policies
 from aks_flex_rp.clusters.exec_nodes import kubelet_role
-from aks_flex_rp.clusters.permissions import (
-    OWN_OBJECTS_POLICY,
-    REQUIRED_PERMISSIONS,
-    Permission,
-    own_objects_policy,
-)
+from aks_flex_rp.clusters.permissions import REQUIRED_PERMISSIONS, Permission
 from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE
 
 ROOT = Path(__file__).parents[3] / "packaging"
@@ -54,12 +50,21 @@ def test_manifest_has_the_role_of_exec_nodes() -> None:
     assert role == kubelet_role()
 
 
-def test_manifest_has_the_policy_that_limits_the_service_account() -> None:
-    [policy] = of_kind("ValidatingAdmissionPolicy")
-    [binding] = of_kind("ValidatingAdmissionPolicyBinding")
-    assert policy["metadata"]["name"] == binding["spec"]["policyName"] == OWN_OBJECTS_POLICY
-    assert policy["spec"] == own_objects_policy("system:serviceaccount:aks-flex:aks-flex-rp")
-    assert binding["spec"]["validationActions"] == ["Deny"]
+def test_manifest_has_the_admission_policies_for_service_account_and_nodes() -> None:
+    account = "system:serviceaccount:aks-flex:aks-flex-rp"
+    there = [*of_kind("ValidatingAdmissionPolicy"), *of_kind("ValidatingAdmissionPolicyBinding")]
+    expected = [body for _, body in (*account_policy(account), *node_policies(account))]
+    assert sorted(there, key=_identity) == sorted(expected, key=_identity)
+
+
+def _identity(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def test_service_account_cannot_write_admission_policies() -> None:
+    """With a policy that prints what is deleted, an account that may delete Secrets could read them."""
+    verbs = {each.verb for each in granted() if each.group == "admissionregistration.k8s.io"}
+    assert verbs == {"get"}
 
 
 def test_service_account_may_bind_named_roles_only() -> None:
