@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from aks_flex_rp.clusters import bootstrap_tokens, prerequisites
-from aks_flex_rp.clusters.admission_policies import ADMISSION, SINGLE_USE_POLICY
+from aks_flex_rp.clusters.admission_policies import ADMISSION, SIGNING, SINGLE_USE_POLICY
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import DirectConnection, load_kubeconfig
 from aks_flex_rp.clusters.controller import ClusterController, ControllerIntervals
@@ -36,7 +36,7 @@ RIVAL = {
     "roleRef": {
         "apiGroup": "rbac.authorization.k8s.io",
         "kind": "ClusterRole",
-        "name": f"{prerequisites.SIGNING}:nodeclient",
+        "name": f"{SIGNING}:nodeclient",
     },
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers"}],
 }

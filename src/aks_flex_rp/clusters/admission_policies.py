@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
 from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP, TOKEN_LABEL
 from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
-from aks_flex_rp.clusters.exec_nodes import OWN_NODE_POLICY, RBAC, own_node_policy
+from aks_flex_rp.clusters.exec_nodes import (
+    BINDING_PREFIX,
+    EXEC_LABEL,
+    INTERIM_PREFIX,
+    OWN_NODE_POLICY,
+    RBAC,
+    own_node_policy,
+)
+from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_ROLE, AccessMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +32,12 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 SINGLE_USE_POLICY = "aks-flex-node-single-use"
 OWN_OBJECTS_POLICY = "aks-flex-rp-own-objects"
 NODE_POLICIES = (SINGLE_USE_POLICY, OWN_NODE_POLICY)
+SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
+GROUP_BINDINGS = {  # by name: the role and group of the bindings that all flex nodes need
+    "aks-flex-node:ask-for-certificate": ("system:node-bootstrapper", TOKEN_GROUP),
+    "aks-flex-node:renew-certificate": (f"{SIGNING}:selfnodeclient", "system:nodes"),
+}
+OBJECT_ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 API_DEFAULTS: dict[str, object] = {  # the API server adds them to a policy
     "matchPolicy": "Equivalent",
     "namespaceSelector": {},
@@ -138,6 +152,7 @@ def _own_objects_policy(account: str) -> KubeObject:
                 f'has({written}.data) && "auth-extra-groups" in {written}.data && '
                 f'{written}.data["auth-extra-groups"] == {json.dumps(groups)}',
             },
+            *_bound(),
         ],
         "validations": [
             {
@@ -146,8 +161,10 @@ def _own_objects_policy(account: str) -> KubeObject:
             },
             {
                 "expression": 'request.resource.resource != "clusterrolebindings" || '
-                f'{written}.metadata.name.startsWith("aks-flex-node:")',
-                "message": "The resource provider may write only the role bindings of flex nodes.",
+                '(request.operation == "DELETE" ? oldObject.metadata.name.startsWith("aks-flex-node:") : '
+                "variables.earlier || variables.group || variables.identity)",
+                "message": "The resource provider may write only the role bindings of flex nodes, for their groups "
+                "and the object IDs of their identities.",
             },
             {
                 "expression": 'request.resource.resource != "nodes" || '
@@ -157,6 +174,36 @@ def _own_objects_policy(account: str) -> KubeObject:
                 "message": "The resource provider may write only the Nodes of flex nodes.",
             },
         ],
+    }
+
+
+def _bound() -> Iterator[dict[str, str]]:
+    """Yields variables about a written ClusterRoleBinding. A binding of the account itself would give it the role."""
+    name, role, subject = "object.metadata.name", "object.roleRef.name", "object.subjects[0]"
+    groups = (
+        f"({name} == {json.dumps(binding)} && {role} == {json.dumps(bound)} && {subject}.name == {json.dumps(group)})"
+        for binding, (bound, group) in GROUP_BINDINGS.items()
+    )
+    kubelet, labels = f"{role} == {json.dumps(KUBELET_ROLE)}", "object.metadata.labels"
+    # The label makes the binding a parameter of the policy that limits exec nodes.
+    limited = f"({kubelet} && has({labels}) && {json.dumps(EXEC_LABEL)} in {labels})"
+    requests = f"{role} == {json.dumps(ACCESS_ROLES[AccessMethod.CERTIFICATE])}"
+    one = "has(object.subjects) && object.subjects.size() == 1"
+    yield {
+        "name": "group",
+        "expression": f'{one} && {subject}.kind == "Group" && ({" || ".join(groups)})',
+    }
+    yield {
+        "name": "identity",
+        "expression": f'{one} && {subject}.kind == "User" && {subject}.name.matches({json.dumps(OBJECT_ID)}) && '
+        f"(({name}.startsWith({json.dumps(BINDING_PREFIX)}) && ({requests} || {limited})) || "
+        f"({name}.startsWith({json.dumps(INTERIM_PREFIX)}) && {kubelet}))",
+    }
+    yield {  # RBAC refuses to create it
+        "name": "earlier",
+        "expression": f'request.operation == "UPDATE" && {name}.startsWith({json.dumps(BINDING_PREFIX)}) && '
+        f"{role} == {json.dumps(EARLIER_KUBELET_ROLE)} && {one} && has(oldObject.subjects) && "
+        "object.subjects == oldObject.subjects",
     }
 
 

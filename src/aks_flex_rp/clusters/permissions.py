@@ -11,9 +11,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from aks_flex_rp.clusters.admission_policies import NODE_POLICIES, OWN_OBJECTS_POLICY
+from aks_flex_rp.clusters.admission_policies import GROUP_BINDINGS, NODE_POLICIES, OWN_OBJECTS_POLICY
 from aks_flex_rp.clusters.bootstrap_tokens import RECORDS_NAMESPACE
-from aks_flex_rp.join_state import KUBELET_ROLE
+from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -76,11 +76,7 @@ def _policies(verbs: str, *names: str) -> Iterator[Permission]:
     return (one for resource in POLICY_RESOURCES for one in _all(verbs, ADMISSION_GROUP, resource, "", *names))
 
 
-BOUND_ROLES = (
-    KUBELET_ROLE,
-    "system:node-bootstrapper",
-    "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
-)
+BOUND_ROLES = sorted({role for role, _ in GROUP_BINDINGS.values()} | {ACCESS_ROLES[AccessMethod.CERTIFICATE]})
 BASIC_PERMISSIONS = (
     *_all("create delete", "", "secrets", "kube-system"),
     *_all("get patch", "", "secrets", "kube-system", "aks-flex-rp"),  # the mark of the service
@@ -102,6 +98,8 @@ RECORD_PERMISSIONS = (
     *_policies("get", OWN_OBJECTS_POLICY),
 )
 REQUIRED_PERMISSIONS = (*BASIC_PERMISSIONS, *RECORD_PERMISSIONS)
+# For clusters with exec nodes, by a manifest of its own: root on the host of the service could bind its identity.
+BINDS_KUBELETS = Permission("bind", RBAC_GROUP, "clusterroles", "", KUBELET_ROLE)
 READS_SECRETS = Permission("list", "", "secrets", "kube-system")
 EXCESSIVE_PERMISSIONS = (
     READS_SECRETS,
@@ -112,25 +110,35 @@ EXCESSIVE_PERMISSIONS = (
     *_policies("patch delete", OWN_OBJECTS_POLICY),
 )
 NARROW = "Run `kubectl apply -f packaging/kubernetes/20-rbac.yaml`"
+EXEC_MANIFEST = "packaging/kubernetes/21-rbac-exec.yaml"
 
 
-async def check_permissions(client: KubeClient) -> list[Finding]:
+async def check_permissions(client: KubeClient, *, binds_kubelets: bool = False) -> list[Finding]:
     """Returns a finding for each missing permission and one for all excessive ones, or one that all is well."""
-    excessive = await _granted(client, EXCESSIVE_PERMISSIONS)
+    of_exec = (BINDS_KUBELETS,)
+    unneeded = EXCESSIVE_PERMISSIONS + (() if binds_kubelets else of_exec)
+    excessive = await _granted(client, unneeded)
     required = BASIC_PERMISSIONS if READS_SECRETS in excessive else REQUIRED_PERMISSIONS
+    required += of_exec if binds_kubelets else ()
     granted = await _granted(client, required)
     missing = [one for one in required if one not in granted]
-    findings = [Finding("problem", f"permission to {one}", "The service does not have it.") for one in missing]
+    findings = [Finding("problem", f"permission to {one}", _missing(one)) for one in missing]
     if not missing:
         findings.append(Finding("ok", "permissions", f"The service has all {len(required)} required permissions."))
     if excessive:
-        what = ", ".join(str(one) for one in EXCESSIVE_PERMISSIONS if one in excessive)
+        what = ", ".join(str(one) for one in unneeded if one in excessive)
+        also = f" and `kubectl delete -f {EXEC_MANIFEST} --ignore-not-found`" if BINDS_KUBELETS in excessive else ""
         why = (
-            f"The service has more permissions than it needs: {what}. {NARROW}. If the kubeconfig is that of an "
-            "administrator, then add the cluster again with a kubeconfig of the account in that file."
+            f"The service has more permissions than it needs: {what}. {NARROW}{also}. If the kubeconfig is that of "
+            "an administrator, then add the cluster again with a kubeconfig of the account in that file."
         )
         findings.append(Finding("warning", "permissions", why))
     return findings
+
+
+def _missing(permission: Permission) -> str:
+    run = f" Run `kubectl apply -f {EXEC_MANIFEST}`." if permission == BINDS_KUBELETS else ""
+    return f"The service does not have it.{run}"
 
 
 async def _granted(client: KubeClient, asked: Iterable[Permission]) -> set[Permission]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.clusters.admission_policies import (
     ADMISSION,
+    GROUP_BINDINGS,
+    SIGNING,
     SINGLE_USE_POLICY,
     account_policy,
     node_policies,
@@ -20,15 +22,15 @@ from aks_flex_rp.clusters.admission_policies import (
 )
 from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES, RBAC, kubelet_role
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, RBAC, kubelet_role
 from aks_flex_rp.clusters.permissions import NARROW, Finding, check_permissions
+from aks_flex_rp.join_state import EARLIER_KUBELET_ROLE, KUBELET_ROLE
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
 
 BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
-SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
 APPROVER_GROUPS = {
     "system:bootstrappers",
     "system:authenticated",
@@ -63,10 +65,7 @@ def _binding(name: str, role: str, group: str) -> RequiredObject:
     return RequiredObject(BINDINGS, body)
 
 
-ROLE_BINDINGS = (
-    _binding("aks-flex-node:ask-for-certificate", "system:node-bootstrapper", TOKEN_GROUP),
-    _binding("aks-flex-node:renew-certificate", f"{SIGNING}:selfnodeclient", "system:nodes"),
-)
+ROLE_BINDINGS = tuple(_binding(name, role, group) for name, (role, group) in GROUP_BINDINGS.items())
 
 
 KUBELET_ROLE_OBJECT = RequiredObject(CLUSTER_ROLES, kubelet_role())
@@ -105,8 +104,11 @@ async def ensure_objects(client: KubeClient) -> None:
         await client.apply(KUBELET_ROLE_OBJECT.path, KUBELET_ROLE_OBJECT.body)
 
 
-async def check_cluster(client: KubeClient) -> list[Finding]:
-    """Checks the required objects and permissions, and warns about other approvers."""
+async def check_cluster(client: KubeClient, *, allow_exec: bool = False) -> list[Finding]:
+    """Checks the required objects and permissions, and warns about other approvers.
+
+    The permission to bind the role of exec nodes is required if there are any, or `allow_exec` allows them.
+    """
     findings = [await _compared(client, one) for one in ROLE_BINDINGS]
     user = await whoami(client)
     if await knows_policies(client):
@@ -122,7 +124,15 @@ async def check_cluster(client: KubeClient) -> list[Finding]:
             )
         )
     findings.append(await _check_kubelet_role(client))
-    return [*findings, *await _other_approvers(client), *await check_permissions(client)]
+    bindings, _ = await client.list(BINDINGS)
+    binds_kubelets = allow_exec or any(_is_of_exec_node(each) for each in bindings)
+    found = await check_permissions(client, binds_kubelets=binds_kubelets)
+    return [*findings, *_other_approvers(bindings), *found]
+
+
+def _is_of_exec_node(binding: KubeObject) -> bool:
+    roles = {KUBELET_ROLE, EARLIER_KUBELET_ROLE}
+    return binding["metadata"]["name"].startswith(BINDING_PREFIX) and binding["roleRef"]["name"] in roles
 
 
 async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
@@ -185,9 +195,8 @@ def _essence(document: KubeObject) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in {"metadata", "status"}}
 
 
-async def _other_approvers(client: KubeClient) -> list[Finding]:
+def _other_approvers(bindings: list[KubeObject]) -> list[Finding]:
     """Finds bindings that let the cluster's own approver approve requests that only this service should approve."""
-    bindings, _ = await client.list(BINDINGS)
     found = []
     for binding in bindings:
         groups = {one["name"] for one in binding.get("subjects") or [] if one["kind"] == "Group"} & APPROVER_GROUPS
