@@ -323,7 +323,7 @@ async def test_changed_policy_is_reported_and_applied_by_administrator(lab: Lab,
             assert "kubectl apply -f packaging/kubernetes/20-rbac.yaml" in found[0].why
             with pytest.raises(ApiRefused, match="cannot patch"):
                 await prerequisites.ensure_objects(client)
-            assert "after you have deleted the object" in found[0].why
+            assert "If it still differs, delete it" in found[0].why
             lab.cluster.run("delete", "validatingadmissionpolicy", NODE_POLICIES[0])
             lab.cluster.run("apply", *FILES)
             assert {one.level for one in await prerequisites.check_cluster(client)} == {"ok"}

@@ -155,7 +155,7 @@ async def _compared_policy(client: KubeClient, user: str, one: RequiredObject) -
         return Finding("ok", one.title, "The object exists.")
     why = "The object differs from the required one." if there else "The object does not exist."
     if _is_service_account(user):  # others, such as administrators, apply policies that name them as the approver
-        why += f" {NARROW}, after you have deleted the object." if there else f" {NARROW}."
+        why += f" {NARROW}." + (" If it still differs, delete it and run the command again." if there else "")
     return Finding("problem", one.title, why)
 
 
