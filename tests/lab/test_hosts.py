@@ -48,7 +48,7 @@ def copy_suite(machine: EdgeMachine) -> None:
     shutil.copytree(pytest_tree(machine), place)
     shutil.copytree(CHECKOUT / "tests/hosts", place / "tests/hosts", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(PACKAGE / "host", place / "aks_flex_node/host", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "atomic_file.py", "errors.py"):
+    for name in ("__init__.py", "atomic_file.py", "errors.py", "lean_dataclass.py"):
         shutil.copy(PACKAGE / name, place / "aks_flex_node" / name)
 
 
