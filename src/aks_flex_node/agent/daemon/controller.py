@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 StatusPublication: TypeAlias = "Callable[[Session, JobKind | None], None]"
-HEALTH_SECONDS = 30.0  # between health checks
+HEALTH_SECONDS = 24.0  # between health checks: a dead runtime is found and repaired within half a minute
 OPERATIONS_SECONDS = 600.0  # between checks for operations of the cluster
 SETTLE_SECONDS = 0.5  # collects changes of several files before a drift check
 DRIFT_MIN_SECONDS = 5.0  # minimum interval between drift checks
