@@ -214,8 +214,15 @@ def join_again(on: Subject, chance: random.Random) -> None:
     on.machine.run("systemd-run", f"--unit={COMMAND_UNIT}", "--collect", "--quiet", "--no-block", *command)
     time.sleep(moment)
     print(f"    {how.__name__} {moment:.1f} s into the join: {how(on)}", flush=True)
-    flex(on.machine, "agent", "--config-url", on.url, timeout=600)
+    until(lambda: _joins(on), "the daemon's job has ended, as the message advises")
     settle(on, unsettled, "the machine is a node again")
+
+
+def _joins(on: Subject) -> bool:
+    """Returns whether the join is complete. The killed command may have started the daemon, whose job then runs."""
+    done = flex(on.machine, "agent", "--config-url", on.url, check=False, timeout=600)
+    assert done.ok or "agent-locked" in done.err, done.out + done.err
+    return done.ok
 
 
 @dataclass(frozen=True)
