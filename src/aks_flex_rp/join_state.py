@@ -59,6 +59,8 @@ class ClusterAccess:
     identity: str  # object ID, which is the user name in a cluster with Entra ID authentication
     method: AccessMethod
     earlier_role: bool = False  # exec with the role of earlier releases, until the node's kubelet needs no more
+    # When a managed node first got a configuration with which it does not need the earlier role; 0 if it has not.
+    narrow_since: float = field(default=0.0, compare=False)
 
     @property
     def role(self) -> str | None:
@@ -68,10 +70,13 @@ class ClusterAccess:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ClusterAccess:
         method = AccessMethod(document["way"])
-        return cls(document["identity"], method, method is AccessMethod.EXEC and "role" not in document)
+        earlier, since = method is AccessMethod.EXEC and "role" not in document, document.get("narrowSince", 0.0)
+        return cls(document["identity"], method, earlier, float(since))
 
-    def to_document(self) -> dict[str, str]:
-        document = {"identity": self.identity, "way": self.method.value}
+    def to_document(self) -> dict[str, Any]:
+        document: dict[str, Any] = {"identity": self.identity, "way": self.method.value}
+        if self.earlier_role and self.narrow_since:
+            document["narrowSince"] = self.narrow_since
         own = self.method is AccessMethod.EXEC and not self.earlier_role
         return {**document, "role": KUBELET_ROLE} if own else document
 

@@ -155,13 +155,16 @@ class MachineOwnership:
         return Claim.FREE if self.is_replacing(now) else Claim.CONFLICT
 
     def fetch_conflict(
-        self, machine: MachineIdentity, now: float, *, owner_alive: bool, joining: bool
+        self, machine: MachineIdentity | None, now: float, *, owner_alive: bool, joining: bool
     ) -> KnownMachine | None:
-        """Returns the machine because of which this one may not fetch the configuration, or None if it may."""
-        if self.owner and self.owner.id == machine.id:
+        """Returns the machine because of which this one may not fetch the configuration, or None if it may.
+
+        A client that does not send its machine counts as another one.
+        """
+        id_, other = machine.id if machine else "", self.candidate
+        if self.owner and self.owner.id == id_:
             return None
-        other = self.candidate
-        if joining and other and other.id != machine.id and now - other.since < ALIVE_SECONDS:
+        if joining and other and other.id != id_ and now - other.since < ALIVE_SECONDS:
             return other
         return self.owner if owner_alive and not self.is_replacing(now) else None
 

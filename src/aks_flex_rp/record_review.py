@@ -11,7 +11,7 @@ from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.key_rotation import SIGNED_TABLES, read_rows
 from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
-from aks_flex_rp.store.record_authenticator import first_revision
+from aks_flex_rp.store.record_authenticator import escaped, first_revision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -40,6 +40,14 @@ class ReviewedRecord:
     digest: str  # of the content and the present code
 
     @property
+    def shown_name(self) -> str:
+        return escaped(self.name)
+
+    def is_called(self, name: str) -> bool:
+        """Returns whether a person means this record, who types what was printed."""
+        return name.lower() in {self.name.lower(), self.shown_name.lower()}
+
+    @property
     def content(self) -> dict[str, Any]:
         """Returns the columns for a person, without encrypted values."""
         columns = (CLUSTER_COLUMNS if self.kind == "cluster" else sql.SIGNED_NODE_COLUMNS).split(", ")
@@ -50,13 +58,18 @@ class ReviewedRecord:
     def unusable(self) -> str:
         """Why the service could not use the content, even if it was signed; empty if it can."""
         values = self.signed.values
+        if self.signed.problem:
+            return self.signed.problem
         if self.kind == "deleted node":
             types: tuple[type, ...] = (str, str, int, str, int)
         else:
             types = CLUSTER_TYPES if self.kind == "cluster" else NODE_TYPES
         wrong = [each for each, kind in zip(values, types, strict=True) if not isinstance(each, kind)]
         if wrong:
-            return f"the value {str(wrong[0])[:40]!r} has a wrong type"
+            return f"the value '{escaped(wrong[0])[:40]}' has a wrong type"
+        for each in values:
+            if isinstance(each, str) and not each.isprintable():
+                return f"the value '{escaped(each)[:40]}' contains control characters"
         # The revision is the last number, and is replaced.
         for each in values[:-1]:
             if isinstance(each, int) and not 0 <= each < LARGEST_NUMBER:
@@ -83,8 +96,9 @@ async def refused_records(database: Database, codes: RecordCodes) -> AsyncIterat
         async for row in read_rows(database, table.select, table.keys):
             signed = table.signed(row)
             state = codes.check(signed.kind, signed.values, signed.code)
-            if state is not CodeState.VALID:
-                digest = codes.digest(signed.kind, (*signed.values, signed.code))
+            if state is not CodeState.VALID or signed.problem:
+                state = CodeState.WRONG if signed.problem else state
+                digest = codes.digest(signed.kind, (*signed.values, signed.code, signed.problem))
                 names = signed.identity[0], signed.identity[-1]
                 yield ReviewedRecord(signed.kind, *names, state, tuple(row), signed, digest)
 
@@ -98,7 +112,7 @@ async def accept(database: Database, codes: RecordCodes, name: str, digest: str,
 
     The digest is the one of the reviewed content, so that a record that was changed after the review is refused.
     """
-    found = [each async for each in refused_records(database, codes) if name.lower() in {"", each.name}]
+    found = [each async for each in refused_records(database, codes) if not name or each.is_called(name)]
     reviewed = [each for each in found if each.digest == digest] if name else found
     if found and (not reviewed or (not name and digest != digest_of_all(codes, found))):
         raise ConfigError(
@@ -111,7 +125,7 @@ async def accept(database: Database, codes: RecordCodes, name: str, digest: str,
         if why := each.unusable:
             raise ConfigError(
                 "record-unusable",
-                f"The {each.kind} {each.name} cannot be accepted: {why}. Nothing was accepted.",
+                f"The {each.kind} {each.shown_name} cannot be accepted: {why}. Nothing was accepted.",
                 "Stop the service, and restore a backup with `aks-flex-rp restore FILE`.",
             )
     accepted = [each for each in reviewed if await _accept(database, codes, each, now)]
@@ -120,7 +134,7 @@ async def accept(database: Database, codes: RecordCodes, name: str, digest: str,
             now, "aks-flex-rp records accept", AuditAction.RECORD_ACCEPTED, record_resource(each.signed.identity)
         )
         await database.change(sql.INSERT_EVENT, *rows.event_values(event))
-    return [each.name for each in accepted]
+    return [each.shown_name for each in accepted]
 
 
 async def _accept(database: Database, codes: RecordCodes, record: ReviewedRecord, now: float) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.clusters import access
+from aks_flex_rp.clusters import access, prerequisites
 from aks_flex_rp.clusters.access import IDENTITY_LABEL
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
@@ -167,13 +167,17 @@ async def test_cluster_access_changed_by_hand_is_restored(lab: Lab) -> None:
 
 @in_loop
 async def test_service_account_from_manifests_has_sufficient_permissions(lab: Lab) -> None:
-    files = [word for name in ("10-namespace", "20-rbac") for word in ("-f", str(MANIFESTS / f"{name}.yaml"))]
+    files = [
+        word
+        for name in ("10-namespace", "20-rbac", "21-rbac-exec")
+        for word in ("-f", str(MANIFESTS / f"{name}.yaml"))
+    ]
     lab.cluster.run("apply", *files)
     try:
         token = lab.cluster.run("create", "token", "aks-flex-rp", "-n", "aks-flex").out.strip()
         direct = load_kubeconfig(lab.admin_kubeconfig)
         async with KubeClient(FixedConnection(replace(direct, certificate="", key="", token=token))) as client:
-            assert [one.level for one in await check_permissions(client)] == ["ok"]
+            assert [one.level for one in await check_permissions(client, binds_kubelets=True)] == ["ok"]
             for way in (ClusterAccess(OID, AccessMethod.EXEC), ClusterAccess(OID, AccessMethod.CERTIFICATE)):
                 await access.grant_access(client, "edge-3", way)
                 assert await access.identity_nodes(client, OID) == ["edge-3"]
@@ -182,3 +186,5 @@ async def test_service_account_from_manifests_has_sufficient_permissions(lab: La
                 await client.create(BINDINGS, ADMIN)
     finally:
         lab.cluster.run("delete", "--ignore-not-found", *files)  # also deletes the content of the namespace
+        async with KubeClient(FixedConnection(load_kubeconfig(lab.admin_kubeconfig))) as admin:
+            await prerequisites.ensure_objects(admin)  # the policies with the lab's account as the approver

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from aks_flex_rp.clusters import bootstrap_tokens, prerequisites
+from aks_flex_rp.clusters.admission_policies import ADMISSION, SIGNING, SINGLE_USE_POLICY
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import DirectConnection, load_kubeconfig
 from aks_flex_rp.clusters.controller import ClusterController, ControllerIntervals
 from aks_flex_rp.clusters.csr_policy import REQUESTS
-from aks_flex_rp.clusters.permissions import SINGLE_USE_POLICY
 from tests.unit.rp.clusters.builders import Heard, request_for
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "lab"
 PACE = ControllerIntervals(refresh=600, clean_up=0.3)
-POLICY = f"{prerequisites.ADMISSION}/validatingadmissionpolicies/{SINGLE_USE_POLICY}"
+POLICY = f"{ADMISSION}/validatingadmissionpolicies/{SINGLE_USE_POLICY}"
 RIVAL = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRoleBinding",
@@ -36,7 +36,7 @@ RIVAL = {
     "roleRef": {
         "apiGroup": "rbac.authorization.k8s.io",
         "kind": "ClusterRole",
-        "name": f"{prerequisites.SIGNING}:nodeclient",
+        "name": f"{SIGNING}:nodeclient",
     },
     "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:bootstrappers"}],
 }

@@ -45,6 +45,17 @@ class ExecNode:
         found["status"]["addresses"] = [{"type": "InternalIP", "address": "192.0.2.1"}]
         return self.tries("replace", "--raw", f"/api/v1/nodes/{name}/status", **found)
 
+    def requests_token(self, namespace: str, account: str, bound: dict[str, str] | None = None) -> str:
+        """Requests a token of a service account, as a kubelet does for a pod."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        spec = {"audiences": [], "boundObjectRef": bound} if bound else {"audiences": []}
+        document = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        return self.tries("create", "--raw", path, **document)
+
+
+def bound_to(kind: str, name: str) -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": kind, "name": name}
+
 
 def node(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
@@ -130,6 +141,38 @@ def test_exec_node_cannot_list_secrets(exec_node: ExecNode) -> None:
     for kind in ("secrets", "configmaps"):
         assert "cannot list" in exec_node.tries("get", kind, "-A")
         assert exec_node.tries("auth", "can-i", "watch", kind, "-n", "kube-system")  # fails, the answer is no
+
+
+def test_exec_node_gets_tokens_of_service_accounts_with_pods_only(exec_node: ExecNode, lab: Lab) -> None:
+    """Without a pod, it could get a token of every controller in kube-system, and so administer the cluster."""
+    bound = "only tokens that are bound to a pod"
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "exec-secret", "namespace": "default"}}
+    lab.cluster.apply(secret)
+    try:
+        assert bound in exec_node.requests_token("kube-system", "clusterrole-aggregation-controller")
+        assert bound in exec_node.requests_token("default", "default", bound_to("Secret", "exec-secret"))
+        assert bound in exec_node.requests_token("default", "default", bound_to("Node", OTHER))
+        assert bound in exec_node.requests_token("default", "default", {"apiVersion": "v1", "name": "exec-of-other"})
+    finally:
+        lab.cluster.run("delete", "secret", "exec-secret")
+    invented = exec_node.requests_token("default", "default", bound_to("Pod", "exec-invented"))
+    assert "not found" in invented
+    lab.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "exec-unused"}})
+    try:
+        foreign = exec_node.requests_token("default", "exec-unused", bound_to("Pod", "exec-of-other"))
+        assert "different serviceaccount name" in foreign
+    finally:
+        lab.cluster.run("delete", "serviceaccount", "exec-unused")
+    uid = lab.cluster.get("pod", "exec-of-other")["metadata"]["uid"]
+    assert exec_node.requests_token("default", "default", {**bound_to("Pod", "exec-of-other"), "uid": uid}) == ""
+
+
+def test_exec_node_cannot_create_pod_with_service_account(exec_node: ExecNode) -> None:
+    """A mirror pod of its own with the service account would let it request the token."""
+    body = pod("exec-mirror-of-account", OWN, mirror=True)
+    body["metadata"]["namespace"] = "kube-system"
+    body["spec"]["serviceAccountName"] = "clusterrole-aggregation-controller"
+    assert "may not reference service accounts" in exec_node.tries("create", **body)
 
 
 def test_identity_of_two_nodes_can_write_neither(exec_node: ExecNode, lab: Lab) -> None:

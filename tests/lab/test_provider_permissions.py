@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.clusters import bootstrap_tokens, holder, prerequisites
+from aks_flex_rp.clusters import access, bootstrap_tokens, holder, prerequisites
+from aks_flex_rp.clusters.admission_policies import ADMISSION, NODE_POLICIES, OWN_OBJECTS_POLICY, SIGNING
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
-from aks_flex_rp.clusters.permissions import NODE_POLICIES, OWN_OBJECTS_POLICY, check_permissions
+from aks_flex_rp.clusters.permissions import check_permissions
+from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod, ClusterAccess
 from tests.harness import Lines
 from tests.lab.cluster_harness import until, watched
 from tests.unit.rp.clusters.builders import in_loop
@@ -27,13 +29,22 @@ if TYPE_CHECKING:
 
 MANIFESTS = Path(__file__).parents[2] / "packaging" / "kubernetes"
 FILES = [word for name in ("10-namespace", "20-rbac") for word in ("-f", str(MANIFESTS / f"{name}.yaml"))]
+EXEC_FILE = ("-f", str(MANIFESTS / "21-rbac-exec.yaml"))
+OID = "11111111-2222-3333-4444-555555555555"
 EARLIER_RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "list", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["services"], "resourceNames": ["kube-dns"], "verbs": ["get"]},
 ]
+EARLIER_POLICIES = {
+    "apiGroups": ["admissionregistration.k8s.io"],
+    "resources": ["validatingadmissionpolicies", "validatingadmissionpolicybindings"],
+    "resourceNames": list(NODE_POLICIES),
+    "verbs": ["get", "create", "patch"],
+}
 ROLE = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/aks-flex-rp"
 RECORDS_BINDING = "/apis/rbac.authorization.k8s.io/v1/namespaces/aks-flex-tokens/rolebindings/aks-flex-rp"
 OWN = "may write only"
+OWN_ACCOUNT = {"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "aks-flex"}
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +87,20 @@ def secret(name: str, kind: str = "Opaque", **metadata: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Secret", "type": kind, "metadata": {"name": name, **metadata}}
 
 
-def binding(name: str, role: str) -> dict[str, Any]:
+def binding(name: str, role: str, *subjects: dict[str, str]) -> dict[str, Any]:
+    """Returns a binding, by default for the account itself."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "aks-flex"}],
+        "subjects": list(subjects) or [OWN_ACCOUNT],
     }
+
+
+def subject(kind: str, name: str) -> dict[str, str]:
+    return {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
 
 
 @in_loop
@@ -136,6 +152,88 @@ async def test_account_cannot_bind_other_roles_nor_change_foreign_bindings(accou
 
 
 @in_loop
+async def test_account_cannot_bind_itself_or_groups_to_role_of_nodes(lab: Lab, account: DirectConnection) -> None:
+    """With the role of exec nodes it would read all Secrets by name, and request tokens of all service accounts."""
+    account_user = subject("User", "system:serviceaccount:aks-flex:aks-flex-rp")
+    identity, everyone = subject("User", OID), subject("Group", "system:authenticated")
+    exec_role, node = KUBELET_ROLE, "aks-flex-node:node:attack"
+    attacks = [
+        binding(f"aks-flex-node:{name}", role, *subjects)
+        for name in ("node:attack", "interim:attack", "ask-for-certificate", "attack")
+        for role in (exec_role, ACCESS_ROLES[AccessMethod.CERTIFICATE])
+        for subjects in ((), (account_user,), (subject("Group", "system:serviceaccounts"),), (everyone,))
+    ]
+    attacks += [
+        binding(node, exec_role, identity, OWN_ACCOUNT),  # a second subject
+        binding(node, exec_role, identity),  # without the label by which the policy limits an exec node
+        binding("aks-flex-node:attack", exec_role, identity),
+        binding("aks-flex-node:renew-certificate", f"{SIGNING}:selfnodeclient", everyone),
+        binding("aks-flex-node:interim:attack", "system:node-bootstrapper", identity),
+    ]
+    lab.cluster.run("apply", *EXEC_FILE)
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            await until(lambda: _grants_exec(client), "the role of exec nodes may be bound")
+            for body in attacks:
+                assert OWN in await refused(client, "POST", prerequisites.BINDINGS, body), body
+            taken = {"subjects": [OWN_ACCOUNT]}
+            for name in ("node:edge-34", "ask-for-certificate"):
+                path = f"{prerequisites.BINDINGS}/aks-flex-node:{name}"
+                assert OWN in await refused(client, "PATCH", path, taken)
+            await access.withdraw_access(client, "edge-34")
+            await prerequisites.ensure_objects(client)
+    finally:
+        lab.cluster.run("delete", *EXEC_FILE)
+
+
+async def _grants_exec(client: KubeClient) -> bool:
+    try:
+        await access.grant_access(client, "edge-34", ClusterAccess(OID, AccessMethod.EXEC))
+    except ApiRefused:
+        return False
+    return True
+
+
+@in_loop
+async def test_binding_of_exec_nodes_needs_its_own_manifest(lab: Lab, account: DirectConnection) -> None:
+    """Without exec nodes, root on the provider's host could give the role to an Azure identity of its own."""
+    body = access.access_binding(OID, KUBELET_ROLE, "edge-35")
+    async with KubeClient(FixedConnection(account)) as client:
+        assert "not currently held" in await refused(client, "POST", prerequisites.BINDINGS, body)
+        found = [one for one in await prerequisites.check_cluster(client, allow_exec=True) if one.level != "ok"]
+        assert [one.what for one in found] == ["permission to bind clusterroles aks-flex-node:kubelet"]
+        assert "kubectl apply -f packaging/kubernetes/21-rbac-exec.yaml" in found[0].why
+        lab.cluster.run("apply", *EXEC_FILE)
+        try:
+            await until(lambda: _levels(client, {"ok"}, allow_exec=True), "exec is allowed")
+            await until(lambda: _levels(client, {"ok", "warning"}, allow_exec=False), "it is reported as too wide")
+        finally:
+            lab.cluster.run("delete", *EXEC_FILE)
+
+
+async def _levels(client: KubeClient, expected: set[str], *, allow_exec: bool) -> bool:
+    return {one.level for one in await prerequisites.check_cluster(client, allow_exec=allow_exec)} == expected
+
+
+@in_loop
+async def test_account_replaces_earlier_role_of_exec_node(lab: Lab, account: DirectConnection) -> None:
+    """The policy allows the bindings of earlier releases to stay, and the interim binding."""
+    lab.cluster.apply(access.access_binding(OID, "system:node", "edge-36"))
+    lab.cluster.run("apply", *EXEC_FILE)
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
+            await access.grant_access(client, "edge-36", earlier)
+            path = f"{prerequisites.BINDINGS}/aks-flex-node:node:edge-36"
+            assert await refused(client, "PATCH", path, {"subjects": [OWN_ACCOUNT]})
+            await access.grant_access(client, "edge-36", ClusterAccess(OID, AccessMethod.EXEC))
+            assert (await client.get(path))["roleRef"]["name"] == KUBELET_ROLE
+            await access.withdraw_access(client, "edge-36")
+    finally:
+        lab.cluster.run("delete", *EXEC_FILE)
+
+
+@in_loop
 async def test_account_cannot_change_foreign_nodes(lab: Lab, account: DirectConnection) -> None:
     lab.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "cloud-1"}})
     try:
@@ -149,20 +247,44 @@ async def test_account_cannot_change_foreign_nodes(lab: Lab, account: DirectConn
 
 @in_loop
 async def test_account_cannot_remove_its_limits(account: DirectConnection) -> None:
-    path = f"{prerequisites.ADMISSION}/validatingadmissionpolicies"
+    path = f"{ADMISSION}/validatingadmissionpolicies"
     body = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {}}
     async with KubeClient(FixedConnection(account)) as client:
         for one in (path, f"{path.removesuffix('policies')}policybindings"):
-            assert "cannot" in await refused(client, "DELETE", f"{one}/{OWN_OBJECTS_POLICY}")
-            assert "cannot" in await refused(client, "PATCH", f"{one}/{OWN_OBJECTS_POLICY}", {"spec": {}})
+            for name in (OWN_OBJECTS_POLICY, *NODE_POLICIES):
+                assert "cannot" in await refused(client, "DELETE", f"{one}/{name}")
+                assert "cannot" in await refused(client, "PATCH", f"{one}/{name}", {"spec": {}})
             assert "cannot" in await refused(client, "POST", one, body)
+
+
+@in_loop
+async def test_account_cannot_read_secrets_by_its_policies(lab: Lab, account: DirectConnection) -> None:
+    """It may delete Secrets. A policy of its own printed the Secret in the warning of a dry run of that."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["secrets"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "variables": None,
+        "validations": [{"expression": "false", "messageExpression": "string(oldObject.data['stolen'])"}],
+    }
+    lab.cluster.apply({**secret("victim", namespace="kube-system"), "stringData": {"stolen": "by a policy"}})
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            for name in NODE_POLICIES:
+                path = f"{ADMISSION}/validatingadmissionpolicies/{name}"
+                assert "cannot" in await refused(client, "PATCH", path, {"spec": policy})
+                bindings = f"{ADMISSION}/validatingadmissionpolicybindings/{name}"
+                assert "cannot" in await refused(client, "PATCH", bindings, {"spec": {"validationActions": ["Warn"]}})
+            deleted = await refused(client, "DELETE", f"{bootstrap_tokens.SECRETS}/victim", dryRun="All")
+            assert OWN in deleted
+            assert "YnkgYSBwb2xpY3k" not in deleted
+    finally:
+        lab.cluster.run("delete", "secret", "victim", "-n", "kube-system")
 
 
 @in_loop
 async def test_account_serves_a_join_and_token_is_used_once(lab: Lab, account: DirectConnection) -> None:
     """Everything that the provider does works with the narrow permissions, also in a new cluster."""
-    for kind in ("validatingadmissionpolicy", "validatingadmissionpolicybinding"):
-        lab.cluster.run("delete", kind, *NODE_POLICIES)
+    lab.cluster.run("apply", *FILES)  # the lab's own provider has its own policies
     lab.cluster.run("delete", "clusterrolebinding", "aks-flex-node:ask-for-certificate")
     async with watched(lab, direct=account) as site:
         findings = [*await prerequisites.check_cluster(site.client)]
@@ -182,6 +304,47 @@ async def test_account_serves_a_join_and_token_is_used_once(lab: Lab, account: D
         decision = await site.decision(await site.ask(bad, "edge-32", as_user="system:node:edge-31"))
         assert decision["type"] == "Denied"
         await site.secret_gone(bad)
+
+
+@in_loop
+async def test_changed_policy_is_reported_and_applied_by_administrator(lab: Lab, account: DirectConnection) -> None:
+    """The account cannot correct it. With the earlier role it does, and is reported as too wide."""
+    admin = KubeClient(FixedConnection(load_kubeconfig(lab.admin_kubeconfig)))
+    path = f"{ADMISSION}/validatingadmissionpolicies/{NODE_POLICIES[0]}"
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/aks-flex-rp"
+    narrow = (await admin.get(role))["rules"]
+    try:
+        async with KubeClient(FixedConnection(account)) as client:
+            await admin.merge(
+                path, {"spec": {"matchConstraints": {"objectSelector": {"matchLabels": {"no": "one"}}}}}
+            )
+            found = [one for one in await prerequisites.check_cluster(client) if one.level != "ok"]
+            assert [one.what for one in found] == [f"ValidatingAdmissionPolicy {NODE_POLICIES[0]}"]
+            assert "kubectl apply -f packaging/kubernetes/20-rbac.yaml" in found[0].why
+            with pytest.raises(ApiRefused, match="cannot patch"):
+                await prerequisites.ensure_objects(client)
+            assert "If it still differs, delete it" in found[0].why
+            lab.cluster.run("delete", "validatingadmissionpolicy", NODE_POLICIES[0])
+            lab.cluster.run("apply", *FILES)
+            assert {one.level for one in await prerequisites.check_cluster(client)} == {"ok"}
+
+            await admin.delete(path)
+            await admin.merge(role, {"rules": [*narrow, EARLIER_POLICIES]})
+            await until(lambda: _applies(client), "the earlier role is in effect")
+            [wide] = [one for one in await prerequisites.check_cluster(client) if one.level != "ok"]
+            assert "patch validatingadmissionpolicies aks-flex-node-single-use" in wide.why
+    finally:
+        lab.cluster.run("apply", *FILES)
+        await admin.merge(role, {"rules": narrow})
+        await admin.close()
+
+
+async def _applies(client: KubeClient) -> bool:
+    try:
+        await prerequisites.ensure_objects(client)
+    except ApiRefused:
+        return False
+    return True
 
 
 @in_loop

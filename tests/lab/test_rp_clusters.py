@@ -17,12 +17,12 @@ from cryptography import x509
 from aks_flex_lab.components.resource_provider import resolv_conf
 from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
 from aks_flex_rp.clusters import bootstrap_tokens, prerequisites
+from aks_flex_rp.clusters.admission_policies import SINGLE_USE_POLICY
 from aks_flex_rp.clusters.client import ApiRefused, FixedConnection, KubeClient
 from aks_flex_rp.clusters.connections import load_kubeconfig
 from aks_flex_rp.clusters.csr_policy import REQUESTS, SERVING_SIGNER
 from aks_flex_rp.clusters.facts import FactOverrides, read_facts
 from aks_flex_rp.clusters.managed_cluster import open_client
-from aks_flex_rp.clusters.permissions import SINGLE_USE_POLICY
 from aks_flex_rp.clusters.taints import DesiredTaints
 from tests.harness import Lines
 from tests.lab.cluster_harness import PACE, POLICY, RIVAL, policy_holds, send, until, watched

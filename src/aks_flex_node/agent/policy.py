@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 POLICY_FILE = "/etc/aks-flex-node/policy.yaml"
+REFUSED_BY_POLICY = "RefusedByPolicy"  # reason of an update that was not applied
 AGENT_UPDATES, EXEC_AUTHENTICATION = "agentUpdates", "execAuthentication"
 CLUSTER_CHANGES, VPN_CHANGES, UNBOOTSTRAP = "clusterChanges", "vpnChanges", "unbootstrap"
 FORBIDDABLE = (AGENT_UPDATES, CLUSTER_CHANGES, EXEC_AUTHENTICATION, VPN_CHANGES, UNBOOTSTRAP)
@@ -187,7 +188,7 @@ def refusal_message(policy: Policy, violations: list[str]) -> str:
 
 REFUSAL_HINT = (
     f"Change the configuration, or let the administrator of the machine change {POLICY_FILE}. "
-    "`aks-flex-node status` shows the policy."
+    "`aks-flex-node status` shows the policy. A change of the file is noticed at once."
 )
 
 

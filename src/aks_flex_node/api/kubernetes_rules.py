@@ -37,17 +37,18 @@ RESERVED_KUBELET_OPTIONS = {
     "chooses who runs containers and images": "containerRuntimeEndpoint imageServiceEndpoint cgroupDriver",
     "lets the kubelet read or write files of the host": "resolvConf podLogsDir tlsCertFile tlsPrivateKeyFile",
     "shows files, logs or memory of the host": "enableSystemLogHandler enableSystemLogQuery enableDebuggingHandlers "
-    "enableProfilingHandler enableDebugFlagsHandler",
+    "enableProfilingHandler enableDebugFlagsHandler logging tracing",
     "decides who may use the kubelet": "authentication authorization readOnlyPort address port enableServer "
-    "tlsCipherSuites tlsMinVersion healthzBindAddress healthzPort",
+    "tlsCipherSuites tlsMinVersion tlsCurvePreferences healthzBindAddress healthzPort",
     "decides how the kubelet authenticates": "rotateCertificates serverTLSBootstrap",
     "weakens the isolation of pods": "seccompDefault allowedUnsafeSysctls protectKernelDefaults podPidsLimit "
-    "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist makeIPTablesUtilChains",
+    "imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist makeIPTablesUtilChains "
+    "userNamespaces",
     "is part of the hardening of a node": "eventRecordQPS streamingConnectionIdleTimeout",
     "is what the node needs to work": "apiVersion kind clusterDNS clusterDomain registerNode maxPods podCIDR "
-    "providerID",
+    "providerID cgroupRoot kubeletCgroups systemCgroups runOnce",
     "has a setting of its own": "kubeReserved systemReserved evictionHard imageGCHighThresholdPercent "
-    "imageGCLowThresholdPercent",
+    "imageGCLowThresholdPercent registerWithTaints",
 }
 _RESERVED_BY_OPTION = {
     option.lower(): reason for reason, options in RESERVED_KUBELET_OPTIONS.items() for option in options.split()

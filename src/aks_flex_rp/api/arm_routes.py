@@ -16,7 +16,6 @@ from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.preconditions import Preconditions, if_none_match_matches
 from aks_flex_rp.resource.view import machine_document
@@ -131,8 +130,8 @@ class ArmRoutes:
         return await doing[operation](request)
 
     async def _get(self, request: AuthorizedRequest) -> Response:
-        no_person = request.request.caller.kind not in {CallerKind.USER, CallerKind.KEY}
-        found, shown = await self.queries.get(request.cluster, request.target.node, may_be_node=no_person)
+        may_be_node = request.request.may_be_node
+        found, shown = await self.queries.get(request.cluster, request.target.node, may_be_node=may_be_node)
         if request.request.acts_as_node:
             if machine := request.machine:
                 await self.reports.claims.on_report(found, machine, request.request)

@@ -276,7 +276,7 @@ async def _check(settings: ServiceSettings, text: str) -> list[Finding]:
         cluster = command_context.choose_cluster(await command_context.known_clusters(store), text)
     opened = open_sealer(settings).open(cluster.connection, connection_seal_context(cluster.key))
     async with _client(settings, connections.from_bytes(opened)) as client:
-        findings = await prerequisites.check_cluster(client)
+        findings = await prerequisites.check_cluster(client, allow_exec=settings.nodes.allow_exec)
         findings.append(await holder.check_holder(client, str(cluster.facts.get(holder.HOLDER_FACT, ""))))
     if warning := holder.loopback_warning(str(cluster.facts.get("server_url", ""))):
         findings.append(permissions.Finding("warning", "API server URL", warning))

@@ -38,9 +38,9 @@ def with_command_name(text: str) -> str:
     return text.replace(f"`{PROGRAM} ", f"`{command_name()} ")
 
 
-def print_result(text: str, document: Any = None, as_json: bool = False) -> None:
-    """Prints the result on standard output, as text or JSON."""
-    typer.echo(json.dumps(document, indent=2, ensure_ascii=False) if as_json else text)
+def print_result(text: str, document: Any = None, as_json: bool = False, *, ascii_only: bool = False) -> None:
+    """Prints the result on standard output, as text or JSON. With `ascii_only`, JSON escapes all other characters."""
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=ascii_only) if as_json else text)
 
 
 def print_note(text: str) -> None:

@@ -28,12 +28,16 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
 
     A record whose content is authentic, but earlier than what a running service has read, is not shown.
     """
+    from aks_flex_rp.store.record_authenticator import escaped
+
     refused, digest = asyncio.run(_refused(command_context.load_settings(config, state)))
     rows = [(each.kind, each.name, each.state, each.digest, each.cluster) for each in refused]
     documents = [dict(zip(("kind", "name", "state", "digest", "cluster"), row, strict=True)) for row in rows]
-    table = output.format_table(rows, ("KIND", "NAME", "STATE", "DIGEST", "CLUSTER"))
+    table = output.format_table(
+        [tuple(map(escaped, row)) for row in rows], ("KIND", "NAME", "STATE", "DIGEST", "CLUSTER")
+    )
     text = f"{table}\ndigest of all: {digest}" if rows else "All records are authentic."
-    output.print_result(text, {"records": documents, "digest": digest}, json)
+    output.print_result(text, {"records": documents, "digest": digest}, json, ascii_only=True)
 
 
 @app.command()
@@ -47,13 +51,15 @@ def show(
 
     Encrypted values are not shown. Accept the content with the digest if it is right.
     """
+    from aks_flex_rp.store.record_authenticator import escaped
+
     refused, _ = asyncio.run(_refused(command_context.load_settings(config, state)))
-    found = [each for each in refused if each.name == name.lower()]
+    found = [each for each in refused if each.is_called(name)]
     if not found:
         raise _not_refused(name)
     documents = [{"kind": each.kind, **each.content, "digest": each.digest} for each in found]
-    lines = [f"{field}: {value}" for each in documents for field, value in each.items()]
-    output.print_result("\n".join(lines), documents, json)
+    lines = [f"{field}: {escaped(value)}" for each in documents for field, value in each.items()]
+    output.print_result("\n".join(lines), documents, json, ascii_only=True)
 
 
 @app.command()

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, EXEC_LABEL, RBAC
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, EXEC_LABEL, INTERIM_PREFIX, RBAC
 from aks_flex_rp.clusters.prerequisites import BINDINGS
 from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_ROLE, AccessMethod, ClusterAccess
 
 if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
-INTERIM_PREFIX = "aks-flex-node:interim:"
 IDENTITY_LABEL = "flex.aks.azure.com/identity"  # label on all bindings of nodes, with the identity as its value
 
 

@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.clusters import access
+from aks_flex_rp.clusters.exec_nodes import INTERIM_PREFIX
 from aks_flex_rp.clusters.informer import handle_each
 from aks_flex_rp.clusters.node_controller import LOST_AFTER_SECONDS, NODES, is_flex_node
 from aks_flex_rp.join_state import AccessMethod
@@ -84,7 +85,7 @@ class AccessController:
 
     async def _delete_interim(self, name: str) -> None:
         """Deletes what an interrupted replacement of a role left, when the node has its own binding again."""
-        node = name.removeprefix(access.INTERIM_PREFIX)
+        node = name.removeprefix(INTERIM_PREFIX)
         if node not in self._due and time.monotonic() - self._interim[name] >= self._settle:
             await access.delete_interim(self._client, name)
             self._interim.pop(name, None)

@@ -2,8 +2,9 @@
 
 For the cluster such a kubelet is an ordinary user, outside the Node authorizer and NodeRestriction. Its
 ClusterRole has what a kubelet needs. It cannot list Secrets and ConfigMaps, but it cannot be narrowed to the pods of
-one node. An admission policy limits its writes to its own Node, lease, CSINode and pods. The ClusterRoleBindings of
-the nodes are the parameters of the policy. An identity that is bound for two nodes can write nothing.
+one node. An admission policy limits its writes to its own Node, lease, CSINode and pods, and its tokens of service
+accounts to those of pods. The ClusterRoleBindings of the nodes are the parameters of the policy. An identity that is
+bound for two nodes can write nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.clusters.client import KubeObject
 
 BINDING_PREFIX = "aks-flex-node:node:"  # node names contain no colon, so this cannot collide with other bindings
+INTERIM_PREFIX = "aks-flex-node:interim:"  # bindings while one with an earlier role is replaced
 EXEC_LABEL = "flex.aks.azure.com/access"  # label on the bindings of nodes that join by exec
 OWN_NODE_POLICY = "aks-flex-node-own-node"
 RBAC = "rbac.authorization.k8s.io"
@@ -68,7 +70,7 @@ def own_node_policy() -> tuple[KubeObject, KubeObject]:
         "paramKind": {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRoleBinding"},
         "matchConstraints": {
             "resourceRules": [
-                _rule("", "nodes", "nodes/status", "pods", "pods/status"),
+                _rule("", "nodes", "nodes/status", "pods", "pods/status", "serviceaccounts/token"),
                 _rule("coordination.k8s.io", "leases"),
                 _rule("storage.k8s.io", "csinodes"),
             ]
@@ -82,10 +84,12 @@ def own_node_policy() -> tuple[KubeObject, KubeObject]:
             {"name": "node", "expression": f"params.metadata.name.substring({len(BINDING_PREFIX)})"},
             {"name": "written", "expression": written},
             {"name": "pod", "expression": 'request.resource.resource == "pods"'},
+            {"name": "token", "expression": 'request.resource.resource == "serviceaccounts"'},
         ],
         "validations": [
             {
-                "expression": "!variables.own || variables.pod || variables.written.metadata.name == variables.node",
+                "expression": "!variables.own || variables.pod || variables.token || "
+                "variables.written.metadata.name == variables.node",
                 "message": "The identity of a flex node may write only its own Node, lease and CSINode.",
             },
             {
@@ -102,6 +106,12 @@ def own_node_policy() -> tuple[KubeObject, KubeObject]:
                 "expression": '!variables.own || !variables.pod || request.operation != "CREATE" || '
                 '(has(object.metadata.annotations) && "kubernetes.io/config.mirror" in object.metadata.annotations)',
                 "message": "The identity of a flex node may create only mirror pods.",
+            },
+            {
+                # The API server checks that the pod exists and has this service account. A kubelet names its pod.
+                "expression": "!variables.own || !variables.token || (has(object.spec.boundObjectRef) && "
+                'has(object.spec.boundObjectRef.kind) && object.spec.boundObjectRef.kind == "Pod")',
+                "message": "The identity of a flex node may request only tokens that are bound to a pod.",
             },
         ],
     }

@@ -2,21 +2,18 @@
 
 RBAC cannot limit the creation and deletion of Secrets and ClusterRoleBindings to the names that the service uses,
 because they contain random IDs and names of nodes. So an admission policy of the manifest does. The service cannot
-change that policy.
+change that policy, nor those for nodes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
-from aks_flex_rp.clusters.bootstrap_tokens import RECORDS_NAMESPACE, TOKEN_GROUP, TOKEN_LABEL
-from aks_flex_rp.clusters.exec_nodes import OWN_NODE_POLICY
-from aks_flex_rp.join_state import KUBELET_ROLE
+from aks_flex_rp.clusters.admission_policies import GROUP_BINDINGS, NODE_POLICIES, OWN_OBJECTS_POLICY
+from aks_flex_rp.clusters.bootstrap_tokens import RECORDS_NAMESPACE
+from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE, AccessMethod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,14 +69,14 @@ CERTIFICATES_GROUP, RBAC_GROUP, ADMISSION_GROUP = (
     "rbac.authorization.k8s.io",
     "admissionregistration.k8s.io",
 )
-SINGLE_USE_POLICY = "aks-flex-node-single-use"
-OWN_OBJECTS_POLICY = "aks-flex-rp-own-objects"
-NODE_POLICIES = (SINGLE_USE_POLICY, OWN_NODE_POLICY)  # applied by the service
-BOUND_ROLES = (
-    KUBELET_ROLE,
-    "system:node-bootstrapper",
-    "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
-)
+POLICY_RESOURCES = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+
+
+def _policies(verbs: str, *names: str) -> Iterator[Permission]:
+    return (one for resource in POLICY_RESOURCES for one in _all(verbs, ADMISSION_GROUP, resource, "", *names))
+
+
+BOUND_ROLES = sorted({role for role, _ in GROUP_BINDINGS.values()} | {ACCESS_ROLES[AccessMethod.CERTIFICATE]})
 BASIC_PERMISSIONS = (
     *_all("create delete", "", "secrets", "kube-system"),
     *_all("get patch", "", "secrets", "kube-system", "aks-flex-rp"),  # the mark of the service
@@ -93,104 +90,58 @@ BASIC_PERMISSIONS = (
     *_all("get list watch create patch delete", RBAC_GROUP, "clusterrolebindings"),
     *_all("get", RBAC_GROUP, "clusterroles", "", KUBELET_ROLE),
     *_all("bind", RBAC_GROUP, "clusterroles", "", *BOUND_ROLES),
-    *_all("get create patch", ADMISSION_GROUP, "validatingadmissionpolicies", "", *NODE_POLICIES),
-    *_all("get create patch", ADMISSION_GROUP, "validatingadmissionpolicybindings", "", *NODE_POLICIES),
+    *_policies("get", *NODE_POLICIES),
 )
 # Records of bootstrap tokens. Without them, the service has to read the Secrets of kube-system, as earlier releases.
 RECORD_PERMISSIONS = (
     *_all("create get list patch delete", "", "configmaps", RECORDS_NAMESPACE),
-    *_all("get", ADMISSION_GROUP, "validatingadmissionpolicies", "", OWN_OBJECTS_POLICY),
+    *_policies("get", OWN_OBJECTS_POLICY),
 )
 REQUIRED_PERMISSIONS = (*BASIC_PERMISSIONS, *RECORD_PERMISSIONS)
+# For clusters with exec nodes, by a manifest of its own: root on the host of the service could bind its identity.
+BINDS_KUBELETS = Permission("bind", RBAC_GROUP, "clusterroles", "", KUBELET_ROLE)
 READS_SECRETS = Permission("list", "", "secrets", "kube-system")
 EXCESSIVE_PERMISSIONS = (
     READS_SECRETS,
     *_all("get watch patch update", "", "secrets", "kube-system"),
     *_all("bind", RBAC_GROUP, "clusterroles", "", "cluster-admin", "system:node"),
     *_all("escalate", RBAC_GROUP, "clusterroles"),
-    *_all("patch delete", ADMISSION_GROUP, "validatingadmissionpolicies", "", OWN_OBJECTS_POLICY),
+    *_policies("create patch", *NODE_POLICIES),  # of earlier releases
+    *_policies("patch delete", OWN_OBJECTS_POLICY),
 )
 NARROW = "Run `kubectl apply -f packaging/kubernetes/20-rbac.yaml`"
+EXEC_MANIFEST = "packaging/kubernetes/21-rbac-exec.yaml"
 
 
-async def check_permissions(client: KubeClient) -> list[Finding]:
+async def check_permissions(client: KubeClient, *, binds_kubelets: bool = False) -> list[Finding]:
     """Returns a finding for each missing permission and one for all excessive ones, or one that all is well."""
-    excessive = await _granted(client, EXCESSIVE_PERMISSIONS)
+    of_exec = (BINDS_KUBELETS,)
+    unneeded = EXCESSIVE_PERMISSIONS + (() if binds_kubelets else of_exec)
+    excessive = await _granted(client, unneeded)
     required = BASIC_PERMISSIONS if READS_SECRETS in excessive else REQUIRED_PERMISSIONS
+    required += of_exec if binds_kubelets else ()
     granted = await _granted(client, required)
     missing = [one for one in required if one not in granted]
-    findings = [Finding("problem", f"permission to {one}", "The service does not have it.") for one in missing]
+    findings = [Finding("problem", f"permission to {one}", _missing(one)) for one in missing]
     if not missing:
         findings.append(Finding("ok", "permissions", f"The service has all {len(required)} required permissions."))
     if excessive:
-        what = ", ".join(str(one) for one in EXCESSIVE_PERMISSIONS if one in excessive)
+        what = ", ".join(str(one) for one in unneeded if one in excessive)
+        also = f" and `kubectl delete -f {EXEC_MANIFEST} --ignore-not-found`" if BINDS_KUBELETS in excessive else ""
         why = (
-            f"The service has more permissions than it needs: {what}. {NARROW}. If the kubeconfig is that of an "
-            "administrator, then add the cluster again with a kubeconfig of the account in that file."
+            f"The service has more permissions than it needs: {what}. {NARROW}{also}. If the kubeconfig is that of "
+            "an administrator, then add the cluster again with a kubeconfig of the account in that file."
         )
         findings.append(Finding("warning", "permissions", why))
     return findings
+
+
+def _missing(permission: Permission) -> str:
+    run = f" Run `kubectl apply -f {EXEC_MANIFEST}`." if permission == BINDS_KUBELETS else ""
+    return f"The service does not have it.{run}"
 
 
 async def _granted(client: KubeClient, asked: Iterable[Permission]) -> set[Permission]:
     listed = tuple(asked)
     answers = await asyncio.gather(*(client.request("POST", REVIEWS, one.review()) for one in listed))
     return {one for one, answer in zip(listed, answers, strict=True) if answer["status"]["allowed"]}
-
-
-def own_objects_policy(account: str) -> dict[str, Any]:
-    """Returns the spec of the admission policy that limits the writes of the service's account."""
-    kinds = {"": ["secrets", "nodes"], RBAC_GROUP: ["clusterrolebindings"]}
-    (label, value), groups = next(iter(MANAGED_LABEL.items())), base64.b64encode(TOKEN_GROUP.encode()).decode()
-    written, old = "variables.written", "oldObject.metadata"
-    return {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": [group],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE", "UPDATE", "DELETE"],
-                    "resources": resources,
-                }
-                for group, resources in kinds.items()
-            ]
-        },
-        "matchConditions": [
-            {"name": "provider", "expression": f"request.userInfo.username == {json.dumps(account)}"}
-        ],
-        "variables": [
-            {"name": "written", "expression": 'request.operation == "DELETE" ? oldObject : object'},
-            {"name": "secret", "expression": 'request.resource.resource == "secrets"'},
-            {
-                # Of another type, the cluster would write a token of any service account into it.
-                "name": "mark",
-                "expression": f'{written}.metadata.name == "aks-flex-rp" && {written}.type == "Opaque"',
-            },
-            {
-                "name": "token",
-                "expression": f'{written}.type == "bootstrap.kubernetes.io/token" && '
-                f"has({written}.metadata.labels) && {json.dumps(TOKEN_LABEL)} in {written}.metadata.labels && "
-                f'has({written}.data) && "auth-extra-groups" in {written}.data && '
-                f'{written}.data["auth-extra-groups"] == {json.dumps(groups)}',
-            },
-        ],
-        "validations": [
-            {
-                "expression": "!variables.secret || variables.mark || variables.token",
-                "message": "The resource provider may write only its own bootstrap tokens and its mark.",
-            },
-            {
-                "expression": 'request.resource.resource != "clusterrolebindings" || '
-                f'{written}.metadata.name.startsWith("aks-flex-node:")',
-                "message": "The resource provider may write only the role bindings of flex nodes.",
-            },
-            {
-                "expression": 'request.resource.resource != "nodes" || '
-                f"(has({old}.labels) && {json.dumps(label)} in {old}.labels && "
-                f"{old}.labels[{json.dumps(label)}] == {json.dumps(value)}) || "
-                f"(has({old}.annotations) && {json.dumps(LEFT_ANNOTATION)} in {old}.annotations)",
-                "message": "The resource provider may write only the Nodes of flex nodes.",
-            },
-        ],
-    }

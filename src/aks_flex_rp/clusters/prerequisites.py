@@ -1,39 +1,36 @@
 """Objects that a cluster needs for flex nodes.
 
-RBAC bindings and the admission policies are applied and checked, with the permissions of the service. The first
-policy makes tokens single-use where another approver would be faster: only this service may approve the requests of
-flex nodes.
+RBAC bindings are applied and checked, with the permissions of the service. The admission policies are part of the
+manifest, because an account that can write them can read Secrets. The service applies them only where its account
+can, such as that of an administrator or of an earlier manifest.
 """
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_rp.clusters.admission_policies import (
+    ADMISSION,
+    GROUP_BINDINGS,
+    SIGNING,
+    SINGLE_USE_POLICY,
+    account_policy,
+    node_policies,
+    same_policy,
+)
 from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP
 from aks_flex_rp.clusters.client import ApiRefused
-from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
-from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES, OWN_NODE_POLICY, RBAC, kubelet_role, own_node_policy
-from aks_flex_rp.clusters.permissions import (
-    NARROW,
-    OWN_OBJECTS_POLICY,
-    SINGLE_USE_POLICY,
-    Finding,
-    check_permissions,
-    own_objects_policy,
-)
+from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX, CLUSTER_ROLES, RBAC, kubelet_role
+from aks_flex_rp.clusters.permissions import NARROW, Finding, check_permissions
+from aks_flex_rp.join_state import EARLIER_KUBELET_ROLE, KUBELET_ROLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aks_flex_rp.clusters.client import KubeClient, KubeObject
 
 
 BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
-ADMISSION = "/apis/admissionregistration.k8s.io/v1"
-SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
 APPROVER_GROUPS = {
     "system:bootstrappers",
     "system:authenticated",
@@ -68,77 +65,15 @@ def _binding(name: str, role: str, group: str) -> RequiredObject:
     return RequiredObject(BINDINGS, body)
 
 
-ROLE_BINDINGS = (
-    _binding("aks-flex-node:ask-for-certificate", "system:node-bootstrapper", TOKEN_GROUP),
-    _binding("aks-flex-node:renew-certificate", f"{SIGNING}:selfnodeclient", "system:nodes"),
-)
+ROLE_BINDINGS = tuple(_binding(name, role, group) for name, (role, group) in GROUP_BINDINGS.items())
 
 
 KUBELET_ROLE_OBJECT = RequiredObject(CLUSTER_ROLES, kubelet_role())
 
 
 def policies(user: str) -> tuple[RequiredObject, ...]:
-    """Returns the admission policies:
-
-    tokens may only request kubelet certificates, and only `user` may approve them. Exec nodes write only what is
-    theirs.
-    """
-    group, approver = json.dumps(TOKEN_GROUP), json.dumps(user)  # JSON strings are valid CEL strings
-    approved = (
-        'has({0}.status) && has({0}.status.conditions) && {0}.status.conditions.exists(c, c.type == "Approved")'
-    )
-    spec = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {
-            "resourceRules": [
-                _rule("certificatesigningrequests", "CREATE"),
-                _rule("certificatesigningrequests/approval", "UPDATE"),
-            ]
-        },
-        "variables": [
-            {"name": "creates", "expression": 'request.operation == "CREATE"'},
-            {"name": "ours", "expression": f"has(object.spec.groups) && {group} in object.spec.groups"},
-            {"name": "approved", "expression": approved.format("object")},
-            {"name": "before", "expression": f"oldObject != null && {approved.format('oldObject')}"},
-        ],
-        "validations": [
-            {
-                "expression": "variables.creates || !variables.ours || !variables.approved || variables.before || "
-                f"request.userInfo.username == {approver}",
-                "message": "Only the AKS Flex Node resource provider approves certificates for flex nodes.",
-            },
-            {
-                "expression": f"!variables.creates || !({group} in request.userInfo.groups) || "
-                f"object.spec.signerName == {json.dumps(CLIENT_SIGNER)}",
-                "message": "A flex node's bootstrap token is for the kubelet's client certificate only.",
-            },
-        ],
-    }
-    binding = {"policyName": SINGLE_USE_POLICY, "validationActions": ["Deny"]}
-    return (*_admission(SINGLE_USE_POLICY, spec, binding), *_admission(OWN_NODE_POLICY, *own_node_policy()))
-
-
-def _rule(resource: str, operation: str) -> dict[str, list[str]]:
-    return {
-        "apiGroups": ["certificates.k8s.io"],
-        "apiVersions": ["v1"],
-        "operations": [operation],
-        "resources": [resource],
-    }
-
-
-def _admission(name: str, policy: KubeObject, binding: KubeObject) -> Iterator[RequiredObject]:
-    for kind, plural, spec in (
-        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", policy),
-        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", binding),
-    ):
-        body = {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": name},
-            "spec": spec,
-        }
-        yield RequiredObject(f"{ADMISSION}/{plural}", body)
+    """Returns the admission policies for nodes and their bindings, with `user` as the approver."""
+    return tuple(RequiredObject(collection, body) for collection, body in node_policies(user))
 
 
 async def whoami(client: KubeClient) -> str:
@@ -154,25 +89,32 @@ async def knows_policies(client: KubeClient) -> bool:
     return any(one["name"] == "validatingadmissionpolicies" for one in resources)
 
 
-async def required_objects(client: KubeClient) -> tuple[RequiredObject, ...]:
-    return (*ROLE_BINDINGS, *policies(await whoami(client))) if await knows_policies(client) else ROLE_BINDINGS
-
-
 async def ensure_objects(client: KubeClient) -> None:
     """Applies the required objects and overwrites other changes."""
-    for one in await required_objects(client):
+    for one in ROLE_BINDINGS:
         await client.apply(one.path, one.body)
+    for one in policies(await whoami(client)) if await knows_policies(client) else ():
+        there = await client.find(one.path)
+        if there is None or not same_policy(there, one.body):
+            # The service's own account may not write policies: there, an administrator applies 20-rbac.yaml.
+            await client.apply(one.path, one.body)
     role = await client.find(KUBELET_ROLE_OBJECT.path)
     if role is None or role.get("rules") != KUBELET_ROLE_OBJECT.body["rules"]:
         # The service's own account may not write roles: there, an administrator applies 20-rbac.yaml.
         await client.apply(KUBELET_ROLE_OBJECT.path, KUBELET_ROLE_OBJECT.body)
 
 
-async def check_cluster(client: KubeClient) -> list[Finding]:
-    """Checks the required objects and permissions, and warns about other approvers."""
-    findings = [await _compared(client, one) for one in await required_objects(client)]
-    findings.append(await _check_kubelet_role(client))
-    if not await knows_policies(client):
+async def check_cluster(client: KubeClient, *, allow_exec: bool = False) -> list[Finding]:
+    """Checks the required objects and permissions, and warns about other approvers.
+
+    The permission to bind the role of exec nodes is required if there are any, or `allow_exec` allows them.
+    """
+    findings = [await _compared(client, one) for one in ROLE_BINDINGS]
+    if await knows_policies(client):
+        user = await whoami(client)
+        findings += [await _compared_policy(client, user, one) for one in policies(user)]
+        findings += await _check_own_objects_policy(client, user)
+    else:
         findings.append(
             Finding(
                 "warning",
@@ -181,9 +123,16 @@ async def check_cluster(client: KubeClient) -> list[Finding]:
                 "and nodes that join by exec can write other nodes.",
             )
         )
-    else:
-        findings += await _check_own_objects_policy(client)
-    return [*findings, *await _other_approvers(client), *await check_permissions(client)]
+    findings.append(await _check_kubelet_role(client))
+    bindings, _ = await client.list(BINDINGS)
+    binds_kubelets = allow_exec or any(_is_of_exec_node(each) for each in bindings)
+    found = await check_permissions(client, binds_kubelets=binds_kubelets)
+    return [*findings, *_other_approvers(bindings), *found]
+
+
+def _is_of_exec_node(binding: KubeObject) -> bool:
+    roles = {KUBELET_ROLE, EARLIER_KUBELET_ROLE}
+    return binding["metadata"]["name"].startswith(BINDING_PREFIX) and binding["roleRef"]["name"] in roles
 
 
 async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
@@ -200,6 +149,20 @@ async def _compared(client: KubeClient, one: RequiredObject) -> Finding:
     return Finding("ok", one.title, "The object exists.")
 
 
+async def _compared_policy(client: KubeClient, user: str, one: RequiredObject) -> Finding:
+    there = await client.find(one.path)
+    if there and same_policy(there, one.body):
+        return Finding("ok", one.title, "The object exists.")
+    why = "The object differs from the required one." if there else "The object does not exist."
+    if _is_service_account(user):  # others, such as administrators, apply policies that name them as the approver
+        why += f" {NARROW}." + (" If it still differs, delete it and run the command again." if there else "")
+    return Finding("problem", one.title, why)
+
+
+def _is_service_account(user: str) -> bool:
+    return user.startswith("system:serviceaccount:")
+
+
 async def _check_kubelet_role(client: KubeClient) -> Finding:
     title, advice = KUBELET_ROLE_OBJECT.title, "Apply packaging/kubernetes/20-rbac.yaml."
     try:
@@ -211,29 +174,29 @@ async def _check_kubelet_role(client: KubeClient) -> Finding:
     return Finding("ok", title, "The object exists.")
 
 
-async def _check_own_objects_policy(client: KubeClient) -> list[Finding]:
+async def _check_own_objects_policy(client: KubeClient, user: str) -> list[Finding]:
     """Checks the policy that limits what a service account of the service writes. An administrator applies it."""
-    account = await whoami(client)
-    if not account.startswith("system:serviceaccount:"):
+    if not _is_service_account(user):
         return []
-    title, spec = f"ValidatingAdmissionPolicy {OWN_OBJECTS_POLICY}", own_objects_policy(account)
+    return [await _check_own_objects(client, RequiredObject(*each)) for each in account_policy(user)]
+
+
+async def _check_own_objects(client: KubeClient, one: RequiredObject) -> Finding:
     there = None
     with suppress(ApiRefused):  # an earlier role does not allow to read it
-        there = await client.find(f"{ADMISSION}/validatingadmissionpolicies/{OWN_OBJECTS_POLICY}")
-    parts = ("matchConditions", "variables", "validations")
-    if there is None or any(there["spec"].get(part) != spec[part] for part in parts):
+        there = await client.find(one.path)
+    if there is None or not same_policy(there, one.body):
         why = f"Without it the service can write Secrets, role bindings and Nodes that are not its own. {NARROW}."
-        return [Finding("warning", title, why)]
-    return [Finding("ok", title, "The object exists.")]
+        return Finding("warning", one.title, why)
+    return Finding("ok", one.title, "The object exists.")
 
 
 def _essence(document: KubeObject) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in {"metadata", "status"}}
 
 
-async def _other_approvers(client: KubeClient) -> list[Finding]:
+def _other_approvers(bindings: list[KubeObject]) -> list[Finding]:
     """Finds bindings that let the cluster's own approver approve requests that only this service should approve."""
-    bindings, _ = await client.list(BINDINGS)
     found = []
     for binding in bindings:
         groups = {one["name"] for one in binding.get("subjects") or [] if one["kind"] == "Group"} & APPROVER_GROUPS

@@ -49,7 +49,7 @@ class AccessGrants:
             nonlocal granted
             if found is None:
                 await self.context.clusters.withdraw(cluster.id.key, node.key)
-                raise errors.node_not_found(cluster.id, node.name)
+                raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
             access = _desired_access(found, request, self.context.now(), joining=joining)
             if access is None:
                 if granted and found.join.access is None:  # the node has another identity now, or joins with a token
@@ -122,4 +122,4 @@ def _desired_access(node: Node, request: RequestContext, now: float, *, joining:
     if method is None or caller.kind not in WORKLOADS or not own:
         return None
     earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id, now)
-    return ClusterAccess(caller.id, method, earlier)
+    return node.join.access if earlier else ClusterAccess(caller.id, method)

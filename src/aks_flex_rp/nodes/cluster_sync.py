@@ -109,7 +109,7 @@ class ClusterSync:
         number = max(int(self.context.now()), node.version + 1)
         document = DesiredNode(properties).document()
         changed = replace(node, config=config, properties=document, version=number, etag=f'"{number}"')
-        renewed = join_rules.record_delivered(changed, node)
+        renewed = join_rules.record_narrow_config(join_rules.record_delivered(changed, node), node)
         event = AuditEvent(
             self.context.now(),
             SYNC_ACTOR,

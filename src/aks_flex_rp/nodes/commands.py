@@ -131,7 +131,7 @@ class NodeCommands:
 
         async def write(node: Node | None) -> WriteResult:
             if node is None:
-                raise errors.node_not_found(cluster.id, name)
+                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
             properties = join_rules.stored_properties(node)
@@ -254,7 +254,7 @@ class NodeCommands:
             join = join.end_attempt(now)
         node = self._node(cluster, name, desired, before, version, join, request)
         node = join_rules.record_former_taints(node, before)
-        node = join_rules.keep_access(node, before)
+        node = join_rules.record_narrow_config(join_rules.keep_access(node, before), before)
         node = join_rules.record_delivered(node, before)
         document = cluster.id.node(name)
         detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url}

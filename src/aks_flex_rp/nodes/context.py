@@ -6,12 +6,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from aks_flex_rp.arm import errors
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.resource.config_generator import AgentEndpoints, NodeSecrets
 from aks_flex_rp.store.model import AuditEvent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aks_flex_rp.arm.errors import ArmError
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.callers import Caller
     from aks_flex_rp.clusters.bootstrap_tokens import MintedToken
@@ -95,6 +98,11 @@ class RequestContext:
     acts_as_node: bool = False  # the caller is the node of the request, and owns its identity
     may_see: Callable[[str], Awaitable[bool]] = _sees_nothing  # whether the caller may read the nodes of a cluster
 
+    @property
+    def may_be_node(self) -> bool:
+        """Whether the caller may be a node, also one that the service does not know."""
+        return self.caller.kind not in {CallerKind.USER, CallerKind.KEY}
+
     def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
         who_id = self.caller.id
         return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail, who_id=who_id)
@@ -114,6 +122,16 @@ class NodeContext:
     def endpoints_for(self, cluster: ClusterInfo) -> AgentEndpoints:
         """Returns the endpoints that all replicas give to the nodes of this cluster."""
         return cluster.endpoints or self.endpoints
+
+    async def missing_node(self, cluster: ClusterId, name: str, *, may_be_node: bool) -> ArmError:
+        """Returns the error for a node that was not found.
+
+        A node removes itself from the cluster if its resource was not found. So a caller that may be one
+        is told that only if the store has the authenticated record of a deletion.
+        """
+        if may_be_node and not (await self.store.last_known_node(cluster.key, name.lower())).deleted:
+            return errors.node_not_known(cluster, name)
+        return errors.node_not_found(cluster, name)
 
     def open_secrets(self, node: Node) -> NodeSecrets:
         """Decrypts the secrets of a node. The bootstrap token is not stored, because it is in the bundle."""

@@ -39,18 +39,31 @@ EARLIER_ROLE_SECONDS = 900.0  # to apply a configuration with which the kubelet 
 
 def needs_earlier_role(node: Node, identity: str, now: float) -> bool:
     """Returns whether an exec node still needs the role of earlier releases: its kubelet watches all Secrets until it
-    has applied a configuration that says otherwise. A managed node has limited time for that. An unmanaged one gets
-    no configuration before its next join, and would start no pods without the role.
+    has applied a configuration that says otherwise. A managed node has limited time for that, which no later write
+    extends. An unmanaged one gets no configuration before its next join, and would start no pods without the role.
     """
     access = node.join.access
     if access is None or not access.earlier_role or access.identity != identity:
         return False
-    if not config_generator.reads_secrets_by_name(node.config):
-        return True
-    if has_applied_config(node):
+    if config_generator.reads_secrets_by_name(node.config) and has_applied_config(node):
         return False
+    since = access.narrow_since or _narrow_since(node)
+    return not since or now - since < EARLIER_ROLE_SECONDS
+
+
+def record_narrow_config(node: Node, before: Node | None) -> Node:
+    """Records when a managed node with the earlier role first got a configuration that needs no such role."""
+    access = node.join.access
+    if access is None or not access.earlier_role or access.narrow_since:
+        return node
+    since = (_narrow_since(before) if before else 0) or _narrow_since(node)
+    return replace(node, join=node.join.with_access(replace(access, narrow_since=float(since)))) if since else node
+
+
+def _narrow_since(node: Node) -> int:
+    """Returns the time of a managed node's configuration that needs no earlier role; 0 for any other."""
     is_managed = bool(node.properties.get("continuousMonitoring"))
-    return not is_managed or now - node.version < EARLIER_ROLE_SECONDS  # a version is Unix time
+    return node.version if is_managed and config_generator.reads_secrets_by_name(node.config) else 0  # Unix time
 
 
 def granted_identity(node: Node) -> str | None:

@@ -103,7 +103,7 @@ class JoinTracker:
     async def deletion_time(self, cluster: str, node: str) -> float | None:
         """Returns the deletion time from the audit log, which is written in the transaction of the deletion."""
         store = self.context.store
-        if await self.is_flex_node(cluster, node) or not (await store.last_known_node(cluster, node)).version:
+        if not (await store.last_known_node(cluster, node)).deleted:
             return None
         events = await store.audit(resource=self._resource(cluster, node), what=AuditAction.DELETE, limit=1)
         return events[0].at if events else None

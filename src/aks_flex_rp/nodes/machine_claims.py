@@ -59,6 +59,16 @@ def on_another_machine(name: str, other: KnownMachine | None) -> ArmError:
     )
 
 
+def machine_not_sent(name: str, other: KnownMachine) -> ArmError:
+    return ArmError(
+        409,
+        ON_ANOTHER_MACHINE,
+        f"Node {name} lives on the machine {other.identity}, and this client has not sent which machine it is. "
+        f"Update the agent there, or move node {name} to this machine with the join command of "
+        f"`aks-flex-rp node join-command --name {name} --replace`.",
+    )
+
+
 def already_used(name: str, first: KnownMachine | None) -> ArmError:
     where = f"the machine {first.identity}" if first else "another client"
     return ArmError(
@@ -122,40 +132,41 @@ class MachineClaims:
                 return
             machines, now = node.join.machines, self.context.now()
             client = machines.fetch_client(machine, origin.source)
+            events: list[AuditEvent] = []
             if client is FetchClient.OTHER:
-                await self._record_second_fetch(node, machine, origin, refused=True)
+                refused, events = self._second_fetch(node, machine, origin, refused=True)
+                await self._put_machines(node, refused, events)
                 raise already_used(node.name, machines.candidate)
-            if client is FetchClient.UNKNOWN:
-                await self._record_second_fetch(node, machine, origin, refused=False)
-                return
-            if client is FetchClient.FIRST:
-                machines = machines.first_fetched(machine, origin.source)
-            alive = machine is not None and await self.living_owner(node) is not None
-            joining = node.join.phase in JOINING
-            other = machine and machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining)
-            if machine and other:
+            alive, joining = await self.living_owner(node) is not None, node.join.phase in JOINING
+            if other := machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining):
                 await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, owner=str(other.identity))
-                raise on_another_machine(node.name, other)
-            after = node.join.with_machines(machines.fetched(machine, now) if machine else machines)
-            if after != node.join:
-                await self.context.store.put_node(replace(node, join=after), node.etag, ())
+                raise on_another_machine(node.name, other) if machine else machine_not_sent(node.name, other)
+            if client is FetchClient.UNKNOWN:
+                machines, events = self._second_fetch(node, machine, origin, refused=False)
+            if client is FetchClient.FIRST or machine:  # the first machine that is known keeps the URL
+                machines = machines.first_fetched(machine, origin.source)
+            await self._put_machines(node, machines.fetched(machine, now) if machine else machines, events)
 
         await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
 
-    async def _record_second_fetch(
+    async def _put_machines(self, node: Node, machines: MachineOwnership, events: list[AuditEvent]) -> None:
+        if machines != node.join.machines:
+            after = replace(node, join=node.join.with_machines(machines))
+            await self.context.store.put_node(after, node.etag, events)
+
+    def _second_fetch(
         self, node: Node, machine: MachineIdentity | None, origin: UrlBearer, *, refused: bool
-    ) -> None:
-        """Records a second client of a config URL, in the audit log and for the condition of the node."""
+    ) -> tuple[MachineOwnership, list[AuditEvent]]:
+        """Returns the record of a second client of a config URL, for the audit log and the condition of the node."""
         shown = str(machine) if machine else "a client that did not send its machine"
         now, before = self.context.now(), node.join.machines
         after = before.fetched_again(f"{shown}, from {origin.source}", now, refused=refused)
         if after == before:
-            return
+            return before, []
         first = {"machine": before.fetch_machine, "address": before.fetch_address}
         detail = {"machine": _document(machine) if machine else {}, "first": first}
         event = origin.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
-        event = replace(event, outcome=AuditOutcome.DENIED) if refused else event
-        await self.context.store.put_node(replace(node, join=node.join.with_machines(after)), node.etag, [event])
+        return after, [replace(event, outcome=AuditOutcome.DENIED) if refused else event]
 
     async def on_report(self, node: Node, machine: MachineIdentity, origin: RequestOrigin) -> Node:
         """Checks the machine of a poll or a report, and returns the updated node. Raises ArmError to refuse it."""
@@ -234,9 +245,10 @@ class MachineClaims:
         await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write)
 
     async def _record(
-        self, node: Node, origin: RequestOrigin, what: AuditAction, machine: MachineIdentity, **detail: object
+        self, node: Node, origin: RequestOrigin, what: AuditAction, machine: MachineIdentity | None, **detail: object
     ) -> None:
-        event = origin.event(self.context.now(), what, _resource(node), machine=_document(machine), **detail)
+        shown = _document(machine) if machine else {}
+        event = origin.event(self.context.now(), what, _resource(node), machine=shown, **detail)
         await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
 
 

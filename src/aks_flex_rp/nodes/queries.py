@@ -155,16 +155,10 @@ class NodeQueries:
     last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
 
     async def get(self, cluster: ClusterInfo, name: str, *, may_be_node: bool = False) -> tuple[Node, dict[str, Any]]:
-        """Returns a node and its resource.
-
-        A node removes itself from the cluster if its resource was not found. So a caller that may be one
-        (`may_be_node`) is told that only if the store has the authenticated record of a deletion.
-        """
+        """Returns a node and its resource. Raises ArmError if there is none (see `NodeContext.missing_node`)."""
         node = await self.context.store.node(cluster.id.key, name.lower())
         if node is None:
-            if may_be_node and not (await self.context.store.last_known_node(cluster.id.key, name.lower())).version:
-                raise errors.node_not_known(cluster.id, name)
-            raise errors.node_not_found(cluster.id, name)
+            raise await self.context.missing_node(cluster.id, name, may_be_node=may_be_node)
         return node, self.resource(cluster, node)
 
     def resource(self, cluster: ClusterInfo, node: Node, *, whole: bool = True) -> dict[str, Any]:

@@ -137,14 +137,14 @@ class StatusReports:
         if report.remaining_resources is not None:
             return await self._cleaned_up(cluster, name, report.remaining_resources, request)
         if node is None:
-            raise errors.node_not_found(cluster.id, name)
+            raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
         if machine and request.acts_as_node:
             node = await self.claims.on_report(node, machine, request)
         if report.join_phase is JoinPhase.CONFIG_FETCHED:
             node = await self.access_grants.ensure_access(cluster, node, request, joining=True)
         else:  # the status of a node is stored whatever its cluster permits
             node = await self.access_grants.try_ensure_access(cluster, node, request)
-        node = await self._store_report(cluster, node, report, now)
+        node = await self._store_report(cluster, node, report, now, request)
         if report.join_phase is JoinPhase.FAILED:
             await self._failed(node, report.join_failure or "The agent reported no reason.")
         return {"configVersion": str(node.version), "lastSeen": format_utc(now)}
@@ -155,17 +155,19 @@ class StatusReports:
         """Handles the last report of a machine that leaves: what its agent could not remove from Azure."""
         known = await self.context.store.last_known_node(cluster.id.key, name.lower())
         if not known.version or not request.acts_as_node:
-            raise errors.node_not_found(cluster.id, name)
+            raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
         removed = await self.cleanup.after_report(cluster.id, name, remaining, request.caller.id)
         now = format_utc(self.context.now())
         return {"configVersion": str(known.version), "lastSeen": now, "removedResources": removed}
 
-    async def _store_report(self, cluster: ClusterInfo, node: Node, report: StatusReport, now: float) -> Node:
+    async def _store_report(
+        self, cluster: ClusterInfo, node: Node, report: StatusReport, now: float, request: RequestContext
+    ) -> Node:
         """Stores the report and returns the node from before. The messages are derived from the difference to it."""
 
         async def write(found: Node | None) -> Node:
             if found is None:
-                raise errors.node_not_found(cluster.id, node.name)
+                raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
             monitored = bool(found.properties.get("continuousMonitoring"))
             status = merge_report(report, found.status, now, monitored=monitored)
             if status == found.status:
@@ -174,7 +176,7 @@ class StatusReports:
             messages = self.publisher.messages_for(found, node_events.status_events(found.status, status), now)
             before = found.status if messages else None
             if not await self.context.store.report(found.cluster, found.key, status, now, messages, before):
-                raise errors.node_not_found(cluster.id, node.name)
+                raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
             return found
 
         return await retry_on_conflict(
@@ -201,7 +203,7 @@ class StatusReports:
         context = self.context
         node = await context.store.node(cluster.id.key, name.lower())
         if node is None:
-            raise errors.node_not_found(cluster.id, name)
+            raise await context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
         method = node.properties["azureAuth"]["method"]
         answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
         if method == "servicePrincipal":

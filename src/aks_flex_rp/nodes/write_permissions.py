@@ -41,6 +41,7 @@ class OwnerProperty:
 OWNER_PROPERTIES = (
     OwnerProperty("nodeConfig.artifacts", "It decides from where programs come that run as root on the node."),
     OwnerProperty("nodeConfig.registryMirrors", "It decides from where the node's container images come."),
+    OwnerProperty("nodeConfig.kubelet.extraConfig", "The kubelet is root, and they decide what it lets pods do."),
     OwnerProperty("nodeConfig.kubelet.serverURL", "The node does what the API server at this address says."),
     OwnerProperty(
         "kubernetesAuth.method",

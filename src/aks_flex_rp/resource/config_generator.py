@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.contract import CLIENT_CERTIFICATE_FILE
 from aks_flex_rp.resource import versions
 
 if TYPE_CHECKING:
@@ -66,9 +67,6 @@ def cluster_tenant(facts: ClusterFacts, endpoints: AgentEndpoints) -> str:
 COMPONENTS = ("containerd", "runc", "cni", "npd")
 SECRETS_STRATEGY = "configMapAndSecretChangeDetectionStrategy"
 NO_ENDPOINTS = AgentEndpoints()
-CLIENT_CERTIFICATE_FILE = (
-    "/etc/aks-flex-node/client.pem"  # path of the service principal's certificate on the machine
-)
 
 
 @dataclass(frozen=True)

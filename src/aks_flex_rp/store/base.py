@@ -27,6 +27,7 @@ from aks_flex_rp.store.model import (
 from aks_flex_rp.store.outbox import SqlOutbox
 from aks_flex_rp.store.record_authenticator import (
     identity_owner_row,
+    is_deleted,
     node_row,
     session_row,
     signed_cluster,
@@ -160,7 +161,7 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
         while found := await self._read(sql.SELECT_SIGNED_NODE, cluster, key):
             row = found[0]
-            if row[13]:
+            if is_deleted(row[13]):
                 return False
             if expected and row[4] != expected:
                 break
@@ -176,7 +177,7 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
         found = await self._read(sql.SELECT_SIGNED_NODE, cluster, key)
         row = await self._verified(found[0], node_row, sql.SELECT_SIGNED_NODE) if found else None
-        return LastKnownNode(row[3], row[10]) if row else LastKnownNode()
+        return LastKnownNode(row[3], row[10], is_deleted(row[13])) if row else LastKnownNode()
 
     # Identities of nodes
     async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str, str], ...]:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row, Values
 
 AT_ONCE = 250  # nodes per read; a larger read would delay polls
-NODE_COLUMNS = 16
+NODE_COLUMNS = 17
 
 _NODE_EXISTS = (
-    "SELECT 1 FROM places p JOIN nodes n ON n.cluster = p.cluster"
-    " WHERE p.number = {place} AND n.key = {key} AND n.gone = 0"
+    "SELECT 1 FROM places p JOIN nodes n ON n.cluster = p.cluster"  # noqa: S608 - a constant
+    f" WHERE p.number = {{place}} AND n.key = {{key}} AND {sql.NOT_DELETED}"
 )
 
 # Reads a node and its row in one snapshot: a difference means that one was written without the other.

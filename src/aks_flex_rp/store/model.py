@@ -134,6 +134,7 @@ class AuditEvent:
 class LastKnownNode:
     version: int = 0  # the highest configVersion of a node with this name; 0 if there never was one
     identity: str = ""  # its last identity
+    deleted: bool = False  # whether the service has deleted it, as its authenticated row says
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.crypto.record_codes import CodeState
@@ -38,10 +38,19 @@ class SignedRow:
     revision: int = 0  # 0 if the row never changes
     code: str = ""
     may_be_unsigned: bool = True  # during an upgrade
+    problem: str = ""  # why the row is refused, whatever its code
 
     @property
     def shown(self) -> str:
-        return f"{self.kind} {'/'.join(self.identity)}"
+        return escaped(f"{self.kind} {'/'.join(self.identity)}")
+
+
+def escaped(value: object) -> str:
+    """Returns a value from the database for a terminal or a log: everything but printable ASCII is escaped.
+
+    Control characters could hide other output, and characters that are written from right to left could reorder it.
+    """
+    return "".join(each if " " <= each <= "~" else each.encode("unicode_escape").decode() for each in str(value))
 
 
 def signed_node(values: Sequence[Any], revision: int, code: str = "") -> SignedRow:
@@ -95,15 +104,27 @@ def cluster_row(row: Row) -> SignedRow:
 
 def present_node_row(row: Row) -> SignedRow:
     """Returns the signed part of a row with the columns of a node (`sql.NODE_COLUMNS`)."""
-    return signed_node(row[:12], row[14], row[15])
+    return node_row((*row[:12], row[14], row[16], row[15]))
 
 
 def node_row(row: Row) -> SignedRow:
-    """Returns the signed part of a row with `sql.SIGNED_NODE_COLUMNS`, of a node or a deleted one."""
+    """Returns the signed part of a row with `sql.SIGNED_NODE_COLUMNS`, of a node or a deleted one.
+
+    The code covers `gone` by the kind of the row. Any other value than 0 and 1 would be neither in SQL, so it is
+    refused.
+    """
     *values, revision, gone, code = row
-    if gone:
+    if is_deleted(gone):
         return signed_tombstone(row[0], row[1], row[3], row[10], revision, code)
-    return signed_node(values, revision, code)
+    signed = signed_node(values, revision, code)
+    if type(gone) is int and gone == 0:
+        return signed
+    return replace(signed, problem="its mark of a deletion (gone) is neither 0 nor 1")
+
+
+def is_deleted(gone: object) -> bool:
+    """Returns whether the column `gone` marks a deleted node. SQLite stores any type, and all others are refused."""
+    return type(gone) is int and gone == 1
 
 
 def first_revision(now: float) -> int:
@@ -157,6 +178,8 @@ class RecordAuthenticator:
 
     def verify(self, row: SignedRow) -> None:
         """Raises RecordRefused, or RecordUnverifiable if the key of the code is not present."""
+        if row.problem:
+            raise RecordRefused(row.shown, row.problem)
         state = self.codes.check(row.kind, row.values, row.code)
         if state is CodeState.UNKNOWN_KEY:
             raise RecordUnverifiable(row.shown)
@@ -180,6 +203,8 @@ class RecordAuthenticator:
 
     def is_authentic(self, row: SignedRow) -> bool:
         state = self.codes.check(row.kind, row.values, row.code)
+        if row.problem:
+            return False
         return state is CodeState.VALID or (state is CodeState.MISSING and self.is_upgrading)
 
     def last_values(self, row: Row) -> tuple[int, str, int]:

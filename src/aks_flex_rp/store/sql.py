@@ -90,16 +90,18 @@ DELETE_CLUSTER = WriteStatement(
 NODE_COLUMNS = (
     "n.cluster, n.key, n.name, n.version, n.etag, n.properties, n.config, n.secrets, n.system_data,"
     " n.join_state, n.node_identity, n.created, n.status, COALESCE(f.last_seen, 0), n.revision,"
-    " n.code"
+    " n.code, n.gone"
 )
 NODES_IN_FLEET = (
     "nodes n LEFT JOIN places p ON p.cluster = n.cluster LEFT JOIN fleet f ON f.place = p.number AND f.key = n.key"
 )
-SELECT_NODE = f"SELECT {NODE_COLUMNS} FROM {NODES_IN_FLEET} WHERE n.gone = 0 AND n.cluster = $1"  # noqa: S608 - constants
+# A row whose `gone` is neither 0 nor 1 must be read, so that it is refused: it is not the row of a deleted node.
+NOT_DELETED = "(n.gone IS NULL OR n.gone <> 1)"
+SELECT_NODE = f"SELECT {NODE_COLUMNS} FROM {NODES_IN_FLEET} WHERE n.cluster = $1"  # noqa: S608 - constants
 
-NODE = f"{SELECT_NODE} AND n.key = $2"
+NODE = f"{SELECT_NODE} AND n.key = $2 AND {NOT_DELETED}"
 
-NODES = f"{SELECT_NODE} AND n.key > $2 ORDER BY n.key LIMIT $3"
+NODES = f"{SELECT_NODE} AND n.key > $2 AND n.gone = 0 ORDER BY n.key LIMIT $3"
 
 COUNT_NODES = "SELECT count(*) FROM nodes WHERE gone = 0"
 
@@ -125,7 +127,8 @@ REPLACE_NODE = (
 DELETE_NODE = (
     "UPDATE nodes SET gone = 1, revision = $4, code = $5, version = $7, node_identity = $8, etag = '',"
     " properties = '', config = '', secrets = '', system_data = '', join_state = '', status = ''"
-    " WHERE cluster = $1 AND key = $2 AND gone = 0 AND ($3 = '' OR etag = $3) AND revision = $6 RETURNING key"
+    " WHERE cluster = $1 AND key = $2 AND (gone IS NULL OR gone <> 1) AND ($3 = '' OR etag = $3) AND revision = $6"
+    " RETURNING key"
 )
 
 # The owner of an identity is replaced only if it is still the expected one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -304,6 +304,35 @@ def test_record_that_changed_after_the_review_is_not_accepted(
     assert keeper.does("records", "list").out == "All records are authentic.\n"
 
 
+HOSTILE = "edge\x1b[1A\x1b[2K\u202e\x9b\u05d0\n"  # moves the cursor, erases a line and reverses the text
+
+
+def test_review_shows_characters_that_would_hide_content(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path
+) -> None:
+    """Attack: control characters in a record hide from the reviewer what is accepted."""
+    with serving(made, clusters):
+        create_nodes(keeper, secret)
+    literal = " || ".join(f"char({ord(each)})" for each in HOSTILE)
+    change(made, f"UPDATE nodes SET etag = {literal} WHERE key = 'edge-1'")  # noqa: S608 - the attack
+    change(made, f"UPDATE nodes SET key = {literal} WHERE key = 'edge-2'")  # noqa: S608 - the attack
+    shown = "edge\\x1b[1A\\x1b[2K\\u202e\\x9b\\u05d0\\n"
+
+    for words in (["list"], ["show", "edge-1"], ["show", shown]):
+        text, document = keeper.does("records", *words), keeper.does("records", *words, "--json")
+        assert shown in text.out
+        for out in (text.out, document.out):
+            assert all(each == "\n" or " " <= each <= "~" for each in out)
+        assert HOSTILE in {value for each in _records(document.json) for value in each.values()}, "exact for programs"
+    [reviewed] = keeper.does("records", "show", "edge-1", "--json").json
+    fails(keeper, "record-unusable", "records", "accept", "edge-1", "--digest", reviewed["digest"])
+
+
+def _records(document: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = document["records"] if isinstance(document, dict) else document
+    return found
+
+
 @pytest.mark.remedy("record-unusable")
 def test_record_that_the_service_cannot_use_is_restored(
     keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path
@@ -313,7 +342,7 @@ def test_record_that_the_service_cannot_use_is_restored(
         create_nodes(keeper, secret)
     backup = str(tmp_path / "backup.tar")
     keeper.does("backup", backup)
-    for content in (f"version = {2**63 - 1}", "secrets = 7, version = 1", "config = x'00'"):
+    for content in (f"version = {2**63 - 1}", "secrets = 7, version = 1", "config = x'00'", "etag = char(27)"):
         change(made, f"UPDATE nodes SET {content} WHERE key = 'edge-2'")  # noqa: S608 - the attack
         fails(keeper, "record-unusable", "records", "accept", "--all", "--digest", digest_of_all(keeper))
 

@@ -45,6 +45,14 @@ def test_claim_depends_on_owner(known: MachineOwnership, machine: MachineIdentit
     assert known.claim(machine, NOW) is expected
 
 
+def test_client_without_machine_counts_as_another_machine() -> None:
+    """Attack: a client that omits its machine fetches the configuration of a living node."""
+    assert OWNED.fetch_conflict(None, NOW, owner_alive=True, joining=False) == OWNED.owner
+    assert OWNED.fetch_conflict(None, NOW, owner_alive=False, joining=False) is None
+    replacing = OWNED.begin_attempt(replacing_until=NOW + 60)
+    assert replacing.fetch_conflict(None, NOW, owner_alive=True, joining=False) is None
+
+
 @pytest.mark.parametrize(
     ("known", "machine", "alive", "joining", "refused_for"),
     [

@@ -12,14 +12,10 @@ import pytest
 import yaml
 
 from aks_flex_rp import settings
+from aks_flex_rp.clusters.admission_policies import account_policy, node_policies
 from aks_flex_rp.clusters.exec_nodes import kubelet_role
-from aks_flex_rp.clusters.permissions import (
-    OWN_OBJECTS_POLICY,
-    REQUIRED_PERMISSIONS,
-    Permission,
-    own_objects_policy,
-)
-from aks_flex_rp.join_state import ACCESS_ROLES, KUBELET_ROLE
+from aks_flex_rp.clusters.permissions import BINDS_KUBELETS, REQUIRED_PERMISSIONS, Permission
+from aks_flex_rp.join_state import KUBELET_ROLE
 
 ROOT = Path(__file__).parents[3] / "packaging"
 OBJECTS = [
@@ -31,11 +27,11 @@ def of_kind(kind: str) -> list[dict[str, Any]]:
     return [each for each in OBJECTS if each["kind"] == kind]
 
 
-def granted() -> set[Permission]:
+def granted(by: str = "aks-flex-rp") -> set[Permission]:
     """Returns every permission of the roles."""
     found = set()
     for role in (*of_kind("ClusterRole"), *of_kind("Role")):
-        if role["metadata"]["name"] != "aks-flex-rp":
+        if role["metadata"]["name"] != by:
             continue
         place = role["metadata"].get("namespace", "")
         for rule in role["rules"]:
@@ -47,6 +43,7 @@ def granted() -> set[Permission]:
 
 def test_rbac_roles_grant_exactly_the_required_permissions() -> None:
     assert granted() == set(REQUIRED_PERMISSIONS)
+    assert granted("aks-flex-rp-exec") == {BINDS_KUBELETS}
 
 
 def test_manifest_has_the_role_of_exec_nodes() -> None:
@@ -54,29 +51,42 @@ def test_manifest_has_the_role_of_exec_nodes() -> None:
     assert role == kubelet_role()
 
 
-def test_manifest_has_the_policy_that_limits_the_service_account() -> None:
-    [policy] = of_kind("ValidatingAdmissionPolicy")
-    [binding] = of_kind("ValidatingAdmissionPolicyBinding")
-    assert policy["metadata"]["name"] == binding["spec"]["policyName"] == OWN_OBJECTS_POLICY
-    assert policy["spec"] == own_objects_policy("system:serviceaccount:aks-flex:aks-flex-rp")
-    assert binding["spec"]["validationActions"] == ["Deny"]
+def test_manifest_has_the_admission_policies_for_service_account_and_nodes() -> None:
+    account = "system:serviceaccount:aks-flex:aks-flex-rp"
+    there = [*of_kind("ValidatingAdmissionPolicy"), *of_kind("ValidatingAdmissionPolicyBinding")]
+    expected = [body for _, body in (*account_policy(account), *node_policies(account))]
+    assert sorted(there, key=_identity) == sorted(expected, key=_identity)
+
+
+def _identity(document: dict[str, Any]) -> tuple[str, str]:
+    return document["kind"], document["metadata"]["name"]
+
+
+def test_service_account_cannot_write_admission_policies() -> None:
+    """With a policy that prints what is deleted, an account that may delete Secrets could read them."""
+    verbs = {each.verb for each in granted() if each.group == "admissionregistration.k8s.io"}
+    assert verbs == {"get"}
 
 
 def test_service_account_may_bind_named_roles_only() -> None:
     """With another role, such as system:node or cluster-admin, the service could give itself more permissions."""
     binds = {each.name for each in granted() if each.verb in {"bind", "escalate"}}
-    assert binds == {*ACCESS_ROLES.values(), "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient"}
+    assert binds == {
+        "system:node-bootstrapper",
+        "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
+    }
 
 
 def test_every_rbac_role_is_bound_to_service_account() -> None:
     bound = {
-        (each["roleRef"]["kind"], each["metadata"].get("namespace", ""))
+        (each["roleRef"]["kind"], each["metadata"].get("namespace", ""), each["roleRef"]["name"])
         for each in (*of_kind("ClusterRoleBinding"), *of_kind("RoleBinding"))
-        if each["roleRef"]["name"] == "aks-flex-rp"
+        if each["roleRef"]["name"] in {"aks-flex-rp", "aks-flex-rp-exec"}
         and each["subjects"] == [{"kind": "ServiceAccount", "name": "aks-flex-rp", "namespace": "aks-flex"}]
     }
 
-    assert bound == {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default"), ("Role", "aks-flex-tokens")}
+    places = {("ClusterRole", ""), ("Role", "kube-system"), ("Role", "default"), ("Role", "aks-flex-tokens")}
+    assert bound == {(*each, "aks-flex-rp") for each in places} | {("ClusterRole", "", "aks-flex-rp-exec")}
 
 
 def test_manifest_config_is_accepted_by_service(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.azure_models import AZURE_CLOUDS
+from aks_flex_node.agent.config.azure_models import AZURE_CLOUDS, Azure
 from aks_flex_node.agent.config.keys import ConfigKey, keys
 from aks_flex_node.agent.config.problems import ConfigProblem, closest_match, format_value
 from aks_flex_node.agent.config.resolved import arc_settings, cluster_references, kubelet_auth
@@ -14,6 +14,7 @@ from aks_flex_node.agent.config.secret import Secret
 from aks_flex_node.agent.redaction import MASK
 from aks_flex_node.api import kubernetes_rules as kubernetes
 from aks_flex_node.api import value_rules as rules
+from aks_flex_node.api.contract import CLIENT_CERTIFICATE_FILE
 from aks_flex_node.azure.roles import CLUSTER_ROLES, find_role
 
 if TYPE_CHECKING:
@@ -106,6 +107,10 @@ LOCAL_SETTINGS = {
     **dict.fromkeys(PROGRAM_SETTINGS, "it decides which programs run there"),
     **dict.fromkeys(FILE_SETTINGS, "it names a file that the agent reads or writes there as root"),
 }
+# Where a joined node sends its credentials. Its provider must not have them sent elsewhere.
+CREDENTIAL_PEERS = {"azure.cloud": Azure().cloud, "azure.authorityHost": None, "azure.resourceManager": None}
+IDENTITIES = ("azure.servicePrincipal", "azure.managedIdentity", "azure.workloadIdentity", "azure.arc")
+CERTIFICATE_SETTING = "azure.servicePrincipal.clientCertificateFile"
 EXTRA_CONFIG = "node.kubelet.extraConfig"
 ARTIFACT_URLS = (
     *(f"{part}.url" for part in ("containerd", "runc", "cni", "npd", "agent")),
@@ -123,7 +128,15 @@ def check_remote_settings(settings: Mapping[str, object], own: Mapping[str, obje
         reasons = (why for each, why in LOCAL_SETTINGS.items() if path == each or path.startswith(f"{each}."))
         if reason := next(reasons, None):
             yield ConfigProblem(path, f"can only be set on the machine itself, because {reason}.")
+        elif path == CERTIFICATE_SETTING and value != CLIENT_CERTIFICATE_FILE:
+            yield ConfigProblem(path, f"can only be {CLIENT_CERTIFICATE_FILE} or set on the machine itself.")
     yield from _check_remote_options(settings.get(EXTRA_CONFIG), own.get(EXTRA_CONFIG))
+    if any(path.startswith(IDENTITIES) for path in own):
+        yield from (
+            ConfigProblem(path, "can only be changed on the machine itself, because it sends its credentials there.")
+            for path, default in CREDENTIAL_PEERS.items()
+            if path in settings and settings[path] != own.get(path, default)
+        )
 
 
 def _check_remote_options(value: object, own: object) -> Iterator[ConfigProblem]:

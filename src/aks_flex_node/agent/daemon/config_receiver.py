@@ -13,7 +13,7 @@ from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.config.loader import load_text, refuse_local_settings
 from aks_flex_node.agent.identity.azure_sign_in import require_identity
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.provider.provider_tokens import SignInError
 from aks_flex_node.errors import ConfigError
@@ -69,7 +69,7 @@ class ConfigReceiver:
         try:
             secret = self._new_secret_for(news)
         except ProviderRequestError as error:
-            return error.result
+            return _as_failure(error.result)
         text = stored_config.compose_document(news.config, news.version, self._current_config(), secret)
         try:
             _check(text, self.source.description.address, self._text(CURRENT_CONFIG))
@@ -164,6 +164,11 @@ class ConfigReceiver:
 
     def _text(self, path: str) -> str:
         return (self.host.read(path) or b"").decode(errors="replace")
+
+
+def _as_failure(result: PollResult) -> PollResult:
+    """Returns the result of an action. Only a poll may say that the node was deleted or moved, on which it leaves."""
+    return replace(result, state=ProviderState.FAILING) if result.state in LEAVING_STATES else result
 
 
 def _check(text: str, origin: str, current: str) -> None:

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from aks_flex_node.agent import context
 from aks_flex_node.agent.daemon.scheduler import JobHistory, has_unfinished_update, next_job, scheduler_input
 from aks_flex_node.agent.daemon.session import (
-    LEAVING_STATES,
-    REPLACED_STATES,
     FilesChanged,
     NodeChanged,
     PollEvent,
@@ -40,7 +38,8 @@ from aks_flex_node.agent.jobs.registry import KEEP_NODE_OPTION, NODE_RELEASED_OP
 from aks_flex_node.agent.jobs.runner import JobRunner
 from aks_flex_node.agent.managed_node import open_managed_node
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_LOCK, JOB_RESULT
-from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy, refusal_message
+from aks_flex_node.agent.policy import POLICY_FILE, REFUSED_BY_POLICY, UNBOOTSTRAP, read_policy, refusal_message
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, REPLACED_STATES
 from aks_flex_node.agent.reconcile.lock import exclusive, is_held
 from aks_flex_node.errors import BusyError, ConfigError
 from aks_flex_node.lean_dataclass import dataclass
@@ -219,6 +218,8 @@ class Controller:
             case FilesChanged():
                 soon = max(self.clock() + SETTLE_SECONDS, session.drift_earliest)
                 session.drift_due = min(session.drift_due, soon)
+                if POLICY_FILE in event.paths:
+                    self._retry_refused()
                 if any(map(session.is_credential, event.paths)):
                     soon = max(self.clock() + SETTLE_SECONDS, session.health_earliest)
                     session.health_due = min(session.health_due, soon)
@@ -231,6 +232,12 @@ class Controller:
                     session.node.log_event("node-deleted", f"Node {session.node.name} was deleted from the cluster.")
             case JobResult():
                 self._handle_result(event)
+
+    def _retry_refused(self) -> None:
+        """Retries what the policy of the machine refused, because it has changed."""
+        last = self.history.results.get(JobKind.UPDATE)
+        if last and last.reason == REFUSED_BY_POLICY:
+            self.history.hasten(JobKind.UPDATE)
 
     def _handle_poll(self, event: PollEvent) -> None:
         session, result, before = self.session, event.result, self.session.state.provider_state

@@ -20,7 +20,7 @@ from aks_flex_node.agent.daemon.drift_monitor import DriftMonitor
 from aks_flex_node.agent.daemon.poller import PollBackoff, Poller
 from aks_flex_node.agent.daemon.status_reporter import StatusReporter, report_input
 from aks_flex_node.agent.paths import CURRENT_CONFIG, state_file
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
 from aks_flex_node.errors import MachineError
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 REREAD_SECONDS = 90.0  # to wait for the source before a deleted Node is registered again
 CONFLICT_SECONDS = 600.0  # twice the time after which the provider accepts another machine
-REPLACED_STATES = frozenset({ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE})
-LEAVING_STATES = REPLACED_STATES | {ProviderState.DELETED}
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.components.catalog import ALL, managed_components
 from aks_flex_node.agent.drift.detection import UNIT_DIRS
+from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.reconcile.observer import MANIFEST
 from aks_flex_node.agent.reconcile.resources import (
     Directory,
@@ -254,7 +255,8 @@ PAUSE_SECONDS = 0.5  # limits the rate of reports
 
 class FileWatcher:
     def __init__(self, engine: Engine, touched: Callable[[frozenset[str]], None]) -> None:
-        self._watcher = PathWatcher(watch_paths(engine, managed_components(engine.ledger, engine.config)))
+        managed = watch_paths(engine, managed_components(engine.ledger, engine.config))
+        self._watcher = PathWatcher(managed | {POLICY_FILE})
         self._on_change = touched
         self._stopped = threading.Event()
 

@@ -48,6 +48,8 @@ class ProviderState(Enum):
         return self.value
 
 
+REPLACED_STATES = frozenset({ProviderState.REPLACED, ProviderState.ON_ANOTHER_MACHINE})
+LEAVING_STATES = REPLACED_STATES | {ProviderState.DELETED}  # for which a node leaves the cluster, if a poll says so
 MACHINE_STATES = {REPLACED: ProviderState.REPLACED, ON_ANOTHER_MACHINE: ProviderState.ON_ANOTHER_MACHINE}
 
 

@@ -232,8 +232,44 @@ def test_unreadable_cluster_does_not_free_a_node(node: NodeOnMachines) -> None:
         node.service.clusters.away = False
 
 
-def test_requests_without_machine_are_accepted(node: NodeOnMachines, admin: Api) -> None:
+def test_client_without_machine_gets_no_url_of_a_living_node(node: NodeOnMachines, admin: Api) -> None:
+    """Attack: the bearer of a leaked URL omits the header, and so escapes the check of the machine."""
     node.fetch(ONE)
     node.observe(ONE)
+    url = node.regenerate().json["configUrl"]
+
+    for _ in range(2):
+        refused = admin.fetch(url)
+        assert_on_another_machine(refused, ONE, node.name)
+        assert "has not sent which machine it is" in refused.json["error"]["message"]
+    assert node.events("machine.refused")[0]["outcome"] == "denied"
+    assert node.fetch(ONE, url).status == 200
+    assert admin.fetch(node.regenerate({"replaceMachine": True}).json["configUrl"]).status == 200
+
+
+def test_client_without_machine_gets_the_url_of_a_dead_node(node: NodeOnMachines, admin: Api) -> None:
+    node.fetch(ONE)
+    node.observe(ONE)
+    node.service.clusters.machines[node.name] = NodeMachine(ONE, ready=False)
 
     assert admin.fetch(node.regenerate().json["configUrl"]).status == 200
+
+
+def test_url_is_bound_to_the_first_machine_after_a_client_without(node: NodeOnMachines, admin: Api) -> None:
+    """Attack: after a fetch without the header, any number of clients behind the same address could fetch."""
+    assert admin.fetch(node.url).status == 200
+    assert node.fetch(ONE).status == 200
+
+    assert_on_another_machine(node.fetch(TWO), ONE, node.name)
+    assert admin.fetch(node.url).status == 409
+    assert node.fetch(ONE).status == 200
+    assert node.status["machine"]["hostName"] == "edge-one"
+
+
+def test_reader_of_a_url_does_not_hide_the_living_machine(node: NodeOnMachines, admin: Api) -> None:
+    """Attack: a fetch without the header, before another machine asks, skipped the check of the living machine."""
+    node.fetch(ONE)
+    node.observe(ONE)
+    url = node.regenerate().json["configUrl"]
+    admin.fetch(url)
+    assert_on_another_machine(node.fetch(TWO, url), ONE, node.name)

@@ -21,6 +21,7 @@ EXEC = {"useAzureAuth": True, "method": "exec"}
 TRUSTED: dict[str, dict[str, Any]] = {
     "nodeConfig.artifacts": token(artifacts={"baseURL": "https://mirror.example"}),
     "nodeConfig.registryMirrors": token(registryMirrors={"docker.io": ["https://mirror.example"]}),
+    "nodeConfig.kubelet.extraConfig": token(kubelet={"extraConfig": {"featureGates": {"SidecarContainers": True}}}),
     "nodeConfig.kubelet.serverURL": token(kubelet={"serverURL": "https://192.0.2.7:6443"}),
     "kubernetesAuth.method": principal(kubernetesAuth=EXEC),
 }

@@ -12,6 +12,7 @@ import pytest
 import urllib3
 
 from aks_flex_node.agent.provider.poll_result import ProviderState, classify
+from aks_flex_rp.store.changes import Resync
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import client_of, principal
 from tests.service.rp.api.fake_clusters import PLANT
@@ -211,6 +212,25 @@ def test_node_whose_row_was_deleted_is_not_told_to_leave(service: Running, node:
     assert node.get(name).status == 200, "the node is managed again"
 
 
+def test_node_with_invalid_deletion_mark_is_not_told_to_leave(service: Running, node: Api, name: str) -> None:
+    """Attack: a database administrator hides living nodes from SQL, so that they remove themselves."""
+    assert node.get(name).status == 200
+    store = cast("SqlStore", service.service.store)
+    service.call(store._write_many("UPDATE nodes SET gone = 2 WHERE key = $1", [(name,)]))
+
+    async def resynchronize() -> None:
+        store._changes.publish([Resync()])
+
+    service.call(resynchronize())
+    for guard in ({}, {"if_none_match": '"1"'}):
+        refused = node.get(name, **guard)
+        assert classify(refused.status, {}, refused.content).state is ProviderState.FAILING
+    [event] = service.call(store.audit(resource=f"{service.admin.cluster.node(name)}", what="record.refused"))
+    assert event.detail == {"reason": "its mark of a deletion (gone) is neither 0 nor 1"}
+    service.call(store._write_many("UPDATE nodes SET gone = 0 WHERE key = $1", [(name,)]))
+    assert node.get(name).status == 200, "the node is managed again"
+
+
 def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running, tenant: Tenant, name: str) -> None:
     """The identity of the node also has a role, so that the service answers it without the row."""
     reader = service.admin.as_somebody(tenant.application(callers.READER))
@@ -218,6 +238,20 @@ def test_reader_identity_of_a_missing_node_is_not_told_to_leave(service: Running
     service.admin.put(name, principal())
     service.admin.delete(name)
     assert_refused(reader.get(name), 404, "ResourceNotFound")
+
+
+@pytest.mark.parametrize("action", ["regenerate", "report", "credentials"])
+def test_no_action_of_a_missing_node_tells_it_to_leave(
+    service: Running, tenant: Tenant, name: str, action: str
+) -> None:
+    """Attack: the row of a node is deleted. Earlier agents also leave on ResourceNotFound of listCredentials."""
+    owner = service.admin.as_somebody(tenant.application(callers.OWNER))
+    more: tuple[object, ...] = ({},) if action == "report" else ()
+    ask = getattr(owner, action)
+    assert_refused(ask(name, *more), 404, "NodeNotKnown")
+    service.admin.put(name, principal())
+    service.admin.delete(name)
+    assert_refused(ask(name, *more), 404, "ResourceNotFound")
 
 
 def test_only_identity_of_deleted_node_gets_404_on_poll(

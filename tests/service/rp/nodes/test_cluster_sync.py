@@ -249,6 +249,35 @@ def test_exec_node_that_never_reports_loses_earlier_role(tmp_path: Path) -> None
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_new_versions_do_not_extend_the_earlier_role(tmp_path: Path, recorded: bool) -> None:
+    """Attack: root on the machine requests a token every 14 minutes, or a contributor writes the node, for ever."""
+
+    async def story() -> None:
+        async with site(tmp_path) as here:
+            now = [time.time()]
+            context = replace(here.shop, now=lambda: now[0])
+            sync, commands = ClusterSync(context), NodeCommands(context)
+            before = await here.node("free")
+            await here.store.put_node(earlier_exec(before), before.etag)
+            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
+            if not recorded:  # a service from before the time was recorded has written the configuration
+                found = await here.node("free")
+                await here.store.put_node(replace(found, join=found.join.with_access(EARLIER)), found.etag)
+
+            cluster = here.clusters.known[PLANT.key]
+            for _ in range(2):
+                now[0] += EARLIER_ROLE_SECONDS - 60
+                await commands.regenerate(cluster, "free", REQUEST)
+                found = await here.node("free")
+                assert found.version >= int(now[0])
+                assert found.join.access == EARLIER
+            await EarlierRoles(sync).replace_all(PLANT.key, BEFORE)
+            assert here.clusters.given == {"free": NARROW}
+
+    asyncio.run(story())
+
+
 def test_unmanaged_exec_node_keeps_earlier_role_until_it_joins_again(tmp_path: Path) -> None:
     """Without the role it would start no pods, and nothing could give it another configuration."""
 

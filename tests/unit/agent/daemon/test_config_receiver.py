@@ -9,9 +9,10 @@ import pytest
 
 from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import MachineError
+from tests.unit.agent.builders import JOIN
 from tests.unit.agent.daemon.fakes import (
     CLIENT,
     CONNECTED,
@@ -145,13 +146,44 @@ def test_other_and_own_options_of_the_kubelet_are_accepted(scene: Scene) -> None
             | {"servicePrincipal": {"clientId": CLIENT, "clientSecretFile": "/etc/shadow"}}
         },
         {"azure": settings()["azure"] | {"bootstrapToken": {"tokenFile": "/etc/shadow"}}},
+        {
+            "azure": settings()["azure"]
+            | {"servicePrincipal": {"clientId": CLIENT, "clientCertificateFile": "/etc/ssl/private/other.pem"}}
+        },
     ],
 )
 def test_provider_cannot_name_files_that_root_reads_or_writes(scene: Scene, attack: dict[str, Any]) -> None:
     """A compromised provider has the agent write into a directory of cron, or send a file as a credential."""
     scene.accepting.handle(news("2", settings(**attack)))
     assert kept(scene.host) is None
-    assert "it names a file that the agent reads or writes" in scene.told[-1][0].message
+    expected = ("it names a file that the agent reads or writes", "can only be /etc/aks-flex-node/client.pem")
+    assert any(each in scene.told[-1][0].message for each in expected)
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [
+        {"authorityHost": "https://evil.example"},
+        {"resourceManager": "https://evil.example"},
+        {"cloud": "AzureChinaCloud"},
+    ],
+)
+def test_provider_cannot_have_credentials_sent_elsewhere(scene: Scene, peer: dict[str, str]) -> None:
+    """A compromised provider keeps the client ID and names an authority of its own, which then gets the secret."""
+    put(scene.host, CURRENT_CONFIG, bundle("1", settings(secret=OLD)))
+    scene.accepting.handle(news("2", settings(azure=settings()["azure"] | peer)))
+    assert kept(scene.host) is None
+    assert "because it sends its credentials there" in scene.told[-1][0].message
+
+
+def test_private_cloud_of_the_join_is_kept_and_its_ca_can_be_replaced(scene: Scene) -> None:
+    private = {"authorityHost": "https://login.example", "resourceManager": "https://arm.example"}
+    azure = settings(secret=OLD)["azure"] | private
+    put(scene.host, CURRENT_CONFIG, bundle("1", settings(azure=azure)))
+    scene.accepting.handle(
+        news("2", settings(azure=settings()["azure"] | private | {"caCertData": JOIN["node.kubelet.caCertData"]}))
+    )
+    assert kept(scene.host)
 
 
 def test_local_settings_of_the_current_config_are_not_the_sources(scene: Scene) -> None:
@@ -207,6 +239,15 @@ def test_new_config_is_retried_when_its_credentials_request_fails(scene: Scene, 
     verdict = scene.accepting.handle(news("2", settings()))
     assert (verdict.state, verdict.retry_after, scene.standing()) == (standing, 7.0, standing)
     assert (kept(scene.host), scene.accepting.newest_version) == (None, "1")
+
+
+@pytest.mark.parametrize("standing", sorted(LEAVING_STATES, key=str))
+def test_credentials_request_never_makes_the_node_leave(scene: Scene, standing: ProviderState) -> None:
+    """Attack: a 404 for listCredentials, without the record of a deletion, counts as the deletion of the node."""
+    scene.provider.answers["listCredentials"] = ProviderRequestError(PollResult(standing, "No.", retry_after=7.0))
+    result = scene.accepting.handle(news("2", settings()))
+    assert (result.state, result.message, result.retry_after) == (ProviderState.FAILING, "No.", 7.0)
+    assert scene.standing() is ProviderState.FAILING
 
 
 def test_failed_credentials_comparison_is_retried_at_the_next_poll(scene: Scene) -> None:

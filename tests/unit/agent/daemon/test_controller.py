@@ -12,13 +12,13 @@ import pytest
 
 from aks_flex_node.agent.daemon.controller import HEALTH_SECONDS, SystemdNotifier, run_controller, wait_until_readable
 from aks_flex_node.agent.daemon.poller import WATCHDOG_SECONDS
-from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, LEAVING_STATES, StopRequest
+from aks_flex_node.agent.daemon.session import CONFLICT_SECONDS, StopRequest
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.managed_node import ManagedNode
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, NEXT_CONFIG
 from aks_flex_node.agent.policy import POLICY_FILE
-from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
 from aks_flex_node.errors import ConfigError, MachineError

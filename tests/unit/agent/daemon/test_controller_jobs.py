@@ -11,6 +11,7 @@ from aks_flex_node.agent.daemon.session import FilesChanged, NodeChanged, PollEv
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus, write_result
 from aks_flex_node.agent.jobs.runner import JOB_UNIT
 from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE, JOB_RESULT, NEXT_CONFIG, UPDATE_JOURNAL
+from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.host.actions import StartUnit, StopUnit
 from tests.unit.agent.daemon.fakes import OLD, WELL, FakeHost, bundle, eventually, kept, put, settings
 from tests.unit.agent.daemon.harness import CHANGED, GOOD, LOST, NEWS, PORTAL, Life, begun
@@ -35,6 +36,22 @@ def test_job_without_a_result_is_logged_and_retried_later(life: Life) -> None:
     life.waits(RETRY_SECONDS[0] - 1)
     assert life.host.works == ["update"]
     life.waits(1)
+    eventually(lambda: life.host.works == ["update", "update"])
+
+
+def test_update_that_the_policy_refused_is_retried_when_the_policy_changes(life: Life) -> None:
+    refused = JobResult(
+        JobKind.UPDATE, JobStatus.REFUSED, "RefusedByPolicy", "forbidden", version="2", retryable=True
+    )
+    life.host.outcomes = [refused, refused]
+    put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
+    life.hears(NEWS)
+    life.ends_work()
+    life.waits(RETRY_SECONDS[-1])
+    assert life.host.works == ["update"]
+    life.controller.events.put(FilesChanged(frozenset({POLICY_FILE})))
+    while not life.controller.events.empty():
+        life.steps()
     eventually(lambda: life.host.works == ["update", "update"])
 
 

@@ -66,6 +66,24 @@ def test_earlier_role_ends_also_for_node_that_never_reports() -> None:
     assert join_rules.needs_earlier_role(unmanaged, OID, end), "it would be lost"
 
 
+def test_time_of_the_earlier_role_is_recorded_once() -> None:
+    """Attack: a later version, an unmanaged node or another configuration extended the earlier role."""
+    earlier = ClusterAccess(OID, AccessMethod.EXEC, earlier_role=True)
+    by_name = {"extraConfig": {"configMapAndSecretChangeDetectionStrategy": "Cache"}}
+    unmanaged = with_config(applied(16, earlier, method="exec"), **by_name)
+    assert join_rules.record_narrow_config(unmanaged, None) == unmanaged
+    managed = replace(unmanaged, properties={**unmanaged.properties, "continuousMonitoring": True})
+    first = join_rules.record_narrow_config(managed, unmanaged)
+    end = 17 + join_rules.EARLIER_ROLE_SECONDS
+    stored = JoinState.from_document(first.join.to_document())
+    assert stored.access
+    assert stored.access.narrow_since == 17.0
+    for later in (managed, unmanaged, with_config(managed, auth="exec")):
+        again = join_rules.record_narrow_config(replace(later, version=900, join=stored), first)
+        assert join_rules.needs_earlier_role(again, OID, end - 1)
+        assert not join_rules.needs_earlier_role(again, OID, end)
+
+
 def test_rewritten_node_with_same_identity_keeps_access() -> None:
     before = node(EXEC)
 

@@ -13,7 +13,7 @@ from aks_flex_node.agent.components.artifact_urls import version_key
 from aks_flex_node.agent.config import files, loader, resolved
 from aks_flex_node.agent.config.resolved import kubelet_auth
 from aks_flex_node.agent.job_records.job_result import WAITING_FOR_NODE_DELETION, JobStatus
-from aks_flex_node.agent.policy import REFUSAL_HINT, refusal_message
+from aks_flex_node.agent.policy import REFUSAL_HINT, REFUSED_BY_POLICY, refusal_message
 from aks_flex_node.agent.text import pluralize
 from aks_flex_node.errors import MachineError
 from aks_flex_node.lean_dataclass import dataclass
@@ -185,7 +185,7 @@ def check_policy(policy: Policy, current: NodeConfig, desired: NodeConfig) -> Ad
         return None
     message = refusal_message(policy, violations)
     # The administrator may change the policy.
-    return AdmissionResult(JobStatus.REFUSED, "RefusedByPolicy", message, REFUSAL_HINT, retryable=True)
+    return AdmissionResult(JobStatus.REFUSED, REFUSED_BY_POLICY, message, REFUSAL_HINT, retryable=True)
 
 
 def check_complete(desired: NodeConfig) -> AdmissionResult | None:

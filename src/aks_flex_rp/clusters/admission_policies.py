@@ -1,0 +1,225 @@
+"""Admission policies for flex nodes and for the account of the service, which the manifest contains.
+
+An administrator applies them, because an account that can write an admission policy can read with it whatever it may
+delete: the message of a policy can contain the object.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.api.contract import LEFT_ANNOTATION, MANAGED_LABEL
+from aks_flex_rp.clusters.bootstrap_tokens import TOKEN_GROUP, TOKEN_LABEL
+from aks_flex_rp.clusters.csr_policy import CLIENT_SIGNER
+from aks_flex_rp.clusters.exec_nodes import (
+    BINDING_PREFIX,
+    EXEC_LABEL,
+    INTERIM_PREFIX,
+    OWN_NODE_POLICY,
+    RBAC,
+    own_node_policy,
+)
+from aks_flex_rp.join_state import ACCESS_ROLES, EARLIER_KUBELET_ROLE, KUBELET_ROLE, AccessMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_rp.clusters.client import KubeObject
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+SINGLE_USE_POLICY = "aks-flex-node-single-use"
+OWN_OBJECTS_POLICY = "aks-flex-rp-own-objects"
+NODE_POLICIES = (SINGLE_USE_POLICY, OWN_NODE_POLICY)
+SIGNING = "system:certificates.k8s.io:certificatesigningrequests"
+GROUP_BINDINGS = {  # by name: the role and group of the bindings that all flex nodes need
+    "aks-flex-node:ask-for-certificate": ("system:node-bootstrapper", TOKEN_GROUP),
+    "aks-flex-node:renew-certificate": (f"{SIGNING}:selfnodeclient", "system:nodes"),
+}
+OBJECT_ID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+API_DEFAULTS: dict[str, object] = {  # the API server adds them to a policy
+    "matchPolicy": "Equivalent",
+    "namespaceSelector": {},
+    "objectSelector": {},
+    "scope": "*",
+}
+
+
+def node_policies(user: str) -> Iterator[tuple[str, KubeObject]]:
+    """Yields the policies for nodes and their bindings, each with the path of its collection.
+
+    Tokens may only request kubelet certificates, and only `user` may approve them. Exec nodes write only what is
+    theirs.
+    """
+    yield from _objects(SINGLE_USE_POLICY, _single_use_policy(user), _deny(SINGLE_USE_POLICY))
+    yield from _objects(OWN_NODE_POLICY, *own_node_policy())
+
+
+def account_policy(account: str) -> Iterator[tuple[str, KubeObject]]:
+    """Yields the policy that limits the writes of the service's account, and its binding."""
+    return _objects(OWN_OBJECTS_POLICY, _own_objects_policy(account), _deny(OWN_OBJECTS_POLICY))
+
+
+def same_policy(there: KubeObject, desired: KubeObject) -> bool:
+    """Returns whether a policy or binding of the cluster has exactly the desired content."""
+    return bool(_without_defaults(there.get("spec")) == desired["spec"])
+
+
+def _without_defaults(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_defaults(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_defaults(each) for name, each in value.items() if API_DEFAULTS.get(name, ...) != each}
+
+
+def _single_use_policy(user: str) -> KubeObject:
+    group, approver = json.dumps(TOKEN_GROUP), json.dumps(user)  # JSON strings are valid CEL strings
+    approved = (
+        'has({0}.status) && has({0}.status.conditions) && {0}.status.conditions.exists(c, c.type == "Approved")'
+    )
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                _rule("certificatesigningrequests", "CREATE"),
+                _rule("certificatesigningrequests/approval", "UPDATE"),
+            ]
+        },
+        "variables": [
+            {"name": "creates", "expression": 'request.operation == "CREATE"'},
+            {"name": "ours", "expression": f"has(object.spec.groups) && {group} in object.spec.groups"},
+            {"name": "approved", "expression": approved.format("object")},
+            {"name": "before", "expression": f"oldObject != null && {approved.format('oldObject')}"},
+        ],
+        "validations": [
+            {
+                "expression": "variables.creates || !variables.ours || !variables.approved || variables.before || "
+                f"request.userInfo.username == {approver}",
+                "message": "Only the AKS Flex Node resource provider approves certificates for flex nodes.",
+            },
+            {
+                "expression": f"!variables.creates || !({group} in request.userInfo.groups) || "
+                f"object.spec.signerName == {json.dumps(CLIENT_SIGNER)}",
+                "message": "A flex node's bootstrap token is for the kubelet's client certificate only.",
+            },
+        ],
+    }
+
+
+def _rule(resource: str, operation: str) -> dict[str, list[str]]:
+    return {
+        "apiGroups": ["certificates.k8s.io"],
+        "apiVersions": ["v1"],
+        "operations": [operation],
+        "resources": [resource],
+    }
+
+
+def _own_objects_policy(account: str) -> KubeObject:
+    kinds = {"": ["secrets", "nodes"], RBAC: ["clusterrolebindings"]}
+    (label, value), groups = next(iter(MANAGED_LABEL.items())), base64.b64encode(TOKEN_GROUP.encode()).decode()
+    written, old = "variables.written", "oldObject.metadata"
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [group],
+                    "apiVersions": ["v1"],
+                    "operations": ["CREATE", "UPDATE", "DELETE"],
+                    "resources": resources,
+                }
+                for group, resources in kinds.items()
+            ]
+        },
+        "matchConditions": [
+            {"name": "provider", "expression": f"request.userInfo.username == {json.dumps(account)}"}
+        ],
+        "variables": [
+            {"name": "written", "expression": 'request.operation == "DELETE" ? oldObject : object'},
+            {"name": "secret", "expression": 'request.resource.resource == "secrets"'},
+            {
+                # Of another type, the cluster would write a token of any service account into it.
+                "name": "mark",
+                "expression": f'{written}.metadata.name == "aks-flex-rp" && {written}.type == "Opaque"',
+            },
+            {
+                "name": "token",
+                "expression": f'{written}.type == "bootstrap.kubernetes.io/token" && '
+                f"has({written}.metadata.labels) && {json.dumps(TOKEN_LABEL)} in {written}.metadata.labels && "
+                f'has({written}.data) && "auth-extra-groups" in {written}.data && '
+                f'{written}.data["auth-extra-groups"] == {json.dumps(groups)}',
+            },
+            *_bound(),
+        ],
+        "validations": [
+            {
+                "expression": "!variables.secret || variables.mark || variables.token",
+                "message": "The resource provider may write only its own bootstrap tokens and its mark.",
+            },
+            {
+                "expression": 'request.resource.resource != "clusterrolebindings" || '
+                '(request.operation == "DELETE" ? oldObject.metadata.name.startsWith("aks-flex-node:") : '
+                "variables.earlier || variables.group || variables.identity)",
+                "message": "The resource provider may write only the role bindings of flex nodes, for their groups "
+                "and the object IDs of their identities.",
+            },
+            {
+                "expression": 'request.resource.resource != "nodes" || '
+                f"(has({old}.labels) && {json.dumps(label)} in {old}.labels && "
+                f"{old}.labels[{json.dumps(label)}] == {json.dumps(value)}) || "
+                f"(has({old}.annotations) && {json.dumps(LEFT_ANNOTATION)} in {old}.annotations)",
+                "message": "The resource provider may write only the Nodes of flex nodes.",
+            },
+        ],
+    }
+
+
+def _bound() -> Iterator[dict[str, str]]:
+    """Yields variables about a written ClusterRoleBinding. A binding of the account itself would give it the role."""
+    name, role, subject = "object.metadata.name", "object.roleRef.name", "object.subjects[0]"
+    groups = (
+        f"({name} == {json.dumps(binding)} && {role} == {json.dumps(bound)} && {subject}.name == {json.dumps(group)})"
+        for binding, (bound, group) in GROUP_BINDINGS.items()
+    )
+    kubelet, labels = f"{role} == {json.dumps(KUBELET_ROLE)}", "object.metadata.labels"
+    # The label makes the binding a parameter of the policy that limits exec nodes.
+    limited = f"({kubelet} && has({labels}) && {json.dumps(EXEC_LABEL)} in {labels})"
+    requests = f"{role} == {json.dumps(ACCESS_ROLES[AccessMethod.CERTIFICATE])}"
+    one = "has(object.subjects) && object.subjects.size() == 1"
+    yield {
+        "name": "group",
+        "expression": f'{one} && {subject}.kind == "Group" && ({" || ".join(groups)})',
+    }
+    yield {
+        "name": "identity",
+        "expression": f'{one} && {subject}.kind == "User" && {subject}.name.matches({json.dumps(OBJECT_ID)}) && '
+        f"(({name}.startsWith({json.dumps(BINDING_PREFIX)}) && ({requests} || {limited})) || "
+        f"({name}.startsWith({json.dumps(INTERIM_PREFIX)}) && {kubelet}))",
+    }
+    yield {  # RBAC refuses to create it
+        "name": "earlier",
+        "expression": f'request.operation == "UPDATE" && {name}.startsWith({json.dumps(BINDING_PREFIX)}) && '
+        f"{role} == {json.dumps(EARLIER_KUBELET_ROLE)} && {one} && has(oldObject.subjects) && "
+        "object.subjects == oldObject.subjects",
+    }
+
+
+def _deny(name: str) -> KubeObject:
+    return {"policyName": name, "validationActions": ["Deny"]}
+
+
+def _objects(name: str, policy: KubeObject, binding: KubeObject) -> Iterator[tuple[str, KubeObject]]:
+    for kind, plural, spec in (
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", policy),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", binding),
+    ):
+        body = {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        yield f"{ADMISSION}/{plural}", body
