@@ -184,11 +184,12 @@ class SelfUpdate:
         if self._is_stopped():
             return JobResult(JobKind.UPDATE, JobStatus.DONE, message=STOPPED_MESSAGE)
         trial = self._begin_trial()
+        cause = ""
         try:
             self._start()
-        except FlexError as error:
-            return self._roll_back(trial, self._cause(error))
-        return self._await_trial(trial)
+        except FlexError as error:  # perhaps a process that someone killed: systemd starts the version again
+            cause = self._cause(error)
+        return self._await_trial(trial, cause)
 
     def _refuse_forbidden(self) -> None:
         policy = read_policy(self.engine.host)
@@ -274,19 +275,22 @@ class SelfUpdate:
     def _is_stopped(self) -> bool:
         return service.UNIT_NAME in self.engine.kept_stopped and self.engine.host.unit(service.UNIT_NAME).is_stopped
 
-    def _await_trial(self, trial: AgentTrial) -> JobResult:
+    def _await_trial(self, trial: AgentTrial, cause: str = "") -> JobResult:
         """Waits until the agent or its launch script ends the trial; rolls back after the time limit. The trial of a
-        service that a person has stopped continues when it is started.
+        service that a person has stopped continues when it is started. `cause` is why the first start failed.
         """
         host, config, end = self.engine.host, self.engine.config, self.clock() + TRIAL_SECONDS
         while read_trial(host, config):
             if self._is_stopped():
                 return JobResult(JobKind.UPDATE, JobStatus.DONE, message=STOPPED_MESSAGE)
             if self.clock() >= end:
-                return self._roll_back(trial, f"It did not poll the provider within {TRIAL_SECONDS:.0f} s.")
+                late = f"It did not poll the provider within {TRIAL_SECONDS:.0f} s."
+                return self._roll_back(trial, f"{late} {cause}".rstrip())
             self.sleep(TRIAL_CHECK_SECONDS)
-        if why := failure_reason(host, config):
-            return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, why)
+        if failure_reason(host, config):
+            if cause:  # the launch script does not know it
+                record_failure(host, config, f"It was started {release.MAX_TRIAL_STARTS} times. {cause}")
+            return JobResult(JobKind.UPDATE, JobStatus.ROLLED_BACK, FAILURE_REASON, failure_reason(host, config))
         return JobResult(
             JobKind.UPDATE, JobStatus.DONE, message=f"The agent was updated to version {config.agent.version}."
         )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import FileEntry, UnitState
 
 GOOD, DEAD, MUTE = "exit 0", "echo 'no such module' >&2; exit 1", "exit 3"  # ready; not ready; never verified
+KILLED_ONCE = '[ -f "$0.killed" ] && exit 0; touch "$0.killed"; kill -9 $$'
 READY_AND_PROVEN, READY = 0, 3
 
 
@@ -162,10 +163,17 @@ class Bench:
         for component in AGENT_COMPONENTS:
             engine.apply(component)
 
-    def renew(self, sleep: Callable[[float], None] = lambda _: None) -> JobResult:
+    def renew(self, sleep: Callable[[float], None] | None = None) -> JobResult:
         ticks, engine = iter(range(10_000)), self.engine()
         engine.kept_stopped = frozenset((UNIT_NAME,))
-        return SelfUpdate(engine, clock=lambda: float(next(ticks) * 10), sleep=sleep).run()
+        pause = sleep or self.restart_if_failed
+        return SelfUpdate(engine, clock=lambda: float(next(ticks) * 10), sleep=pause).run()
+
+    def restart_if_failed(self, _seconds: float) -> None:
+        """Simulates systemd while the update waits: starts a failed unit again."""
+        if not self.running:
+            with suppress(MachineError):
+                self.start()
 
     def repair(self) -> None:
         """Repairs the unit, as the agent does on drift."""

@@ -17,7 +17,7 @@ from aks_flex_node.agent.self_update import failure_reason, is_due
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, StopUnit, WriteFile
 from tests.remedies.catalogue import advice, command
-from tests.service.agent.self_update_harness import DEAD, GOOD, MUTE, Bench, Cut, script
+from tests.service.agent.self_update_harness import DEAD, GOOD, KILLED_ONCE, MUTE, Bench, Cut, script
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,10 @@ def test_self_update_keeps_previous_version_as_unused(bench: Bench) -> None:
 @pytest.mark.parametrize("first", ["", "0.2.0"])
 @pytest.mark.parametrize(
     ("follows", "why"),
-    [(DEAD, "It failed to start: no such module"), (MUTE, "It did not poll the provider within 180 s.")],
+    [
+        (DEAD, "It was started 3 times. It failed to start: no such module"),
+        (MUTE, "It did not poll the provider within 180 s."),
+    ],
 )
 def test_self_update_to_failing_version_rolls_back(bench: Bench, first: str, follows: str, why: str) -> None:
     bench.settings(first)
@@ -79,6 +82,16 @@ def test_self_update_to_failing_version_rolls_back(bench: Bench, first: str, fol
     assert why in outcome.message
     assert (bench.running, files(bench)) == (before, ["agent-failed"])
     assert outcome.message == failure_reason(bench, bench.config)
+
+
+def test_start_that_was_killed_does_not_bar_the_version(bench: Bench) -> None:
+    bench.versions["0.2.0"] = script("0.2.0", KILLED_ONCE)
+    bench.settings("0.2.0")
+
+    outcome = bench.renew()
+
+    assert (outcome.result, failure_reason(bench, bench.config)) == (JobStatus.DONE, "")
+    assert (bench.running, files(bench)) == (program(bench, "0.2.0"), [])
 
 
 def test_service_that_a_person_stopped_is_not_started_by_an_update(bench: Bench) -> None:
