@@ -16,7 +16,7 @@ from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import NodeState, Phase
-from aks_flex_node.errors import FlexError
+from aks_flex_node.errors import ClusterError, FlexError
 from aks_flex_node.host.actions import RestartUnit
 from aks_flex_node.lean_dataclass import dataclass
 from aks_flex_node.timestamps import format_utc
@@ -55,6 +55,7 @@ class NodeJoin:
         None  # reads the machine again after the prerequisites changed its network
     )
     announce: Callable[[], None] | None = None  # announces the node to the provider that authorizes it
+    renew_token: Callable[[], bool] | None = None  # replaces a used bootstrap token; returns whether it did
     seconds: dict[str, float] = field(default_factory=dict)
     _before: NodeState = field(default_factory=NodeState)  # at the start of the run
     _applied_pod_cidr: tuple[str, ...] = ()  # the pod CIDR that was already applied
@@ -117,10 +118,20 @@ class NodeJoin:
         assert self.readiness  # noqa: S101 - checked by the caller
         with self._step(READINESS, "the node is registered and Ready"):
             self._restart_stuck_kubelet()
-            self._apply_pod_network(self.readiness.wait_registered(), components)
+            self._apply_pod_network(self._wait_registered(self.readiness), components)
             node = self.readiness.wait_ready(lambda node: self._apply_pod_network(node, components))
             self._sync_labels(node)
             return node
+
+    def _wait_registered(self, readiness: NodeReadiness) -> ClusterNode:
+        """Waits until the Node is registered. An earlier attempt may have used up the bootstrap token."""
+        try:
+            return readiness.wait_registered()
+        except ClusterError as error:
+            if error.name != "bootstrap-token-rejected" or not (self.renew_token and self.renew_token()):
+                raise
+        self.engine.host.apply(RestartUnit(KUBELET_UNIT))
+        return readiness.wait_registered()
 
     def _restart_stuck_kubelet(self) -> None:
         """Restarts a kubelet that lost its certificate or Node: it requests and creates them only when it starts."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from aks_flex_node.agent import context, self_update
 from aks_flex_node.agent.aks_pool import pool_facts
 from aks_flex_node.agent.bootstrap import pool_join, prerequisites
+from aks_flex_node.agent.bootstrap.bootstrap_token import explain_used_token, token_renewal
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
 from aks_flex_node.agent.cluster import discovery, nodes
 from aks_flex_node.agent.cluster.client import ApiStatusError, node_api
@@ -25,7 +26,7 @@ from aks_flex_node.agent.context import DaemonMode
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
-from aks_flex_node.agent.paths import APPLIED_CONFIG, CONFIG_URL_DIGEST, CURRENT_CONFIG, DAEMON_STATE, state_file
+from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, DAEMON_STATE, state_file
 from aks_flex_node.agent.policy import read_policy, refuse_by_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
@@ -95,7 +96,7 @@ def bootstrap_node(
             update_journal.supersede_journal(engine.host)
             config_store.save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
         context.open_log_file(engine)
-        with reported_failure(engine, selection.url), _explain_refused_token(engine):
+        with reported_failure(engine, selection.url), explain_used_token(engine):
             node, etag = _run_join(engine, components or SEQUENCE, loaded, progress)
         if node and not managed and comes_from_provider(loaded) and not etag:
             record_applied_config(engine, node.name, progress)
@@ -170,7 +171,8 @@ def _run_join(
             stages = prerequisites.prerequisite_stages(engine, progress.note) if components is SEQUENCE else []
             reread = lambda: context.read_known_machine(engine.host, engine.config)  # noqa: E731
             announce = registration.start if registration else prerequisites.provider_announcement(engine, loaded)
-            node = NodeJoin(engine, readiness, progress, stages, reread, announce).run(components)
+            renew = token_renewal(engine, name, progress.note)
+            node = NodeJoin(engine, readiness, progress, stages, reread, announce, renew).run(components)
             return node, registration.finish() if registration and node else ""
     finally:
         stager.close()
@@ -188,25 +190,6 @@ def reported_failure(engine: Engine, url: ConfigUrl | None) -> Iterator[None]:
             message = redact_output(" ".join(error.message.split()), queries=True)[:MAX_REPORTED_LENGTH]
             report_join_failure(url, artifact_sources(engine.config), message)
         raise
-
-
-@contextmanager
-def _explain_refused_token(engine: Engine) -> Iterator[None]:
-    """Explains a rejected bootstrap token that came from a configuration URL, which is valid for one attempt."""
-    try:
-        with pool_join.explain_expired_token(engine.config):
-            yield
-    except ClusterError as error:
-        if error.name != "bootstrap-token-rejected" or engine.host.stat(CONFIG_URL_DIGEST) is None:
-            raise
-        name = engine.machine.node_name(engine.config)
-        raise ClusterError(
-            "bootstrap-token-rejected",
-            "The API server rejects the bootstrap token. It came with the configuration URL, and both are valid for "
-            "one join attempt and at most one day.",
-            f"Run `aks-flex-rp node join-command --name {name}` where the provider runs, then run the printed "
-            "command on this machine. Installed components are kept.",
-        ) from error
 
 
 def refuse_temporary_vpn(loaded: LoadedConfig) -> None:

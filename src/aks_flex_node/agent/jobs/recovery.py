@@ -5,24 +5,22 @@ A new token is installed before the kubelet is restarted.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context
+from aks_flex_node.agent.bootstrap.bootstrap_token import install_bootstrap_token
 from aks_flex_node.agent.cluster.node_health import KUBELET_UNIT
 from aks_flex_node.agent.cluster.readiness import LiveNodeReadiness
 from aks_flex_node.agent.components import credentials, kubelet
 from aks_flex_node.agent.config import config_store
-from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.config.resolved import kubelet_auth, kubelet_credential_file
 from aks_flex_node.agent.identity.token_cache import TOKEN_CACHE_FILE
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.managed_node import open_managed_node
-from aks_flex_node.agent.paths import CURRENT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.agent.reconcile.lock import exclusive
 from aks_flex_node.errors import FlexError
-from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
+from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit
 from aks_flex_node.host.real import RealHost
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.agent.cluster.node_health import NodeHealth
     from aks_flex_node.agent.cluster.readiness import NodeReadiness
-    from aks_flex_node.agent.config_sources.source import BootstrapTokenGrant, ConfigSource
+    from aks_flex_node.agent.config_sources.source import ConfigSource
     from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.agent.reconcile.engine import Engine
 
@@ -99,20 +97,9 @@ class CredentialRecovery:
         """
         auth, folder = kubelet_auth(self.engine.config), self.engine.config.paths.kubernetes.kubelet_dir
         if auth == "bootstrapToken" and (grant := self.source.issue_bootstrap_token()):
-            return self._install_bootstrap_token(grant)
+            return install_bootstrap_token(self.engine, grant)
         self.engine.host.apply(Remove(f"{folder}/{TOKEN_CACHE_FILE}"))  # the cached token may be the rejected one
         for component in (credentials.COMPONENT, kubelet.COMPONENT):
             self.engine.apply(component)
         self.source.announce()
         return None
-
-    def _install_bootstrap_token(self, grant: BootstrapTokenGrant) -> None:
-        """Installs a new bootstrap token, for the kubelet to request a certificate."""
-        host = self.engine.host
-        document = json.loads((host.read(CURRENT_CONFIG) or b"").decode())
-        document["config"].setdefault("azure", {})["bootstrapToken"] = dict(grant.settings)
-        text = json.dumps(document, indent=1) + "\n"
-        self.engine.config = load_text(text, CURRENT_CONFIG, {}, {}).config
-        if grant.is_stored:
-            host.apply(WriteFile(CURRENT_CONFIG, text.encode(), 0o600, secret=True))
-        self.engine.apply(credentials.COMPONENT)

@@ -87,6 +87,18 @@ class Refusing(Proven):
         raise ClusterError("bootstrap-token-rejected", "The token is not accepted.", "Get another.")
 
 
+class RefusingOnce(Proven):
+    """A cluster that refuses the used bootstrap token, and accepts the next one."""
+
+    refused = False
+
+    def wait_registered(self) -> ClusterNode:
+        if self.refused:
+            return super().wait_registered()
+        self.refused = True
+        raise ClusterError("bootstrap-token-rejected", "The token is not accepted.", "Get another.")
+
+
 class BusyHost(RecordedHost):
     """A machine on which a program is in use and cannot be removed."""
 
@@ -291,6 +303,31 @@ def test_failed_join_records_step_and_error_and_unbootstraps_cleanly() -> None:
     assert leave(host) == []
     assert snapshot(host) == before
     assert not [name for name in pod_cleanup.SERVICES if host.unit(name).enabled or host.unit(name).running]
+
+
+def test_join_goes_on_with_a_new_token_when_an_attempt_used_the_first() -> None:
+    """A power cut can lose the certificate for which the bootstrap token was used."""
+    host = empty_host()
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    renewed: list[str] = []
+
+    def renew() -> bool:
+        renewed.append("token")
+        host.done.clear()
+        return True
+
+    assert NodeJoin(engine, RefusingOnce(host, engine.config), renew_token=renew).run() == NODE
+    assert (renewed, host.done[0]) == (["token"], RestartUnit("kubelet.service"))
+
+
+@pytest.mark.parametrize("renew", [None, lambda: False])
+def test_join_fails_when_there_is_no_new_token(renew: Callable[[], bool] | None) -> None:
+    host = empty_host()
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    with pytest.raises(ClusterError, match="not accepted"):
+        NodeJoin(engine, RefusingOnce(host, engine.config), renew_token=renew).run()
 
 
 def test_join_without_readiness_check_returns_no_node() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from aks_flex_node.agent.bootstrap.bootstrap_token import renew_token, token_renewal
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.job_records.job_result import JobStatus
 from aks_flex_node.agent.jobs.recovery import CredentialRecovery
@@ -16,7 +17,7 @@ from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.errors import ClusterError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, SetAside, WriteFile
-from tests.unit.agent.builders import engine_on
+from tests.unit.agent.builders import config_of, engine_on
 from tests.unit.agent.daemon.fakes import READY, WELL, FakeHost, FakeProvider
 
 if TYPE_CHECKING:
@@ -83,6 +84,21 @@ def test_recovery_without_a_new_token_changes_nothing_and_is_retried(standing: P
     assert (outcome.result, outcome.reason, outcome.retryable) == (JobStatus.FAILED, standing.value, True)
     assert "Not now." in outcome.message
     assert (scene.host.done, scene.host.read(CURRENT_CONFIG)) == ([], before)
+
+
+def test_join_says_why_it_got_no_new_token() -> None:
+    scene, notes = Scene(WELL), list[str]()
+    scene.provider.answers["regenerateToken"] = ProviderRequestError(
+        PollResult(ProviderState.UNREACHABLE, "Not now.")
+    )
+    assert not renew_token(scene.recovery().engine, scene.provider.real, notes.append)
+    assert notes == ["the bootstrap token is used up, and no new one was issued: Not now."]
+
+
+@pytest.mark.parametrize(("monitored", "renews"), [(True, True), (False, False)])
+def test_only_a_managed_node_renews_its_token(monitored: bool, renews: bool) -> None:
+    config = config_of({"continuousMonitoring": monitored})
+    assert bool(token_renewal(engine_on(FakeHost(), config), "edge-1", print)) is renews
 
 
 @pytest.mark.parametrize("url", ["", "http://provider.example/x", "nonsense"])
