@@ -249,7 +249,13 @@ def test_changed_record_is_restored_or_accepted(
 
     with serving(made, clusters) as service:
         change(made, attack)
-        assert "is refused" in fails(keeper, "request-rejected", *show).err
+        said = fails(keeper, "request-rejected", *show).err
+        assert "edge-1 is refused" in said
+        assert "`aks-flex-rp records show edge-1`" in said
+        assert "`aks-flex-rp records accept edge-1 --digest DIGEST`" in said
+        assert "`aks-flex-rp explain record-refused`" in said
+        in_list = next(each for each in keeper.does("node", "list", *ON_PLANT).out.splitlines() if "edge-1" in each)
+        assert in_list.endswith("RecordRefused: its content does not match its authentication code.")
         keeper.does(*other)
         assert "record-refused: " in service.log
         assert "record.refused" in keeper.does("audit", *ON_PLANT, "--node", "edge-1").out
