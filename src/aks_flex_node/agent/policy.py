@@ -182,8 +182,8 @@ def host_of(url: str) -> str:
 
 
 def refusal_message(policy: Policy, violations: list[str]) -> str:
-    cause = f" {POLICY_FILE} {policy.problem}." if policy.problem else ""
-    return f"The policy of this machine forbids {', '.join(violations)}.{cause} Nothing was changed."
+    cause = f" The file {policy.problem}." if policy.problem else ""
+    return f"The policy of this machine, {POLICY_FILE}, forbids {', '.join(violations)}.{cause} Nothing was changed."
 
 
 REFUSAL_HINT = (
@@ -191,8 +191,13 @@ REFUSAL_HINT = (
     "`aks-flex-node status` shows the policy. A change of the file is noticed at once."
 )
 
+JOIN_REFUSAL_HINT = (
+    "To try again does not help before one of them changes: let an operator change these settings of the node, or "
+    f"let the administrator of this machine change {POLICY_FILE}. Then run the join line again."
+)
 
-def refuse_by_policy(policy: Policy, violations: list[str]) -> None:
+
+def refuse_by_policy(policy: Policy, violations: list[str], hint: str = REFUSAL_HINT) -> None:
     """Raises MachineError if there are violations."""
     if violations:
-        raise MachineError("refused-by-policy", refusal_message(policy, violations), REFUSAL_HINT)
+        raise MachineError("refused-by-policy", refusal_message(policy, violations), hint)

@@ -143,10 +143,16 @@ def test_forbidden_configuration_is_refused_at_the_join(
     monkeypatch.setattr(context, "require_root", lambda: None)
     monkeypatch.setattr(workflow, "exclusive", nullcontext)
 
-    url = config_urls.parse(made.properties["configUrl"])
+    selection = context.ConfigSelection(url=config_urls.parse(made.properties["configUrl"]))
     with pytest.raises(MachineError) as refused:
-        workflow.bootstrap_node(context.ConfigSelection(url=url), ProgressReporter())
+        workflow.bootstrap_node(selection, ProgressReporter())
 
     assert refused.value.name == "refused-by-policy"
+    assert f"{POLICY_FILE}, forbids " in refused.value.message
     assert f"({what})" in refused.value.message
+    assert "To try again does not help before" in refused.value.hint
+    told = status(service, name)
+    assert (told["joinState"], told["joinFailure"]) == ("Failed", refused.value.message), "the operator sees it"
+    _, again = context.load_or_fetch_config(selection)
+    assert again, "the URL works after a correction"
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["policy.yaml"]
