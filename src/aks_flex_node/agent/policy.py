@@ -88,7 +88,10 @@ def read_policy(host: Host) -> Policy:
         return strictest("is not a regular file")
     if not entry.roots or entry.mode & 0o022:
         return strictest("can be changed by other users than root")
-    content = host.read(POLICY_FILE)
+    try:
+        content = host.read(POLICY_FILE)
+    except OSError:  # a user who is not root, and a file with mode 0600
+        content = None
     if content is None or len(content) > MAX_POLICY_BYTES:
         return strictest("cannot be read" if content is None else "is too large")
     return parse_policy(content)
@@ -195,6 +198,16 @@ JOIN_REFUSAL_HINT = (
     "To try again does not help before one of them changes: let an operator change these settings of the node, or "
     f"let the administrator of this machine change {POLICY_FILE}. Then run the join line again."
 )
+
+
+def require_usable(policy: Policy) -> None:
+    """Raises MachineError for a file that forbids everything, because it cannot be used."""
+    if policy.problem:
+        raise MachineError(
+            "refused-by-policy",
+            f"{policy.describe()} to a provider.",
+            f"Correct {POLICY_FILE} as root, then run `aks-flex-node config validate` as root again.",
+        )
 
 
 def refuse_by_policy(policy: Policy, violations: list[str], hint: str = REFUSAL_HINT) -> None:
