@@ -200,7 +200,7 @@ class Publisher:
     def finish(self, program: ProgramTree, seconds: float) -> None:
         assert seconds > 0
         if program.version not in self.bench.versions:
-            url = f"https://user:secret@releases.example/v{program.version}/agent.tar.gz?sig=secret"
+            url = f"https://releases.example/v{program.version}/agent.tar.gz?sig=secret"
             raise not_found_error(DownloadUrl(url, url), 404)
         install(self.bench, program, {"bin/aks-flex-node": self.bench.versions[program.version]})  # type: ignore[arg-type]
 
