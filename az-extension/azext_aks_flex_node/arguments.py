@@ -36,12 +36,12 @@ def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]
 
 Schema = Any  # AAZArgumentsSchema, whose attributes are the options
 COMPONENTS = {
-    "kubernetes": "Kubernetes version, for example 1.36.3. Not newer than the cluster.",
+    "kubernetes": "Kubernetes version, for example 1.36.3. Not newer than the cluster. '' resets it, also below.",
     "containerd": "containerd version.",
     "runc": "runc version.",
     "cni": "CNI plugins version.",
     "npd": "node-problem-detector version.",
-    "agent": "Agent version (managed nodes).",
+    "agent": "Agent version (managed nodes). '' removes it: the installed one runs.",
 }
 
 

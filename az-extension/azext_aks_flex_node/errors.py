@@ -120,7 +120,7 @@ def _advice(
     if status == 429:
         yield azclierror.AzureResponseError, _retry_advice(error)
     if status >= 500:
-        yield azclierror.AzureInternalError, _unavailable_advice(ctx)
+        yield azclierror.AzureInternalError, _unavailable_advice(document, ctx)
     if status in ADVICE_BY_STATUS:
         kind, advise = ADVICE_BY_STATUS[status]
         yield kind, advise(ctx)
@@ -179,7 +179,9 @@ def _retry_advice(error: HttpResponseError) -> str:
     return f"The request was retried. Try again in {seconds} s." if seconds else "Try again in a minute."
 
 
-def _unavailable_advice(ctx: FlexNodeContext) -> str:
+def _unavailable_advice(document: Document, ctx: FlexNodeContext) -> str:
+    for each in document.get("details") or ():  # an error of the service itself: its name is in the catalogue
+        return f"Run `aks-flex-rp explain {each.get('code')}` for causes and remedies."
     if ctx.service.endpoint:
         return "Try again in a minute, and check the log of the service."
     return "The resource provider does not respond. Nodes are not affected. Try again in a minute."

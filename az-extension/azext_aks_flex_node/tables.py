@@ -38,6 +38,8 @@ def _ready(status: Document) -> Document:
 
 
 def _desired_version(properties: Document) -> str:
+    if "configVersion" not in properties:  # the record of the node is refused, and nothing of it is shown
+        return "-"
     generated = properties.get("config", {}).get("kubernetes", {}).get("version")
     return str(properties.get("versions", {}).get("kubernetes") or generated or "cluster")
 

@@ -55,10 +55,15 @@ class RequestRefused(FlexError):  # noqa: N818 - a response, not a fault
         lines = [f"{error.get('code') or f'HTTP {status}'}: {error.get('message') or 'No error message.'}"]
         if target := error.get("target"):
             lines[0] = f"{lines[0]} ({target})"
+        details = error.get("details") or ()
         lines += [
-            f"  {each.get('target') or 'request'}: {each.get('message')}" for each in error.get("details") or ()
+            f"  {each.get('target') or 'request'}: {each.get('message')}"
+            for each in details
+            if str(each.get("message")) not in lines[0]
         ]
         hint = HINTS.get(str(error.get("code")), f"Search the service's log for request ID {request_id}.")
+        if status >= 500 and details:  # an error of the service itself: its name is in the catalogue
+            hint = f"Run `aks-flex-rp explain {details[0].get('code')}` for causes and remedies. {hint}"
         super().__init__("request-rejected", "\n".join(lines), hint, retryable=status in {409, 429, 503})
         self.status = status
         self.code = str(error.get("code", ""))

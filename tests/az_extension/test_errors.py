@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,6 +39,22 @@ def test_show_of_missing_node_suggests_list_command(az: WarmAz) -> None:
     done = az.run(*SHOW, "--name", "nobody", check=False)
     assert done.code == 3
     assert "az aks flex-node list -g edge --cluster-name plant" in done.err
+
+
+def test_list_shows_refused_record_and_show_names_its_remedy(az: WarmAz, site: Site, name: str) -> None:
+    """Attack: someone changes the row of a node in the database."""
+    site.admin.put(name)
+    store: Any = site.service.service.store
+    site.service.call(store._write_many("UPDATE nodes SET config = '{}' WHERE key = $1", [(name,)]))
+    try:
+        table = az.run("aks", "flex-node", "list", *ON, "-o", "table").out.splitlines()
+        [row] = [each for each in table if each.startswith(f"{name} ")]
+        assert "RecordRefused: its content does not match its authentication code." in row
+        done = az.run(*SHOW, "--name", name, check=False)
+        assert f"`aks-flex-rp records show {name}`" in done.err
+        assert "Run `aks-flex-rp explain record-refused`" in done.err
+    finally:
+        site.service.call(store.delete_node(CLUSTER.lower(), name, None))
 
 
 def test_missing_cluster_is_reported_with_cluster_list_hint(az: WarmAz, site: Site) -> None:

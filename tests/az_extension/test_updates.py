@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -130,6 +131,7 @@ EFFECTS = {
         "--containerd-version 2.4.2 --kubernetes-version 1.34.4 --agent-version 0.1.0",
         NodeOptions(versions={"containerd": "2.4.2", "kubernetes": "1.34.4", "agent": "0.1.0"}),
     ),
+    "a version that is removed": ("--kubernetes-version ''", NodeOptions(versions={"kubernetes": ""})),
     "a managed identity that is followed": (
         f"--auth-method managedIdentity --client-id {CLIENT} --continuous-monitoring",
         NodeOptions(auth_method="managedIdentity", client_id=CLIENT, monitor=True),
@@ -170,9 +172,11 @@ EFFECTS = {
 def test_update_option_changes_its_properties(az: WarmAz, site: Site, name: str, case: str) -> None:
     words, said = EFFECTS[case]
     site.admin.put(name, {"properties": BEFORE})
-    written = flex(az, "update", "--name", name, *words.split())["properties"]
+    written = flex(az, "update", "--name", name, *shlex.split(words))["properties"]
     wanted = apply_options(BEFORE, said)
-    assert {key: written.get(key) for key in wanted} == wanted
+    assert {key: written.get(key) for key in {**BEFORE, **wanted}} == {
+        key: wanted.get(key) for key in BEFORE
+    } | wanted
 
 
 def test_generic_update_sets_adds_and_removes_by_path(az: WarmAz, site: Site, name: str) -> None:

@@ -320,7 +320,7 @@ async def test_changed_policy_is_reported_and_applied_by_administrator(lab: Lab,
             )
             found = [one for one in await prerequisites.check_cluster(client) if one.level != "ok"]
             assert [one.what for one in found] == [f"ValidatingAdmissionPolicy {NODE_POLICIES[0]}"]
-            assert "kubectl apply -f packaging/kubernetes/20-rbac.yaml" in found[0].why
+            assert "-f packaging/kubernetes/10-namespace.yaml -f packaging/kubernetes/20-rbac.yaml" in found[0].why
             with pytest.raises(ApiRefused, match="cannot patch"):
                 await prerequisites.ensure_objects(client)
             assert "If it still differs, delete it" in found[0].why
@@ -360,7 +360,7 @@ async def test_earlier_role_works_and_is_reported_as_too_wide(lab: Lab, account:
             [fine, wide] = await check_permissions(client)
             assert (fine.level, wide.level) == ("ok", "warning")
             assert "list secrets in kube-system" in wide.why
-            assert "kubectl apply -f packaging/kubernetes/20-rbac.yaml" in wide.why
+            assert "-f packaging/kubernetes/10-namespace.yaml -f packaging/kubernetes/20-rbac.yaml" in wide.why
             later = datetime.fromtimestamp(time.time(), timezone.utc) + timedelta(hours=1)
             minted = await bootstrap_tokens.mint_token(client, "edge-33", later)
             assert await bootstrap_tokens.find_token(client, minted.id)

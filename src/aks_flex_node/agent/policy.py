@@ -88,7 +88,10 @@ def read_policy(host: Host) -> Policy:
         return strictest("is not a regular file")
     if not entry.roots or entry.mode & 0o022:
         return strictest("can be changed by other users than root")
-    content = host.read(POLICY_FILE)
+    try:
+        content = host.read(POLICY_FILE)
+    except OSError:  # a user who is not root, and a file with mode 0600
+        content = None
     if content is None or len(content) > MAX_POLICY_BYTES:
         return strictest("cannot be read" if content is None else "is too large")
     return parse_policy(content)
@@ -182,8 +185,8 @@ def host_of(url: str) -> str:
 
 
 def refusal_message(policy: Policy, violations: list[str]) -> str:
-    cause = f" {POLICY_FILE} {policy.problem}." if policy.problem else ""
-    return f"The policy of this machine forbids {', '.join(violations)}.{cause} Nothing was changed."
+    cause = f" The file {policy.problem}." if policy.problem else ""
+    return f"The policy of this machine, {POLICY_FILE}, forbids {', '.join(violations)}.{cause} Nothing was changed."
 
 
 REFUSAL_HINT = (
@@ -191,8 +194,23 @@ REFUSAL_HINT = (
     "`aks-flex-node status` shows the policy. A change of the file is noticed at once."
 )
 
+JOIN_REFUSAL_HINT = (
+    "To try again does not help before one of them changes: let an operator change these settings of the node, or "
+    f"let the administrator of this machine change {POLICY_FILE}. Then run the join line again."
+)
 
-def refuse_by_policy(policy: Policy, violations: list[str]) -> None:
+
+def require_usable(policy: Policy) -> None:
+    """Raises MachineError for a file that forbids everything, because it cannot be used."""
+    if policy.problem:
+        raise MachineError(
+            "refused-by-policy",
+            f"{policy.describe()} to a provider.",
+            f"Correct {POLICY_FILE} as root, then run `aks-flex-node config validate` as root again.",
+        )
+
+
+def refuse_by_policy(policy: Policy, violations: list[str], hint: str = REFUSAL_HINT) -> None:
     """Raises MachineError if there are violations."""
     if violations:
-        raise MachineError("refused-by-policy", refusal_message(policy, violations), REFUSAL_HINT)
+        raise MachineError("refused-by-policy", refusal_message(policy, violations), hint)

@@ -23,7 +23,7 @@ from aks_flex_node.agent.identity.token_cache import IDENTITY_FILE
 from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import AGENT_FLOOR, CONFIG_VERSION_FILE, CURRENT_CONFIG
 from aks_flex_node.agent.policy import AGENT_UPDATES, read_policy, refuse_by_policy
-from aks_flex_node.errors import CommandUsageError, FlexError, MachineError
+from aks_flex_node.errors import ArtifactError, CommandUsageError, FlexError, MachineError
 from aks_flex_node.host.actions import MakeLink, Remove, RestartUnit, WriteFile
 from aks_flex_node.host.host import CommandResult
 from aks_flex_node.lean_dataclass import dataclass
@@ -214,8 +214,20 @@ class SelfUpdate:
 
     def _install(self) -> None:
         """Installs the version and syncs it to disk before any link points to it."""
-        self.engine.stage((service.RELEASE,))
-        self.engine.apply(service.RELEASE)
+        try:
+            self.engine.stage((service.RELEASE,))
+            self.engine.apply(service.RELEASE)
+        except ArtifactError as error:
+            if error.name != "artifact-not-found":
+                raise
+            version = self.engine.config.agent.version
+            raise ArtifactError(
+                error.name,
+                f"Agent version {version} has no release for this machine: {error.message} The present version "
+                "keeps running.",
+                "Set `versions.agent` of the node to a published version, or remove it with `aks-flex-rp node update "
+                "--name NODE --agent-version ''`. If the version is right, copy its release to the mirror.",
+            ) from error
         self.engine.sync_to_disk()
 
     def _check(self) -> None:

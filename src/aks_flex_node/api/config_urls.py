@@ -7,12 +7,13 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from aks_flex_node.errors import CommandUsageError
 
 CONFIG_PATH = "/configs/"
 MAX_URL_LENGTH = 4096
+SAS_PARAMETERS = frozenset({"se", "sig", "sp", "spr", "sr", "st", "sv", "skoid"})  # of a signed URL of Azure Storage
 DEFAULT_PORTS = {"https": 443, "http": 80}
 _FRAGMENT = re.compile(r"(?:ca=sha256:(?P<pin>[0-9a-fA-F]{64})|key=(?P<key>[\w-]{43}))?", re.ASCII)
 
@@ -68,6 +69,11 @@ def parse(text: str, *, plain: bool = False) -> ConfigUrl:
     if parts.path in {"", "/"}:
         raise _malformed("It ends after the host name. The path is missing.")
     pin, key = _parse_fragment(fragment)
+    if not key and SAS_PARAMETERS.intersection(parse_qs(parts.query, keep_blank_values=True)):
+        # Without the key, whatever the administrator of the storage account has put there would be accepted.
+        raise _malformed(
+            "It is a URL of a storage account, and its part after # (key=) is missing. No request was sent."
+        )
     return ConfigUrl(address, host, port, pin, parts.scheme, key)
 
 

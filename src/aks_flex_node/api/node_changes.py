@@ -50,7 +50,7 @@ class NodeOptions:
     certificate_on_machine: bool | None = None
     kubernetes_auth: Document | None = None
     monitor: bool | None = None
-    versions: Document = field(default_factory=dict)
+    versions: Document = field(default_factory=dict)  # an empty one removes the version
     max_pods: int | None = None
     kubelet: Document | None = None  # replaces all kubelet settings
     kubelet_settings: Sequence[str] = ()
@@ -117,7 +117,9 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
     if options.kubernetes_auth is not None:
         changed["kubernetesAuth"] = dict(options.kubernetes_auth)
     if options.versions:
-        changed["versions"] = {**changed.get("versions", {}), **options.versions}
+        versions = {**changed.pop("versions", {}), **options.versions}
+        versions = {name: version for name, version in versions.items() if version != ""}
+        changed |= {"versions": versions} if versions else {}
     node = _node_config(changed.get("nodeConfig", {}), options)
     if node or "nodeConfig" in changed:  # also when its last setting was removed
         changed["nodeConfig"] = node

@@ -95,7 +95,10 @@ def deletion_text(name: str, deleted: Document) -> str:
         return ""
     leaves = properties.get("nodeConfig", {}).get("unbootstrapOnDelete", True) is not False
     if properties.get("continuousMonitoring") and leaves:
-        return f"The daemon of {name} unbootstraps its machine within two minutes."
+        return (
+            f"The daemon of {name} unbootstraps its machine within two minutes, unless the machine's policy "
+            "(/etc/aks-flex-node/policy.yaml) forbids it. In that case, run `aks-flex-node unbootstrap` there."
+        )
     return f"The machine of {name} is not changed. Run `aks-flex-node unbootstrap` on it."
 
 

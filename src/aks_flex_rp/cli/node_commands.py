@@ -83,7 +83,8 @@ def delete(
 ) -> None:
     """Delete a node.
 
-    Revokes its configuration URL and token. The daemon of a managed node unbootstraps the machine.
+    Revokes its configuration URL and token. The daemon of a managed node unbootstraps the machine, unless its
+    policy forbids it.
     """
     target = service.cluster(cluster)
     if not yes:

@@ -83,14 +83,16 @@ def write_node(
         bool | None, typer.Option("--monitor/--no-monitor", help="Managed node: apply changes and report status.")
     ] = None,
     kubernetes_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3.")
+        str | None,
+        typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3. '' resets it, as below."),
     ] = None,
     containerd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")] = None,
     runc_version: Annotated[str | None, typer.Option(metavar="VERSION", help="runc version.")] = None,
     cni_version: Annotated[str | None, typer.Option(metavar="VERSION", help="CNI plugins version.")] = None,
     npd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="node-problem-detector version.")] = None,
     agent_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Agent version (managed nodes).")
+        str | None,
+        typer.Option(metavar="VERSION", help="Agent version (managed nodes). '' removes it: the installed one runs."),
     ] = None,
     max_pods: Annotated[int | None, typer.Option(metavar="N", help="Maximum number of pods.")] = None,
     label: Annotated[

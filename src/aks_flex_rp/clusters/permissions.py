@@ -109,7 +109,7 @@ EXCESSIVE_PERMISSIONS = (
     *_policies("create patch", *NODE_POLICIES),  # of earlier releases
     *_policies("patch delete", OWN_OBJECTS_POLICY),
 )
-NARROW = "Run `kubectl apply -f packaging/kubernetes/20-rbac.yaml`"
+NARROW = "Run `kubectl apply -f packaging/kubernetes/10-namespace.yaml -f packaging/kubernetes/20-rbac.yaml`"
 EXEC_MANIFEST = "packaging/kubernetes/21-rbac-exec.yaml"
 
 

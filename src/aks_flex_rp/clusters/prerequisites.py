@@ -164,7 +164,7 @@ def _is_service_account(user: str) -> bool:
 
 
 async def _check_kubelet_role(client: KubeClient) -> Finding:
-    title, advice = KUBELET_ROLE_OBJECT.title, "Apply packaging/kubernetes/20-rbac.yaml."
+    title, advice = KUBELET_ROLE_OBJECT.title, f"{NARROW}."
     try:
         there = await client.find(KUBELET_ROLE_OBJECT.path)
     except ApiRefused as refusal:

@@ -6,11 +6,13 @@ import base64
 import binascii
 import re
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.resource import view
+from aks_flex_rp.store.model import RefusedNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,6 +167,12 @@ class NodeQueries:
         last_seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
         return view.node_resource(replace(node, last_seen=last_seen), cluster.id, self.context.now(), whole=whole)
 
+    def _list_entry(self, cluster: ClusterInfo, node: Node | RefusedNode) -> tuple[dict[str, Any], str]:
+        """Returns what a list shows of a node, and its Kubernetes version, which is not known of a refused one."""
+        if isinstance(node, RefusedNode):
+            return view.refused_node_resource(node, cluster.id), ""
+        return self.resource(cluster, node, whole=False), node.config["kubernetes"]["version"]
+
     async def list(self, cluster: ClusterInfo, query: ListQuery) -> tuple[list[dict[str, Any]], str | None]:
         """Returns a page, and the start of the next one."""
         found: list[dict[str, Any]] = []
@@ -172,15 +180,15 @@ class NodeQueries:
         while True:
             limit = READ_BATCH if query.comparisons else query.top
             page = await self.context.store.nodes(cluster.id.key, after, limit)
-            for node in page.nodes:
-                resource = self.resource(cluster, node, whole=False)
-                version = node.config["kubernetes"]["version"]
+            entries: list[Node | RefusedNode] = [*page.nodes, *page.refused]
+            for node in sorted(entries, key=attrgetter("key")):
+                resource, version = self._list_entry(cluster, node)
                 if all(comparison.matches(resource, version) for comparison in query.comparisons):
                     if len(found) == query.top:
                         return found, skip_token(after)
                     found.append(resource)
                 after = node.key
-            looked_at += len(page.nodes)
+            looked_at += len(page.nodes) + len(page.refused)
             if page.after is None:
                 return found, None
             if looked_at >= MAX_SCANNED or not query.comparisons:

@@ -10,13 +10,14 @@ from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
 from aks_flex_rp.node_cause import node_cause
 from aks_flex_rp.resource import versions
+from aks_flex_rp.store.model import REFUSED_CONDITION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.machine_ownership import KnownMachine
-    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.model import Node, RefusedNode
 
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
 SILENT_AFTER = 3 * 40  # seconds: three polls at the longest default interval
@@ -42,6 +43,18 @@ def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = T
         "systemData": node.system,
         "properties": properties,
     }
+
+
+def refused_node_resource(refused: RefusedNode, cluster: ClusterId) -> dict[str, Any]:
+    """Returns what a list shows of a node whose record is refused: its name and why, and nothing of the record."""
+    name, error = refused.name, refused.error
+    cause, message = f"{REFUSED_CONDITION}: {error.why}.", f"{error.message} {error.hint}"
+    conditions = [
+        {"type": "Ready", "status": "Unknown", "reason": REFUSED_CONDITION, "message": cause},
+        {"type": REFUSED_CONDITION, "status": "True", "reason": error.reason, "message": message},
+    ]
+    properties = {"status": {"conditions": conditions, "cause": cause}}
+    return {"id": cluster.node(name), "name": name, "type": NODE_TYPE, "properties": properties}
 
 
 def node_status(node: Node, now: float) -> dict[str, Any]:

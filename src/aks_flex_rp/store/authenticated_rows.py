@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.store import record_authenticator, rows, sql
 from aks_flex_rp.store.model import (
+    REFUSED_CONDITION,
     AuditAction,
     AuditEvent,
     AuditOutcome,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 AT_ONCE = 250  # rows that are signed in one transaction
-REFUSED_CONDITION = "RecordRefused"  # shown with the node in lists
 MARK_REFUSED = (
     f"UPDATE fleet SET trouble = '{REFUSED_CONDITION}', cause = $3"  # noqa: S608 - a constant
     " WHERE place = (SELECT number FROM places WHERE cluster = $1) AND key = $2"
@@ -71,7 +71,7 @@ class AuthenticatedRows(ABC):
             return parse(row)
         except rows.PARSE_ERRORS:
             signed = sign(row)
-            refused = RecordRefused(signed.shown, "its content cannot be parsed")
+            refused = signed.refused("its content cannot be parsed")
         await self._alarm(refused, signed)
         raise refused
 
@@ -83,9 +83,7 @@ class AuthenticatedRows(ABC):
         signed = record_authenticator.identity_owner_row(row)
         state = self._records.codes.check(signed.kind, signed.values, signed.code)
         if state in {CodeState.WRONG, CodeState.MISSING}:
-            await self._alarm(
-                RecordRefused(signed.shown, "its content does not match its authentication code"), signed
-            )
+            await self._alarm(signed.refused("its content does not match its authentication code"), signed)
         return state is CodeState.VALID
 
     async def _alarm_missing(self, cluster: str, key: str) -> None:
@@ -166,12 +164,20 @@ class AuthenticatedRows(ABC):
             await self._write_many(text, values, repeatable=True)
 
 
-async def authentic_records(verify: Callable[[Row], Awaitable[T | None]], found: Sequence[Row]) -> tuple[T, ...]:
-    """Returns the records of the rows that are authentic. A refused one must not hide the others."""
+RefusedRow = tuple["Row", RecordRefused | RecordUnverifiable]
+
+
+async def verified_records(
+    verify: Callable[[Row], Awaitable[T | None]], found: Sequence[Row]
+) -> tuple[tuple[T, ...], tuple[RefusedRow, ...]]:
+    """Returns the records of the rows that are authentic, and the refused rows, which must not hide the others."""
     records: list[T] = []
+    refused: list[RefusedRow] = []
     for row in found:
-        with suppress(RecordRefused, RecordUnverifiable):
+        try:
             record = await verify(row)
-            if record is not None:
-                records.append(record)
-    return tuple(records)
+        except (RecordRefused, RecordUnverifiable) as error:
+            refused.append((row, error))
+        else:
+            records += [record] if record is not None else []
+    return tuple(records), tuple(refused)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.store import fleet, outbox, rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, verified_records
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import SqlHeartbeats
@@ -22,10 +22,12 @@ from aks_flex_rp.store.model import (
     NodePage,
     RecordRefused,
     RecordUnverifiable,
+    RefusedNode,
     UserSession,
 )
 from aks_flex_rp.store.outbox import SqlOutbox
 from aks_flex_rp.store.record_authenticator import (
+    escaped,
     identity_owner_row,
     is_deleted,
     node_row,
@@ -91,7 +93,7 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
 
     async def clusters(self) -> tuple[Cluster, ...]:
         found = await self._read(sql.CLUSTERS)
-        return await authentic_records(self._verified_cluster, found)
+        return (await verified_records(self._verified_cluster, found))[0]
 
     async def cluster_keys(self) -> tuple[str, ...]:
         return tuple(str(row[0]) for row in await self._read(sql.CLUSTERS))
@@ -136,15 +138,18 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
         """Returns the revision of a row, also of a deleted node; 0 if there is none."""
         found = await self._read(sql.NODE_REVISION, cluster, key)
         if found and not isinstance(found[0][0], int):
-            raise RecordRefused(f"node {cluster}/{key}", "its revision is not a number")
+            raise RecordRefused(f"node {cluster}/{key}", "its revision is not a number", key)
         return int(found[0][0]) if found else 0
 
     async def nodes(self, cluster: str, after: str = "", limit: int = 100) -> NodePage:
         limit = clamp_limit(limit)
         found = await self._read(sql.NODES, cluster, after, limit + 1)
-        nodes = await authentic_records(self._verified_node, found[:limit])
+        nodes, refused = await verified_records(self._verified_node, found[:limit])
         last = found[limit - 1][1] if len(found) > limit else None
-        return NodePage(nodes, last if isinstance(last, str) else None)  # SQLite sorts other types after text
+        following = last if isinstance(last, str) else None  # SQLite sorts other types after text
+        return NodePage(
+            nodes, following, tuple(RefusedNode(str(row[1]), escaped(row[1]), error) for row, error in refused)
+        )
 
     async def count_nodes(self) -> int:
         return int((await self._read(sql.COUNT_NODES))[0][0])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Document = dict[str, Any]
+REFUSED_CONDITION = "RecordRefused"  # of a node in lists
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,19 @@ class LastKnownNode:
 
 
 @dataclass(frozen=True)
+class RefusedNode:
+    """A node whose record is not used. Only its key is known, which is not authentic either."""
+
+    key: str
+    name: str  # printable
+    error: RecordRefused | RecordUnverifiable
+
+
+@dataclass(frozen=True)
 class NodePage:
     nodes: tuple[Node, ...]
     after: str | None  # start of the next page; None on the last
+    refused: tuple[RefusedNode, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,18 +195,26 @@ class DatabaseCorrupt(StoreError):  # noqa: N818 - names a state
 class RecordRefused(StoreError):  # noqa: N818 - names a state
     """A row that was not written by the service."""
 
-    def __init__(self, record: str, why: str) -> None:
+    reason = "RecordChanged"  # of the condition RecordRefused
+
+    def __init__(self, record: str, why: str, name: str = "") -> None:
+        """`name` is that of `aks-flex-rp records`; empty for a record that cannot be accepted."""
+        review = (
+            f"Review it with `aks-flex-rp records show {name}`. If it is right, run "
+            f"`aks-flex-rp records accept {name} --digest DIGEST` with the printed digest; if not, restore a backup."
+        )
         super().__init__(
             "record-refused",
             f"The stored {record} is refused: {why}. It was changed in the database without the service.",
-            "Find out who changed it. Run `aks-flex-rp records list`, restore a backup, or accept it with "
-            "`aks-flex-rp records accept`.",
+            f"Find out who changed it. {review if name else 'Restore a backup if you need it.'}",
         )
         self.record, self.why = record, why
 
 
 class RecordOutdated(RecordRefused):
     """A row whose content is authentic, but of an earlier time."""
+
+    reason = "RecordOutdated"
 
     def __init__(self, record: str) -> None:
         self.record, self.why = record, "it is older than the content that this service has read"
@@ -209,13 +228,15 @@ class RecordOutdated(RecordRefused):
 
 
 class RecordUnverifiable(StoreError):  # noqa: N818 - names a state
+    reason = "RecordKeyMissing"
+
     def __init__(self, record: str) -> None:
         super().__init__(
             "record-key-missing",
             f"The stored {record} cannot be verified with the keys present: another key authenticated it.",
             "Restore the missing key as an additional line of the key file, and restart the service.",
         )
-        self.record = record
+        self.record, self.why = record, "it cannot be verified with the keys present"
 
 
 class UpgradeForbidden(ConfigError):  # noqa: N818 - names a state

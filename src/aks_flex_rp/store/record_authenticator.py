@@ -7,6 +7,7 @@ each service also remembers the highest revision that it has read.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 UPGRADE_SECONDS = 24 * 3600.0  # in which the rows of an earlier release are signed, also after interruptions
 ROLLING_SECONDS = 3600.0  # in which replicas of an earlier release may still write
 ALARM_SECONDS = 600.0  # between alarms of one record
+ACCEPTABLE_KINDS = frozenset({"node", "deleted node", "cluster"})  # by `aks-flex-rp records accept`
 MAX_KNOWN_RECORDS = 500_000  # whose revision is remembered
 
 
@@ -43,6 +45,11 @@ class SignedRow:
     @property
     def shown(self) -> str:
         return escaped(f"{self.kind} {'/'.join(self.identity)}")
+
+    def refused(self, why: str) -> RecordRefused:
+        """Returns the error of a record that was changed without the service."""
+        name = shlex.quote(escaped(self.identity[-1])) if self.kind in ACCEPTABLE_KINDS else ""
+        return RecordRefused(self.shown, why, name)
 
 
 def escaped(value: object) -> str:
@@ -179,16 +186,16 @@ class RecordAuthenticator:
     def verify(self, row: SignedRow) -> None:
         """Raises RecordRefused, or RecordUnverifiable if the key of the code is not present."""
         if row.problem:
-            raise RecordRefused(row.shown, row.problem)
+            raise row.refused(row.problem)
         state = self.codes.check(row.kind, row.values, row.code)
         if state is CodeState.UNKNOWN_KEY:
             raise RecordUnverifiable(row.shown)
         if state is CodeState.WRONG:
-            raise RecordRefused(row.shown, "its content does not match its authentication code")
+            raise row.refused("its content does not match its authentication code")
         if state is CodeState.MISSING and not (row.may_be_unsigned and self.is_upgrading):
-            raise RecordRefused(row.shown, "it has no authentication code")
+            raise row.refused("it has no authentication code")
         if not isinstance(row.revision, int):
-            raise RecordRefused(row.shown, "its revision is not a number")
+            raise row.refused("its revision is not a number")
         if row.revision < self._newest.get(row.identity, 0):
             raise RecordOutdated(row.shown)
         if row.revision:

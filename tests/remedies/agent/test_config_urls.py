@@ -113,6 +113,9 @@ def test_replaced_url_is_created_again(machine: Sandbox, provider: Person, name:
     types(provider, again)
     assert join(machine, url).error == "config-url-expired"
 
+    assert machine.types(command("config-url-expired", "aks-flex-node status")).code == 0
+    other = command("config-url-expired", "aks-flex-rp node create", **{"OTHER-NAME": f"{name}-b"})
+    assert join(machine, url_of(types(provider, other)), "--dry-run").code == 0
     assert join(machine, url_of(types(provider, again))).code == 0
 
 

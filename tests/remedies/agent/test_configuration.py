@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from aks_flex_node.agent.policy import POLICY_FILE
 from tests.client_certificates import client_pem
 from tests.remedies.catalogue import advice, command
 from tests.unit.agent.builders import JOIN
@@ -94,6 +96,33 @@ def test_syntax_error_is_corrected_or_the_file_renamed(machine: Sandbox) -> None
     advice("config-syntax", "one in `.yaml` or `.yml` as YAML")
     machine.sh("mv /etc/aks-flex-node/config.json /etc/aks-flex-node/config.yaml")
     assert machine.flex(*VALIDATE).code == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "problem"),
+    [
+        ("forbid: [", "0600", "is not valid YAML"),
+        ("forbid: [everything]", "0600", "forbids 'everything', which is unknown"),
+        ("forbids: []", "0600", "has the unknown key 'forbids'"),
+        ("forbid: []", "0666", "can be changed by other users than root"),
+    ],
+)
+def test_validation_fails_if_the_policy_cannot_be_used(
+    machine: Sandbox, content: str, mode: str, problem: str
+) -> None:
+    """A misspelled policy forbids everything, which an administrator must not learn from the first refused update."""
+    machine.configure()
+    machine.write(POLICY_FILE, content)
+    machine.sh(f"chmod {mode} {POLICY_FILE}")
+    refused = machine.flex(*VALIDATE)
+    assert (refused.error, refused.code) == ("refused-by-policy", 4)
+    assert f"{POLICY_FILE} {problem}" in refused.err
+    assert json.loads(machine.flex(*VALIDATE, "--json").out)["error"] == "refused-by-policy"
+
+    advice("refused-by-policy", f"correct `{POLICY_FILE}` on the machine, as root")
+    machine.write(POLICY_FILE, "forbid: [unbootstrap]")
+    machine.sh(f"chmod 0644 {POLICY_FILE}")
+    assert "forbids unbootstrap" in machine.flex(*VALIDATE).out
 
 
 @pytest.mark.remedy("config-invalid")

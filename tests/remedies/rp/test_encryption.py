@@ -235,21 +235,33 @@ def test_new_key_is_put_at_the_start_of_the_variable(made: ServiceSettings, kube
     assert [each["sealed"] for each in keeper.does("keys", "list", "--json", env=env).json] == ["1", "0"]
 
 
-@pytest.mark.remedy("record-refused", "record-name-required", "record-not-refused")
-def test_changed_record_is_restored_or_accepted(
-    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path
-) -> None:
-    """Attack: a database administrator changes what runs on a node."""
+@pytest.fixture
+def backup(keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path) -> str:
+    """Returns a backup of a service with two nodes."""
     with serving(made, clusters):
         create_nodes(keeper, secret)
-    backup = str(tmp_path / "backup.tar")
-    keeper.does("backup", backup)
+    file = str(tmp_path / "backup.tar")
+    keeper.does("backup", file)
+    return file
+
+
+@pytest.mark.remedy("record-refused", "record-name-required", "record-not-refused")
+def test_changed_record_is_restored_or_accepted(
+    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], backup: str
+) -> None:
+    """Attack: a database administrator changes what runs on a node."""
     attack = "UPDATE nodes SET config = replace(config, '1.34', '1.33') WHERE key = 'edge-1'"
     show, other = (("node", "show", *ON_PLANT, "--name", name) for name in ("edge-1", "edge-2"))
 
     with serving(made, clusters) as service:
         change(made, attack)
-        assert "is refused" in fails(keeper, "request-rejected", *show).err
+        said = fails(keeper, "request-rejected", *show).err
+        assert "edge-1 is refused" in said
+        assert "`aks-flex-rp records show edge-1`" in said
+        assert "`aks-flex-rp records accept edge-1 --digest DIGEST`" in said
+        assert "`aks-flex-rp explain record-refused`" in said
+        in_list = next(each for each in keeper.does("node", "list", *ON_PLANT).out.splitlines() if "edge-1" in each)
+        assert in_list.endswith("RecordRefused: its content does not match its authentication code.")
         keeper.does(*other)
         assert "record-refused: " in service.log
         assert "record.refused" in keeper.does("audit", *ON_PLANT, "--node", "edge-1").out
@@ -334,14 +346,8 @@ def _records(document: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.remedy("record-unusable")
-def test_record_that_the_service_cannot_use_is_restored(
-    keeper: Keeper, made: ServiceSettings, clusters: list[ClusterInfo], secret: Path, tmp_path: Path
-) -> None:
+def test_record_that_the_service_cannot_use_is_restored(keeper: Keeper, made: ServiceSettings, backup: str) -> None:
     """Attack: a number at the end of its range would make every later change of the node fail."""
-    with serving(made, clusters):
-        create_nodes(keeper, secret)
-    backup = str(tmp_path / "backup.tar")
-    keeper.does("backup", backup)
     for content in (f"version = {2**63 - 1}", "secrets = 7, version = 1", "config = x'00'", "etag = char(27)"):
         change(made, f"UPDATE nodes SET {content} WHERE key = 'edge-2'")  # noqa: S608 - the attack
         fails(keeper, "record-unusable", "records", "accept", "--all", "--digest", digest_of_all(keeper))

@@ -12,6 +12,8 @@ from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS
 from aks_flex_node.agent.components.service import COMPONENT, UNIT_NAME
 from aks_flex_node.agent.event_log import EventLog
+from aks_flex_node.agent.http.client import not_found_error
+from aks_flex_node.agent.http.download_options import DownloadUrl
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import CONFIG_VERSION_FILE
 from aks_flex_node.agent.reconcile.engine import Engine
@@ -197,6 +199,9 @@ class Publisher:
 
     def finish(self, program: ProgramTree, seconds: float) -> None:
         assert seconds > 0
+        if program.version not in self.bench.versions:
+            url = f"https://releases.example/v{program.version}/agent.tar.gz?sig=secret"
+            raise not_found_error(DownloadUrl(url, url), 404)
         install(self.bench, program, {"bin/aks-flex-node": self.bench.versions[program.version]})  # type: ignore[arg-type]
 
     def close(self) -> None: ...

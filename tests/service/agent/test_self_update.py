@@ -84,6 +84,20 @@ def test_self_update_to_failing_version_rolls_back(bench: Bench, first: str, fol
     assert outcome.message == failure_reason(bench, bench.config)
 
 
+def test_version_without_a_release_is_named_with_what_to_do(bench: Bench) -> None:
+    bench.settings("0.9.0")
+
+    outcome = bench.renew()
+
+    assert (outcome.result, outcome.reason) == (JobStatus.FAILED, "artifact-not-found")
+    assert outcome.message == (
+        "Agent version 0.9.0 has no release for this machine: https://releases.example/v0.9.0/agent.tar.gz was not "
+        "found (status 404). The present version keeps running."
+    )
+    assert "`aks-flex-rp node update --name NODE --agent-version ''`" in outcome.hint
+    assert (bench.running, failure_reason(bench, bench.config)) == (bench.home, ""), "a later release is installed"
+
+
 def test_start_that_was_killed_does_not_bar_the_version(bench: Bench) -> None:
     bench.versions["0.2.0"] = script("0.2.0", KILLED_ONCE)
     bench.settings("0.2.0")

@@ -18,13 +18,13 @@ def test_built_config_url_is_parsed_back() -> None:
 
 
 def test_config_url_without_pin_has_default_port_and_empty_pin() -> None:
-    url = parse("https://account.blob.core.windows.net/configs/a.json?sv=2022&sig=canary%3D")
+    url = parse("https://rp.example/prefix/configs/canary%3D")
     assert (url.port, url.pin) == (443, "")
-    assert url.address.endswith("sig=canary%3D")
+    assert url.address.endswith("/canary%3D")
 
 
 def test_config_url_text_never_contains_path_or_query() -> None:
-    url = parse("https://[fd00::1]:8443/configs/canary?sig=canary#ca=sha256:" + PIN)
+    url = parse("https://[fd00::1]:8443/configs/canary?name=canary#ca=sha256:" + PIN)
     assert url.origin == "https://[fd00::1]:8443"
     assert "canary" not in f"{url} {url!r} {[url]}"
 
@@ -50,6 +50,9 @@ def test_uppercase_pin_is_accepted() -> None:
     [
         ("http://rp.example/configs/canary", "Use https://"),
         ("http://127.0.0.1/configs/canary", "Use https://"),
+        ("https://account.blob.core.windows.net/c/a?se=2&sv=3&sig=canary", "storage account, and its part after #"),
+        ("https://account.blob.core.windows.net/c/canary?se=2026", "storage account, and its part after #"),
+        (f"https://own.example/c/canary?sv=2&sig=x#ca=sha256:{PIN}", "storage account, and its part after #"),
         ("ftp://rp.example/canary", "must begin with https://"),
         ("canary", "must begin with https://"),
         ("https:///configs/canary", "must begin with https://"),

@@ -85,6 +85,15 @@ def test_api_server_url_can_be_set_and_removed() -> None:
     assert apply_options(alone, NodeOptions(server_url="")) == {"nodeConfig": {}}
 
 
+def test_empty_version_removes_the_version() -> None:
+    before = {"versions": {"agent": "1.2.3", "runc": "1.3.0"}}
+
+    after = apply_options(before, NodeOptions(versions={"agent": ""}))
+    assert after == {"versions": {"runc": "1.3.0"}}
+    assert apply_options(after, NodeOptions(versions={"runc": ""})) == {}
+    assert apply_options({}, NodeOptions(versions={"agent": ""})) == {}
+
+
 def test_taints_are_identified_by_key_and_effect() -> None:
     before = {"nodeConfig": {"taints": [{"key": "a", "value": "1", "effect": "NoSchedule"}]}}
 

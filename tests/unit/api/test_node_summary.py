@@ -83,6 +83,7 @@ def test_update_of_unmanaged_node_is_reported_as_not_applied(properties: dict[st
         ({"status": {"joinState": "Joined"}}, "`aks-flex-node unbootstrap`"),
         ({"status": {"joinState": "Failed"}}, "`aks-flex-node unbootstrap`"),
         ({"status": {"joinState": "Joined"}, "continuousMonitoring": True}, "unbootstraps its machine"),
+        ({"status": {"joinState": "Joined"}, "continuousMonitoring": True}, "unless the machine's policy"),
         (
             {
                 "status": {"joinState": "Joined"},

@@ -27,7 +27,7 @@ from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, DAEMON_STATE, state_file
-from aks_flex_node.agent.policy import read_policy, refuse_by_policy
+from aks_flex_node.agent.policy import JOIN_REFUSAL_HINT, read_policy, refuse_by_policy
 from aks_flex_node.agent.progress import ProgressReporter
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.lock import exclusive
@@ -73,8 +73,9 @@ def bootstrap_node(
         loaded, pool = pool_join.complete_from_pool(selection, loaded, progress)
         config = loaded.config
         if bundle or pool or comes_from_provider(loaded):
-            policy = read_policy(RealHost())
-            refuse_by_policy(policy, policy.violations(config, context.applied_config()))
+            policy, current = read_policy(RealHost()), context.applied_config()
+            with reported_failure(config, selection.url):
+                refuse_by_policy(policy, policy.violations(config, current), JOIN_REFUSAL_HINT)
         is_kept = bundle is not None and not (context.has_credentials(config) or context.applied_config())
         with keep_fetched_on_failure(lambda: context.make_engine(config), bundle if is_kept else None, selection.url):
             complete, found = prerequisites.discover_cluster(config, progress)
@@ -83,7 +84,7 @@ def bootstrap_node(
             engine = _checked_engine(loaded, progress, managed=managed, fetched=selection.url is not None)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
             rebuild_ledger(engine)
-            with reported_failure(engine, selection.url):
+            with reported_failure(complete, selection.url):
                 run_preflight(engine, progress, skip, components)
             if (components or SEQUENCE) is SEQUENCE:
                 prerequisites.sign_in_operator(engine)
@@ -96,7 +97,7 @@ def bootstrap_node(
             update_journal.supersede_journal(engine.host)
             config_store.save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
         context.open_log_file(engine)
-        with reported_failure(engine, selection.url), explain_used_token(engine):
+        with reported_failure(engine.config, selection.url), explain_used_token(engine):
             node, etag = _run_join(engine, components or SEQUENCE, loaded, progress)
         if node and not managed and comes_from_provider(loaded) and not etag:
             record_applied_config(engine, node.name, progress)
@@ -179,7 +180,7 @@ def _run_join(
 
 
 @contextmanager
-def reported_failure(engine: Engine, url: ConfigUrl | None) -> Iterator[None]:
+def reported_failure(config: NodeConfig, url: ConfigUrl | None) -> Iterator[None]:
     """Tells the provider why a join with its URL failed, so that the operator sees it there, too."""
     try:
         yield
@@ -188,7 +189,7 @@ def reported_failure(engine: Engine, url: ConfigUrl | None) -> Iterator[None]:
             from aks_flex_node.agent.config.remote import report_join_failure
 
             message = redact_output(" ".join(error.message.split()), queries=True)[:MAX_REPORTED_LENGTH]
-            report_join_failure(url, artifact_sources(engine.config), message)
+            report_join_failure(url, artifact_sources(config), message)
         raise
 
 

@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Validate, s
 
 @app.command()
 def validate(config: Config = None, sets: Sets = None, json: Json = False) -> None:
-    """Validate the configuration and list all problems. Changes nothing.
+    """Validate the configuration and the policy of this machine, and list all problems. Changes nothing.
 
     Lists the settings that a join would read from Azure, and the requests that return them.
     """
@@ -23,14 +23,16 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
     from aks_flex_node.agent.cli import terminal
     from aks_flex_node.agent.cluster import discovery
     from aks_flex_node.agent.config.problems import InvalidConfigError
-    from aks_flex_node.agent.policy import read_policy
-    from aks_flex_node.errors import ConfigError
+    from aks_flex_node.agent.policy import read_policy, require_usable
+    from aks_flex_node.errors import ConfigError, MachineError
     from aks_flex_node.host.real import RealHost
 
     try:
         loaded = context.load_config(context.ConfigSelection(config, tuple(sets or ())))
         discovery.check_join(loaded.config)
-    except ConfigError as error:
+        policy = read_policy(RealHost())
+        require_usable(policy)
+    except (ConfigError, MachineError) as error:
         if json:
             problems = list(error.problems) if isinstance(error, InvalidConfigError) else []
             listed = [_problem(one) for one in problems] or [{"reason": error.message}]
@@ -38,7 +40,6 @@ def validate(config: Config = None, sets: Sets = None, json: Json = False) -> No
             raise typer.Exit(error.exit_code) from error
         raise
     from_azure = discovery.describe_discovery(loaded.config)
-    policy = read_policy(RealHost())
     warnings = [*loaded.warnings, *discovery.dns_warnings(loaded.config)]
     forbidden = policy.violations(loaded.config)
     warnings += [f"The policy of this machine forbids a provider to set {each}." for each in forbidden]

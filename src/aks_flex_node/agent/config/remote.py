@@ -205,8 +205,10 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
             "config-url-expired",
             f"The configuration URL at {url.origin} is no longer valid (status {status}): it expired, was already "
             "used, or was replaced.",
-            "If another machine has joined with it, create another node for this machine. Otherwise request a new "
-            "URL with `aks-flex-rp node join-command --name NODE` or the regenerateToken action of the API.",
+            "If this machine is already a node, run `aks-flex-node agent` without the URL. If another machine has "
+            "joined with it, create another node for this one with `aks-flex-rp node create --name OTHER "
+            "--join-command`, otherwise a new URL with `aks-flex-rp node join-command --name NODE`. Then run the "
+            "printed line here.",
         )
     if status in RETRYABLE_STATUSES or status >= 500:
         after = parse_retry_after(response.headers.get("Retry-After", ""))

@@ -69,7 +69,9 @@ def _agent_failure(node: ManagedNode, update: JobResult | None) -> str:
     if known := self_update.failure_reason(node.host, node.config):
         return known
     late = update and update.result is JobStatus.FAILED and update.version == node.versions.current
-    return update.message if update and late and self_update.is_due(node.host, node.config) else ""
+    if not (update and late and self_update.is_due(node.host, node.config)):
+        return ""
+    return f"{update.message} {update.hint}".strip()
 
 
 @dataclass

@@ -16,6 +16,7 @@ import pytest
 
 from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
 from aks_flex_node.agent.bootstrap import workflow
+from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import fetch_config, report_join_failure
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
@@ -23,7 +24,6 @@ from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_rp.crypto.self_signed import PrivateCa, create_ca, sign_server_certificate
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.http_servers import Handler, listening
-from tests.unit.agent.builders import empty_host, engine_on
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -289,7 +289,7 @@ def test_failed_preflight_of_a_join_by_url_is_reported_without_secrets(server: B
     token = "abcdef.0123456789abcdef"
     with (
         pytest.raises(MachineError),
-        workflow.reported_failure(engine_on(empty_host()), config_urls.parse(server.url(PATH))),
+        workflow.reported_failure(NodeConfig(), config_urls.parse(server.url(PATH))),
     ):
         raise MachineError("preflight-failed", f"Preflight found 1 problem:\nconfig: token {token} is old.")
     [report] = server.reports
@@ -297,5 +297,5 @@ def test_failed_preflight_of_a_join_by_url_is_reported_without_secrets(server: B
 
 
 def test_failed_preflight_of_a_join_by_file_is_not_reported() -> None:
-    with pytest.raises(MachineError), workflow.reported_failure(engine_on(empty_host()), None):
+    with pytest.raises(MachineError), workflow.reported_failure(NodeConfig(), None):
         raise MachineError("preflight-failed", "Preflight found 1 problem.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
@@ -70,13 +70,20 @@ def living(host: FakeHost, name: str) -> Iterator[Controller]:
     assert not thread.is_alive(), "it did not end when told"
 
 
-@pytest.fixture
-def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Machine:
-    bundle = json.loads(joined(service.admin, name, body()))
+AnyHost = TypeVar("AnyHost", bound=FakeHost)
+
+
+def make_managed(machine: AnyHost, service: Running, name: str, body: dict[str, Any]) -> AnyHost:
+    """Returns the machine as a joined node that polls the service every second."""
+    bundle = json.loads(joined(service.admin, name, body))
     bundle["config"]["provider"] |= {"pollSeconds": 1, "waitSeconds": 50}
-    machine = Machine()
     put(machine, CURRENT_CONFIG, json.dumps(bundle).encode())
     return machine
+
+
+@pytest.fixture
+def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Machine:
+    return make_managed(Machine(), service, name, body())
 
 
 def standing(host: FakeHost) -> str:

@@ -6,7 +6,6 @@ simulated.
 
 from __future__ import annotations
 
-import json
 import logging
 from contextlib import nullcontext
 from datetime import datetime, timezone
@@ -25,10 +24,10 @@ from aks_flex_node.api import config_urls
 from aks_flex_node.errors import MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
 from aks_flex_node.host.real import RootedHost
-from tests.service.agent.daemon.harness import eventually, joined
-from tests.service.agent.daemon.test_controller import living, standing, status
+from tests.service.agent.daemon.harness import eventually
+from tests.service.agent.daemon.test_controller import living, make_managed, standing, status
 from tests.unit.agent.builders import Ready, engine_on
-from tests.unit.agent.daemon.fakes import FakeHost, Quiet, put
+from tests.unit.agent.daemon.fakes import FakeHost, Quiet
 from tests.unit.agent.jobs.update.fakes import Cluster
 
 if TYPE_CHECKING:
@@ -79,11 +78,7 @@ def ordering(plain: dict[str, Any], what: str) -> dict[str, Any]:
 
 @pytest.fixture
 def host(service: Running, body: Callable[..., dict[str, Any]], name: str) -> Machine:
-    bundle = json.loads(joined(service.admin, name, body()))
-    bundle["config"]["provider"] |= {"pollSeconds": 1, "waitSeconds": 50}
-    machine = Machine()
-    put(machine, CURRENT_CONFIG, json.dumps(bundle).encode())
-    return machine
+    return make_managed(Machine(), service, name, body())
 
 
 @pytest.mark.parametrize("what", ORDERS)
@@ -143,10 +138,16 @@ def test_forbidden_configuration_is_refused_at_the_join(
     monkeypatch.setattr(context, "require_root", lambda: None)
     monkeypatch.setattr(workflow, "exclusive", nullcontext)
 
-    url = config_urls.parse(made.properties["configUrl"])
+    selection = context.ConfigSelection(url=config_urls.parse(made.properties["configUrl"]))
     with pytest.raises(MachineError) as refused:
-        workflow.bootstrap_node(context.ConfigSelection(url=url), ProgressReporter())
+        workflow.bootstrap_node(selection, ProgressReporter())
 
     assert refused.value.name == "refused-by-policy"
+    assert f"{POLICY_FILE}, forbids " in refused.value.message
     assert f"({what})" in refused.value.message
+    assert "To try again does not help before" in refused.value.hint
+    told = status(service, name)
+    assert (told["joinState"], told["joinFailure"]) == ("Failed", refused.value.message), "the operator sees it"
+    _, again = context.load_or_fetch_config(selection)
+    assert again, "the URL works after a correction"
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["policy.yaml"]

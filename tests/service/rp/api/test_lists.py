@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -153,3 +153,30 @@ def test_next_link_ignores_unrelated_referer(nodes: Api) -> None:
     listed = nodes.ask("GET", nodes.path(), query=query, headers={"Referer": "https://evil.example/other"})
 
     assert listed.json["nextLink"].startswith(nodes.connection.url)
+
+
+def test_list_shows_the_name_of_a_refused_record_and_why(service: Running, nodes: Api) -> None:
+    """Attack: someone changes the row of a node in the database, and the node disappears from lists."""
+    store: Any = service.service.store
+    attack = 'UPDATE nodes SET properties = \'{"nodeConfig":{"labels":{"site":"evil"}}}\' WHERE key = $1'
+    nodes.put("list-2b", token())
+    try:
+        service.call(store._write_many(attack, [("list-2b",)]))
+
+        listed = nodes.list()
+        assert named(listed) == sorted([*NAMES, "list-2b"])
+        [refused] = [each for each in listed.json["value"] if each["name"] == "list-2b"]
+        assert refused["properties"].keys() == {"status"}, "nothing of the record"
+        ready, condition = refused["properties"]["status"]["conditions"]
+        assert (ready["status"], condition["type"], condition["reason"]) == (
+            "Unknown",
+            "RecordRefused",
+            "RecordChanged",
+        )
+        assert "`aks-flex-rp records accept list-2b --digest DIGEST`" in condition["message"]
+        assert "evil" not in listed.text
+        assert_refused(nodes.get("list-2b"), 500, "InternalServerError")
+        assert list(chain(*map(named, pages(nodes, nodes.list(top="1"))))) == sorted([*NAMES, "list-2b"])
+        assert named(nodes.list(filter="labels/site eq 'evil'")) == []
+    finally:
+        service.call(store.delete_node(NEIGHBOUR.key, "list-2b", None))

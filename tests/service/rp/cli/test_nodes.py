@@ -213,6 +213,16 @@ def test_node_update_without_changes_keeps_etag(person: Person) -> None:
     assert after["etag"] == before["etag"]
 
 
+def test_empty_agent_version_is_removed_from_the_node(person: Person) -> None:
+    made = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--agent-version", "9.9.9", "--json").json
+    assert made["properties"]["versions"] == {"agent": "9.9.9"}
+
+    person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--agent-version", "")
+    node = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]
+    assert "versions" not in node
+    assert not node["config"].get("agent", {}).get("version")
+
+
 def test_node_update_file_replaces_config_and_options_override_file(person: Person, tmp_path: Path) -> None:
     file = tmp_path / "node.yaml"
     file.write_text("properties:\n  nodeConfig:\n    maxPods: 30\n    labels: {site: south}\n")

@@ -16,7 +16,7 @@ import urllib3
 from aks_flex_node.agent.artifacts import DownloadOptions
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls, sealed_bundles
-from aks_flex_node.errors import ConfigError, FlexError
+from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_rp.delivery.azure_blob import AzureBlobDelivery, by_connection_string, by_identity
 from tests.remedies.catalogue import advice
 from tests.service.rp.delivery.azurite import Azurite, Somebody, azurite_server
@@ -123,14 +123,17 @@ def test_bundle_that_a_storage_administrator_changed_is_refused(
     assert fetch_config(again, DownloadOptions(ca_file=str(azurite.authority))).version == "7"
 
 
-def test_blob_url_of_an_earlier_release_is_valid_until_it_expires(
+def test_blob_url_that_lost_its_key_is_refused(
     delivery: AzureBlobDelivery, service: BlobServiceClient, container: str, azurite: Azurite
 ) -> None:
+    """Attack: the part after # is lost in a chat or a script, and a storage administrator replaced the bundle."""
     url, _, _ = put(delivery).partition("#")
     [name] = service.get_container_client(container).list_blob_names()
-    service.get_blob_client(container, name).upload_blob(BUNDLE, overwrite=True)
-    bundle = fetch_config(config_urls.parse(url), DownloadOptions(ca_file=str(azurite.authority)))
-    assert bundle.version == "7"
+    service.get_blob_client(container, name).upload_blob(BUNDLE.replace(b"edge-1", b"evil-1"), overwrite=True)
+    with pytest.raises(CommandUsageError, match="storage account, and its part after #") as caught:
+        fetch_config(config_urls.parse(url), DownloadOptions(ca_file=str(azurite.authority)))
+    assert caught.value.name == "config-url-invalid"
+    assert urlsplit(url).query not in str(caught.value)
 
 
 def test_blob_url_grants_only_read_access_to_its_own_blob(

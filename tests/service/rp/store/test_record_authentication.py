@@ -80,7 +80,9 @@ async def test_changed_node_is_refused_and_alarmed(store: Store, place: Place, c
 
     assert await refusal(store)
     await refusal(store)
-    assert [each.key for each in (await store.nodes("/c")).nodes] == ["edge-2"], "others are not affected"
+    page = await store.nodes("/c")
+    assert [each.key for each in page.nodes] == ["edge-2"], "others are not affected"
+    assert [(each.name, each.error.reason) for each in page.refused] == [("edge-1", "RecordChanged")]
     assert await store.node("/c", "edge-2")
     with pytest.raises(RecordRefused):
         await store.last_known_node("/c", "edge-1")

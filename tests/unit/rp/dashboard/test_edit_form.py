@@ -70,6 +70,11 @@ def test_checkboxes_and_selections_are_parsed_into_properties() -> None:
     assert found == {"continuousMonitoring": True, "nodeConfig": node}
 
 
+def test_emptied_agent_version_is_removed() -> None:
+    form = {**edit_form.form_fields(EVERYTHING), "version-agent": ""}
+    assert edit_form.parse_form(form, EVERYTHING).properties["versions"] == {"kubernetes": "1.34.4"}
+
+
 def test_emptied_maintenance_window_is_removed() -> None:
     form = {**edit_form.form_fields(EVERYTHING), "window-start": "", "window-minutes": "", "window-zone": ""}
     form |= dict.fromkeys(("day-Monday", "day-Sunday"), "")

@@ -13,7 +13,8 @@ from azext_aks_flex_node.vendored.node_summary import deletion_text
 
 CONFIRMATION = (
     "The configuration URL and token are revoked immediately. The daemon of a managed node drains the node, removes "
-    "it from the cluster and removes the installed components from the machine. Delete this flex node?"
+    "it from the cluster and removes the installed components from the machine, unless the machine's policy forbids "
+    "it. Delete this flex node?"
 )
 logger = get_logger(__name__)
 
@@ -23,8 +24,9 @@ class Delete(FlexNodeCommand):
     """Delete a flex node.
 
     Revokes the configuration URL and the token immediately. The daemon of a managed node drains
-    the node, removes it from the cluster and removes the installed components. For a node that
-    is not managed, run `aks-flex-node unbootstrap` on the machine.
+    the node, removes it from the cluster and removes the installed components, unless the
+    policy of the machine forbids it. For such a node, and one that is not managed, run
+    `aks-flex-node unbootstrap` on the machine.
 
     :example: Delete a node without confirmation
         az aks flex-node delete -g my-rg --cluster my-cluster --name edge-1 --yes
