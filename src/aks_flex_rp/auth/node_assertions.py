@@ -1,0 +1,154 @@
+"""Verifies what a node signs with its key: the proof at the fetch of a config URL or a rotation, and assertions.
+
+The token contains the public key. It decides nothing by itself: an assertion is verified only if the thumbprint of
+its key is one that the node which it names is bound to. The curve and the algorithm are fixed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from aks_flex_node.api.node_keys import (
+    ALGORITHM,
+    ASSERTION_SECONDS,
+    ASSERTION_TYPE,
+    MAX_TOKEN_LENGTH,
+    PROOF_SECONDS,
+    PROOF_TYPE,
+    PublicKey,
+    short,
+)
+from aks_flex_rp.auth.auth_errors import Unauthenticated
+from aks_flex_rp.callers import Caller, CallerKind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aks_flex_rp.auth.auth_errors import AuthErrorCode
+    from aks_flex_rp.callers import NodeKey
+    from aks_flex_rp.node_keys import NodeKeys
+
+CLOCK_SECONDS = 60  # allowed clock difference
+_COORDINATE = re.compile(r"[A-Za-z0-9_-]{43}")
+_SUBJECT = re.compile(
+    r"(/subscriptions/[^/]+/resourcegroups/[^/]+/providers/[^/]+/managedclusters/[^/]+)"
+    r"/flexnodeconfig/([^/]+)"
+)
+
+
+class InvalidNodeKey(Exception):  # noqa: N818 - a response
+    """A proof or an assertion is not valid. `is_time` means that only its time is wrong."""
+
+    def __init__(self, why: str, *, is_time: bool = False) -> None:
+        super().__init__(why)
+        self.why, self.is_time = why, is_time
+
+
+@dataclass(frozen=True)
+class KnownNode:
+    """What the service knows of the node that an assertion names."""
+
+    audience: str
+    keys: NodeKeys
+
+
+def is_assertion(token: str) -> bool:
+    """Returns whether a bearer token claims to be signed by a node key."""
+    return _header(token).get("typ") == ASSERTION_TYPE if len(token) <= MAX_TOKEN_LENGTH else False
+
+
+def verify_proof(token: str, audience: str) -> str:
+    """Verifies that a client has the key which it shows, and returns the thumbprint. Raises InvalidNodeKey."""
+    key = _public_key(token, PROOF_TYPE)
+    _claims(token, key, audience, PROOF_SECONDS)
+    return key.thumbprint
+
+
+async def verify_assertion(
+    token: str, find: Callable[[NodeKey], Awaitable[KnownNode | None]]
+) -> tuple[Caller, float]:
+    """Returns the caller of an assertion and when the assertion expires. Raises Unauthenticated."""
+    try:
+        key = _public_key(token, ASSERTION_TYPE)
+        node = _subject(token)
+        known = await find(node) if node else None
+        if node is None or known is None or key.thumbprint not in known.keys.known:
+            raise Unauthenticated(
+                "NodeKeyNotKnown",
+                f"The key {short(key.thumbprint)} does not belong to the node that the request names. Create a new "
+                "join command for the node, and run it on its machine.",
+            )
+        claims = _claims(token, key, known.audience, ASSERTION_SECONDS)
+    except InvalidNodeKey as error:
+        code: AuthErrorCode = "NodeKeyTimeInvalid" if error.is_time else "InvalidAuthenticationToken"
+        raise Unauthenticated(code, f"The assertion of the node key {error.why}") from None
+    name = f"node {node[1]} (key {short(key.thumbprint)})"
+    return Caller(key.thumbprint, name, CallerKind.NODE_KEY, node=node), float(claims["exp"]) + CLOCK_SECONDS
+
+
+def _public_key(token: str, kind: str) -> PublicKey:
+    """Returns the key that a token contains, which is not verified yet."""
+    if len(token) > MAX_TOKEN_LENGTH:
+        raise InvalidNodeKey(f"is longer than {MAX_TOKEN_LENGTH} characters.")
+    header = _header(token)
+    if header.get("typ") != kind or header.get("alg") != ALGORITHM:
+        raise InvalidNodeKey(f"is not a JSON web token of type {kind}, signed with {ALGORITHM}.")
+    named = header.get("jwk")
+    found = named if isinstance(named, dict) else {}
+    key = PublicKey(str(found.get("x", "")), str(found.get("y", "")))
+    if found != key.jwk or not all(_COORDINATE.fullmatch(each) for each in (key.x, key.y)):
+        raise InvalidNodeKey("has no public key of the curve P-256.")
+    return key
+
+
+def _claims(token: str, key: PublicKey, audience: str, longest: int) -> dict[str, Any]:
+    x, y = (int.from_bytes(_decoded(each), "big") for each in (key.x, key.y))
+    try:
+        public = ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key()
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            public,
+            algorithms=[ALGORITHM],
+            audience=audience,
+            leeway=CLOCK_SECONDS,
+            options={"require": ["exp", "iat", "aud"], "strict_aud": True},
+        )
+        if not 0 < int(claims["exp"]) - int(claims["iat"]) <= longest:
+            raise InvalidNodeKey(f"is valid for longer than {longest} seconds.")
+    except (jwt.ExpiredSignatureError, jwt.ImmatureSignatureError):
+        raise InvalidNodeKey(
+            "has expired, or is not valid yet. Check the clock of the machine.", is_time=True
+        ) from None
+    except jwt.InvalidAudienceError:
+        raise InvalidNodeKey("is for something else: its audience differs.") from None
+    except (jwt.PyJWTError, ValueError, OverflowError, TypeError, RecursionError):
+        raise InvalidNodeKey("is not valid: its signature or its content is wrong.") from None
+    return claims
+
+
+def _subject(token: str) -> NodeKey | None:
+    """Returns the cluster and the node that the assertion names."""
+    try:
+        found = _SUBJECT.fullmatch(str(json.loads(_decoded(token.split(".")[1]))["sub"]))
+    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
+        return None
+    return (found[1], found[2]) if found else None
+
+
+def _header(token: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_decoded(token.partition(".")[0]))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
