@@ -71,15 +71,15 @@ def is_assertion(token: str) -> bool:
     return _header(token).get("typ") == ASSERTION_TYPE if len(token) <= MAX_TOKEN_LENGTH else False
 
 
-def verify_proof(token: str, audience: str) -> str:
+def verify_proof(token: str, audience: str, clock: Callable[[], float] = time.time) -> str:
     """Verifies that a client has the key which it shows, and returns the thumbprint. Raises InvalidNodeKey."""
     key = _public_key(token, PROOF_TYPE)
-    _claims(token, key, audience, PROOF_SECONDS)
+    _check_period(_claims(token, key, audience), PROOF_SECONDS, clock())
     return key.thumbprint
 
 
 async def verify_assertion(
-    token: str, find: Callable[[NodeKey], Awaitable[KnownNode | None]]
+    token: str, find: Callable[[NodeKey], Awaitable[KnownNode | None]], clock: Callable[[], float] = time.time
 ) -> tuple[Caller, float]:
     """Returns the caller of an assertion and when the assertion expires. Raises Unauthenticated."""
     try:
@@ -92,7 +92,8 @@ async def verify_assertion(
                 f"The key {short(key.thumbprint)} does not belong to the node that the request names. Create a new "
                 "join command for the node, and run it on its machine.",
             )
-        claims = _claims(token, key, known.audience, ASSERTION_SECONDS)
+        claims = _claims(token, key, known.audience)
+        _check_period(claims, ASSERTION_SECONDS, clock())
     except InvalidNodeKey as error:
         code: AuthErrorCode = "NodeKeyTimeInvalid" if error.is_time else "InvalidAuthenticationToken"
         raise Unauthenticated(code, f"The assertion of the node key {error.why}") from None
@@ -115,9 +116,9 @@ def _public_key(token: str, kind: str) -> PublicKey:
     return key
 
 
-def _claims(token: str, key: PublicKey, audience: str, longest: int) -> dict[str, Any]:
-    """Verifies the signature and the claims. Done here, and not by a library that supports all kinds of tokens: that
-    takes twice the time, and every node presents a fresh assertion every few minutes.
+def _claims(token: str, key: PublicKey, audience: str) -> dict[str, Any]:
+    """Verifies the signature and the audience. Done here, and not by a library that supports all kinds of tokens:
+    that takes twice the time, and every node presents a fresh assertion every few minutes.
     """
     signed, _, encoded = token.rpartition(".")
     try:
@@ -128,21 +129,21 @@ def _claims(token: str, key: PublicKey, audience: str, longest: int) -> dict[str
         public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
         public.verify(encode_dss_signature(r, s), signed.encode(), _ECDSA)
         claims = json.loads(_decoded(signed.partition(".")[2]))
-        begin, end, named = claims["iat"], claims["exp"], claims["aud"]
+        named = claims["aud"]
     except InvalidSignature:
         raise InvalidNodeKey("has an invalid signature.") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidNodeKey("cannot be parsed.") from None
     if named != audience:
         raise InvalidNodeKey("is for something else: its audience differs.")
-    _check_period(begin, end, longest)
     return dict(claims)
 
 
-def _check_period(begin: object, end: object, longest: int) -> None:
+def _check_period(claims: dict[str, Any], longest: int, now: float) -> None:
+    begin, end = claims.get("iat"), claims.get("exp")
     if type(begin) is not int or type(end) is not int or not 0 < end - begin <= longest:
         raise InvalidNodeKey(f"is not valid for at most {longest} seconds.")
-    if not begin - CLOCK_SECONDS <= time.time() < end + CLOCK_SECONDS:
+    if not begin - CLOCK_SECONDS <= now < end + CLOCK_SECONDS:
         raise InvalidNodeKey("has expired, or is not valid yet. Check the clock of the machine.", is_time=True)
 
 

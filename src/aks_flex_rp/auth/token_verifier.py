@@ -245,7 +245,7 @@ class TokenVerifier:
 
     async def _verify(self, token: str, digest: bytes) -> Caller:
         if is_assertion(token):
-            caller, until = await verify_assertion(token, self._find_node)
+            caller, until = await verify_assertion(token, self._find_node, self._clock)
             self._seen.pop(self._assertions.pop(caller.id, b""), None)
             self._remember(digest, until, caller)
             self._assertions[caller.id] = digest

@@ -247,7 +247,7 @@ def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
             "config-node-mismatch",
             f"This machine is node {known or name} of {here or 'its cluster'}, but the URL is for node {name} of "
             f"{there or 'a cluster'}. Nothing was changed.",
-            "Use the URL of this node. Or run `aks-flex-node unbootstrap` first, and use a new URL of the other node.",
+            "Use the URL of this node. Or run `aks-flex-node unbootstrap` first, and use a new URL of the other.",
         )
 
 
