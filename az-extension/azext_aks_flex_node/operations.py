@@ -150,3 +150,13 @@ class RegenerateToken(GetNode):
     @property
     def url(self) -> str:
         return f"{super().url}/regenerateToken"
+
+
+class RevokeKey(GetNode):
+    """Revokes the key of a node."""
+
+    METHOD = "POST"
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}/revokeKey"

@@ -157,6 +157,9 @@ class ServiceClient:
         body = {"replaceMachine": True} if replace else None
         return self._request("POST", f"{cluster.node(quote(name))}/regenerateToken", body=body)
 
+    def revoke_key(self, cluster: ClusterId, name: str) -> Document:
+        return self._request("POST", f"{cluster.node(quote(name))}/revokeKey")
+
     def credentials(self, cluster: ClusterId, name: str) -> Document:
         return self._request("POST", f"{cluster.node(quote(name))}/listCredentials")
 

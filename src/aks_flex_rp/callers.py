@@ -8,23 +8,30 @@ from aks_flex_rp.text_enum import TextEnum
 
 
 class CallerKind(TextEnum):
-    """Kinds of callers, as in ARM's systemData. KEY, the local admin key, is shown there as an Application."""
+    """Kinds of callers, as in ARM's systemData. KEY, the local admin key, and NODE_KEY, the key of a node, are shown
+    there as an Application.
+    """
 
     USER = "User"
     APPLICATION = "Application"
     MANAGED_IDENTITY = "ManagedIdentity"
     KEY = "Key"
+    NODE_KEY = "NodeKey"
+
+
+NodeKey = tuple[str, str]  # key of the cluster, key of the node
 
 
 @dataclass(frozen=True)
 class Caller:
-    id: str  # the object ID, or "local-admin"
+    id: str  # the object ID, "local-admin", or the thumbprint of a node key
     name: str  # display name in the audit log and in systemData
     kind: CallerKind
     tenant: str = ""
     ids: frozenset[str] = frozenset()  # lowercase IDs that role grants can name: object, application, groups
     own: frozenset[str] = frozenset()  # IDs of this caller alone, and of the machine or resource it belongs to
     former_audience: bool = False  # the token is for an earlier audience, with which only nodes may call
+    node: NodeKey | None = None  # the only node as which the owner of a node key may act
 
     @property
     def identity(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.machine_ownership import MachineOwnership
+from aks_flex_rp.node_keys import NodeKeys
 from aks_flex_rp.text_enum import StoredEnum
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ class JoinState:
     access: ClusterAccess | None = None
     machines: MachineOwnership = field(default_factory=MachineOwnership)
     delivered: int | None = None  # configVersion that the machine last fetched; None if unknown
+    keys: NodeKeys = field(default_factory=NodeKeys)
     unknown: Mapping[str, Any] = field(default_factory=dict)  # keys of another release
 
     @classmethod
@@ -117,6 +119,7 @@ class JoinState:
             ClusterAccess.from_document(access) if access is not None else None,
             MachineOwnership.from_document(document.get("machines") or {}),
             document.get("delivered"),
+            NodeKeys.from_document(document.get("keys") or {}),
             {key: value for key, value in document.items() if key not in _KEYS},
         )
 
@@ -134,6 +137,7 @@ class JoinState:
             "access": self.access.to_document() if self.access else None,
             "machines": self.machines.to_document(),
             "delivered": self.delivered,
+            "keys": self.keys.to_document(),
             **self.unknown,
         }
         return {key: value for key, value in document.items() if value is not None or key in self.unknown}
@@ -161,7 +165,7 @@ class JoinState:
         """
         phase = JoinPhase.JOINED if self.is_joined else JoinPhase.CREATED
         machines = self.machines.begin_attempt(replacing_until=url_expires if replacing else 0.0)
-        return JoinState(phase, now, token, url_expires, machines=machines, delivered=self.delivered)
+        return JoinState(phase, now, token, url_expires, machines=machines, delivered=self.delivered, keys=self.keys)
 
     def end_attempt(self, now: float) -> JoinState:
         """Ends the attempt: drops the config URL, its token and the granted access."""
@@ -169,7 +173,12 @@ class JoinState:
             machines = self.machines.end_attempt()
             return replace(self, token=None, url_expires=None, access=None, machines=machines)
         phase = JoinPhase.LEFT if self.phase is JoinPhase.LEFT else JoinPhase.CREATED
-        return JoinState(phase, now, machines=self.machines.end_attempt())
+        return JoinState(phase, now, machines=self.machines.end_attempt(), keys=self.keys)
+
+    def key_revoked(self, now: float) -> JoinState:
+        """Revokes the key of the node, and ends the config URL and its token, which the key may have requested."""
+        machines = self.machines.end_attempt()
+        return replace(self, token=None, url_expires=None, machines=machines, keys=self.keys.revoke(now))
 
     def with_delivered(self, version: int) -> JoinState:
         """Records the configuration that the machine has."""
@@ -195,6 +204,9 @@ class JoinState:
 
     def with_machines(self, machines: MachineOwnership) -> JoinState:
         return self if machines == self.machines else replace(self, machines=machines)
+
+    def with_keys(self, keys: NodeKeys) -> JoinState:
+        return self if keys == self.keys else replace(self, keys=keys)
 
     def joining(self, access: ClusterAccess) -> JoinState:
         """Records that the node has authenticated with its identity and was granted this access."""
@@ -263,4 +275,5 @@ class JoinState:
 _KEYS = frozenset({"state", "since", "token", "urlExpires", "csr", "issued", "failure", "formerTaints", "access"}) | {
     "machines",
     "delivered",
+    "keys",
 }

@@ -101,6 +101,7 @@ class MachineOwnership:
     conflicting: ConflictingMachine | None = None
     fetch_machine: str = ""  # ID of the machine that fetched the configuration first; empty if it did not send it
     fetch_address: str = ""  # from which the configuration was fetched first; empty if it was not
+    fetch_key: str = ""  # thumbprint of the key to which the config URL is bound; empty if it is to none
     second_fetch: SecondFetch | None = None
 
     @classmethod
@@ -115,6 +116,7 @@ class MachineOwnership:
             ConflictingMachine.from_document(conflicting) if conflicting else None,
             str(document.get("fetchMachine", "")),
             str(document.get("fetchAddress", "")),
+            str(document.get("fetchKey", "")),
             SecondFetch(str(second["client"]), float(second["at"]), bool(second["refused"])) if second else None,
         )
 
@@ -128,6 +130,7 @@ class MachineOwnership:
             "conflicting": self.conflicting.to_document() if self.conflicting else None,
             "fetchMachine": self.fetch_machine,
             "fetchAddress": self.fetch_address,
+            "fetchKey": self.fetch_key,
             "secondFetch": asdict(self.second_fetch) if self.second_fetch else None,
         }
         return {key: value for key, value in named.items() if value} or None
@@ -168,10 +171,14 @@ class MachineOwnership:
             return other
         return self.owner if owner_alive and not self.is_replacing(now) else None
 
-    def fetch_client(self, machine: MachineIdentity | None, address: str) -> FetchClient:
+    def fetch_client(self, machine: MachineIdentity | None, address: str, key: str = "") -> FetchClient:
         """Compares a client that fetches the configuration with the first one of the attempt. One that does not send
-        its machine is another than a first one that did, because many clients may have the same address.
+        its machine is another than a first one that did, because many clients may have the same address. One with
+        another key, or without any, is another client in any case.
         """
+        if self.fetch_key:
+            moved = bool(self.fetch_machine and machine and machine.id != self.fetch_machine)  # a copy of the disk
+            return FetchClient.SAME if key == self.fetch_key and not moved else FetchClient.OTHER
         if not self.fetch_address and not self.fetch_machine:
             return FetchClient.FIRST
         if self.fetch_machine:
@@ -200,11 +207,11 @@ class MachineOwnership:
         return replace(self._unfetched(), candidate=None, replacing_until=0.0)
 
     def _unfetched(self) -> MachineOwnership:
-        return replace(self, fetch_machine="", fetch_address="", second_fetch=None)
+        return replace(self, fetch_machine="", fetch_address="", fetch_key="", second_fetch=None)
 
-    def first_fetched(self, machine: MachineIdentity | None, address: str) -> MachineOwnership:
+    def first_fetched(self, machine: MachineIdentity | None, address: str, key: str = "") -> MachineOwnership:
         """Binds the config URL of the attempt to its first client."""
-        return replace(self, fetch_machine=machine.id if machine else "", fetch_address=address)
+        return replace(self, fetch_machine=machine.id if machine else "", fetch_address=address, fetch_key=key)
 
     def fetched_again(self, client: str, now: float, *, refused: bool) -> MachineOwnership:
         """Records a second client, at most once in SECOND_FETCH_SECONDS."""

@@ -25,6 +25,7 @@ from aks_flex_rp.api.routes import ServiceRoutes, create_app
 from aks_flex_rp.api.shared_identities import SharedIdentities
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
+from aks_flex_rp.auth.node_assertions import KnownNode
 from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import Roles
 from aks_flex_rp.auth.token_verifier import TokenVerifier
@@ -47,6 +48,7 @@ from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
 from aks_flex_rp.nodes.earlier_roles import EarlierRoles
 from aks_flex_rp.nodes.join_tracker import JoinTracker
+from aks_flex_rp.nodes.key_commands import NodeKeyCommands
 from aks_flex_rp.nodes.queries import NodeQueries
 from aks_flex_rp.nodes.reports import StatusReports
 from aks_flex_rp.notify.notifier import Notifier
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from aks_flex_rp.callers import NodeKey
     from aks_flex_rp.clusters.connections import ClusterConnection
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.crypto.encryption import Sealer
@@ -213,7 +216,7 @@ class Service:
             cleanup := AzureCleanup(context, self._arm_remover()),
         )
         claims = self.join_tracker.claims
-        tokens = TokenVerifier(settings.auth, self.admin_key)
+        tokens = TokenVerifier(settings.auth, self.admin_key, find_node=self._find_node)
         identities = SharedIdentities(self.store, poll_cache)
         limits = RateLimiter(settings.limits)
         authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
@@ -221,6 +224,7 @@ class Service:
         arm = ArmRoutes(
             authorizer,
             NodeCommands(context, notices, poll_cache.last_seen),
+            NodeKeyCommands(context, claims),
             NodeQueries(context, poll_cache.last_seen),
             reporting,
             metrics,
@@ -236,6 +240,13 @@ class Service:
         metrics.watch("clusters", "Clusters that the service manages.", lambda: self.clusters.count)
         self._running = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    async def _find_node(self, node: NodeKey) -> KnownNode | None:
+        """Returns what verifies the assertions of a node's key. The keys of a deleted node are still known."""
+        cluster = await self.clusters.find(node[0])
+        if cluster is None or not cluster.key_audience:
+            return None
+        return KnownNode(cluster.key_audience, (await self.poll_cache.state(node)).keys)
 
     async def start(self) -> None:
         for tenant in self.settings.auth.tenants:

@@ -10,7 +10,7 @@ import pytest
 
 from aks_flex_node.agent.bootstrap import prerequisites
 from aks_flex_node.agent.bootstrap.join import NodeJoin
-from aks_flex_node.agent.bootstrap.workflow import refuse_temporary_vpn
+from aks_flex_node.agent.bootstrap.management import refuse_temporary_vpn
 from aks_flex_node.agent.components.vpn import HOSTS, PROGRAM
 from aks_flex_node.agent.config.loader import load_text
 from aks_flex_node.agent.vpn.client_profile import download_profile

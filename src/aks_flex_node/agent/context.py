@@ -20,6 +20,7 @@ from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import select_config_url
 from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
+from aks_flex_node.agent.first_contact import fetch_with_key
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine, read_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.reconcile import node_state
@@ -186,9 +187,16 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     from aks_flex_node.agent.config.remote import fetch_config
     from aks_flex_node.agent.reconcile.program_stager import artifact_sources
 
-    sources = artifact_sources(loader.load_fetch_settings(os.environ, flags))
+    settings = loader.load_fetch_settings(os.environ, flags)
     machine = identify_machine(RealHost(), selection.url.origin)
-    bundle = fetch_config(selection.url, sources, machine=machine)
+    sources = artifact_sources(settings)
+    url, data_dir = selection.url, str(settings.paths.data_dir)
+    if url.key or os.geteuid() != 0:  # a storage account binds no key, and only root may keep one
+        bundle = fetch_config(url, sources, machine=machine)
+    else:
+        bundle = fetch_with_key(
+            RealHost(), data_dir, lambda prove: fetch_config(url, sources, machine=machine, prove=prove)
+        )
     loader.refuse_local_settings(bundle.text, selection.url.origin)
     loaded = loader.load_text(bundle.text, selection.url.origin, os.environ, flags)
     if (completed := loader.with_join_method(loaded, applied_config())) is not loaded:

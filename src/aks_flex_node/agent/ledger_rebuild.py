@@ -114,11 +114,15 @@ def rebuild_ledger(engine: Engine) -> bool:
     """Rebuilds an empty ledger from marked files and links; returns whether anything was found."""
     if engine.ledger.exists:
         return False
+    first = {name: owned for name, owned in engine.ledger.components.items() if owned.is_first_contact}
     # The CNI file is found by its name; the placeholder CIDR only makes the spec contain it.
     machine = replace(engine.machine, pod_cidr=engine.machine.pod_cidr or "192.0.2.0/24")
     for component in ALL:
         spec = component.desired(engine.config, machine)
         engine.ledger.components[component.name] = find_owned(engine.host, spec, engine.config.paths.install_dir)
+    for name, owned in first.items():
+        known = engine.ledger.components[name]
+        known.paths = {**owned.paths, **known.paths}
     began = engine.host.stat(state_file(engine.config.paths.data_dir)) is not None
     if not began and not engine.ledger.exists:
         return False

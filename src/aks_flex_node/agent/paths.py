@@ -9,6 +9,8 @@ STATE_DIR = "/var/lib/aks-flex-node"
 APPLIED_CONFIG = f"{STATE_DIR}/applied-config.json"
 CURRENT_CONFIG = f"{STATE_DIR}/current-config.json"  # the configuration in effect, with its secrets
 CONFIG_COPY = f"{STATE_DIR}/current-config.copy.json"  # of the configuration in effect, in case it gets damaged
+NODE_KEY = f"{STATE_DIR}/node-key.json"  # the key with which the node authenticates to its provider
+NODE_KEY_COPY = f"{STATE_DIR}/node-key.copy.json"  # in case the other file gets damaged
 CONFIG_VERSION_FILE = f"{STATE_DIR}/config-version.txt"
 CONFIG_URL_DIGEST = f"{STATE_DIR}/config-url.sha256"
 NEXT_CONFIG = f"{STATE_DIR}/next-config.json"  # received from the provider, not yet in effect
@@ -34,6 +36,8 @@ STATE_FILES = (
     OPERATION_RECORD,
     CURRENT_CONFIG,
     CONFIG_COPY,
+    NODE_KEY,
+    NODE_KEY_COPY,
     CONFIG_VERSION_FILE,
     CONFIG_URL_DIGEST,
     NEXT_CONFIG,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
+    from aks_flex_rp.nodes.key_commands import NodeKeyCommands
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.nodes.reports import StatusReports
 
@@ -69,6 +70,7 @@ class AuthorizedRequest:
 class ArmRoutes:
     authorizer: Authorizer
     commands: NodeCommands
+    keys: NodeKeyCommands
     queries: NodeQueries
     reports: StatusReports
     metrics: Metrics
@@ -112,6 +114,7 @@ class ArmRoutes:
         if cluster is None:
             raise errors.cluster_not_found(where.cluster)
         authorized = AuthorizedRequest(incoming, query, where, cluster, request)
+        await self.keys.on_use(cluster, where.node, authorized.machine, request)
         if operation is Operation.REGENERATE_TOKEN or (operation is Operation.WRITE and authorized.flag("configUrl")):
             seeing = await self.authorizer.may_see_secrets(caller, where, own=request.acts_as_node)
             return replace(authorized, request=replace(request, may_see_secrets=seeing))
@@ -126,6 +129,8 @@ class ArmRoutes:
             Operation.REGENERATE_TOKEN: self._regenerate,
             Operation.REPORT_STATUS: self._report,
             Operation.LIST_CREDENTIALS: self._credentials,
+            Operation.ROTATE_KEY: self._rotate_key,
+            Operation.REVOKE_KEY: self._revoke_key,
         }
         return await doing[operation](request)
 
@@ -194,6 +199,15 @@ class ArmRoutes:
         return http_messages.json_response(
             200, await self.reports.credentials(request.cluster, request.target.node, request.request)
         )
+
+    async def _rotate_key(self, request: AuthorizedRequest) -> Response:
+        body = await http_messages.read_json(request.http_request)
+        result = await self.keys.rotate(request.cluster, request.target.node, body, request.machine, request.request)
+        return http_messages.json_response(200, result)
+
+    async def _revoke_key(self, request: AuthorizedRequest) -> Response:
+        result = await self.keys.revoke(request.cluster, request.target.node, request.request)
+        return http_messages.json_response(200, result)
 
     def _count(self, operation: str, status: int, seconds: float) -> None:
         self.metrics.requests.labels(operation, str(status)).inc()

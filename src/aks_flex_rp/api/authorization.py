@@ -10,25 +10,38 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import Unauthenticated
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
+from aks_flex_rp.callers import CallerKind
+from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import identity_ownership
 from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
-    from aks_flex_rp.api.poll_cache import NodeKey, PollCache
+    from aks_flex_rp.api.poll_cache import PollCache
     from aks_flex_rp.api.shared_identities import SharedIdentities
     from aks_flex_rp.auth.rate_limit import RateKind, RateLimiter
     from aks_flex_rp.auth.roles import Roles
     from aks_flex_rp.auth.token_verifier import TokenVerifier
-    from aks_flex_rp.callers import Caller
+    from aks_flex_rp.callers import Caller, NodeKey
     from aks_flex_rp.nodes.context import NodeContext
 
-WRITE_OPERATIONS = frozenset({Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.REPORT_STATUS})
+WRITE_OPERATIONS = frozenset(
+    {
+        Operation.WRITE,
+        Operation.DELETE,
+        Operation.REGENERATE_TOKEN,
+        Operation.REPORT_STATUS,
+        Operation.ROTATE_KEY,
+        Operation.REVOKE_KEY,
+    }
+)
 ACTIONS: dict[str, Operation] = {
     "regeneratetoken": Operation.REGENERATE_TOKEN,
     "listconfigurl": Operation.REGENERATE_TOKEN,  # an alias that ARM templates can call with the list*() functions
     "reportstatus": Operation.REPORT_STATUS,
     "listcredentials": Operation.LIST_CREDENTIALS,
+    "rotatekey": Operation.ROTATE_KEY,
+    "revokekey": Operation.REVOKE_KEY,
 }
 _BELOW = re.compile(r"(?P<cluster>/.*?)/flexnodeconfig(?:/(?P<node>[^/]*)(?:/(?P<action>[^/]*))?)?/?", re.IGNORECASE)
 _NODE = re.compile(r"(?=.{1,63}\Z)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*")
@@ -88,13 +101,21 @@ class Authorizer:
 
         This happens before the resource is looked up, so that existence leaks nothing.
         """
+        key_use = await self._key_use(caller, operation, target)
         identity = await self.node_identity(operation, target)
-        own = await self._acts_as_node(caller, operation, target, identity)
+        own = key_use is not None or await self._acts_as_node(caller, operation, target, identity)
         shared, identity = caller.is_node(identity) and not own, identity if own else ""
-        self.check_limit(caller, target, identity, operation)
+        self.check_limit(caller, target, operation, own=own)
         request = RequestContext(
-            caller, request_id, source, acts_as_node=own, may_see=lambda cluster: self.may_read(caller, cluster)
+            caller,
+            request_id,
+            source,
+            acts_as_node=own,
+            key_use=key_use,
+            may_see=lambda cluster: self.may_read(caller, cluster),
         )
+        if key_use is not None:
+            return request
         known = await self.context.clusters.find(target.cluster.key)
         if not await self.roles.allows(caller, operation, target.cluster, identity, ask=known is not None):
             if (
@@ -110,12 +131,32 @@ class Authorizer:
             return replace(request, is_owner=trusted)
         return request
 
+    async def _key_use(self, caller: Caller, operation: Operation, target: ArmTarget) -> KeyUse | None:
+        """Returns what the node key of the caller is to the node, or None if the caller may not act as the node by
+        such a key. Raises ArmError for a key that was the node's. A former key may only read, to learn its fate.
+        """
+        node_key = (target.cluster.key, target.node.lower())
+        if caller.kind is not CallerKind.NODE_KEY or caller.node != node_key or operation not in NODE_OPERATIONS:
+            return None
+        if operation is Operation.READ:
+            keys = (await self.poll_cache.state(node_key)).keys
+        else:
+            keys = (await self.context.store.last_known_node(*node_key)).keys
+        use = keys.use_of(caller.id)
+        if use is KeyUse.REVOKED:
+            raise errors.key_revoked(target.node)
+        if use is KeyUse.FORMER and operation is not Operation.READ:
+            raise errors.key_replaced(target.node)
+        return None if use is KeyUse.UNKNOWN else use
+
     async def _acts_as_node(self, caller: Caller, operation: Operation, target: ArmTarget, identity: str) -> bool:
         """Returns whether the caller is the node, and no other node has its identity."""
         if not caller.is_node(identity):
             return False
         node_key = (target.cluster.key, target.node.lower())
         state = await self.poll_cache.state(node_key)
+        if state.keys.is_revoked:
+            raise errors.key_revoked(target.node)  # of the machine, so its Azure identity may do nothing, either
         if caller.identity in state.owned or (operation is Operation.READ and not state.etag):
             return True  # the former identity of a deleted node may learn that the node is deleted
         return await self.identities.acts_as(caller, node_key, identity)
@@ -126,6 +167,8 @@ class Authorizer:
         return known is not None and await self.roles.allows(caller, Operation.READ, known.id)
 
     async def may_see_secrets(self, caller: Caller, target: ArmTarget, *, own: bool) -> bool:
+        if own and caller.kind is CallerKind.NODE_KEY:
+            return True
         identity = await self.node_identity(Operation.LIST_CREDENTIALS, target) if own else ""
         return await self.roles.allows(caller, Operation.LIST_CREDENTIALS, target.cluster, identity)
 
@@ -146,8 +189,7 @@ class Authorizer:
             return (await self.poll_cache.state(node_key)).identity
         return (await self.context.store.last_known_node(*node_key)).identity
 
-    def check_limit(self, caller: Caller, target: ArmTarget, identity: str, operation: Operation) -> None:
-        own = caller.is_node(identity)
+    def check_limit(self, caller: Caller, target: ArmTarget, operation: Operation, *, own: bool) -> None:
         node_key = (target.cluster.key, target.node.lower()) if own else None
         if wait := self.retry_after(caller, node_key, "write" if operation in WRITE_OPERATIONS else "read"):
             raise errors.too_many_requests(wait)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from aks_flex_rp.clusters.informer import run_periodically
+from aks_flex_rp.node_keys import NodeKeys
 from aks_flex_rp.nodes.join_rules import granted_identity
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 from aks_flex_rp.store.model import StoreUnavailable
@@ -20,17 +21,19 @@ from aks_flex_rp.store.model import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from aks_flex_rp.callers import NodeKey
     from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.protocol import Store
 
-NodeKey = tuple[str, str]  # key of the cluster, key of the node
 MAX_CACHED = 500_000  # entries
 FLUSH_SECONDS = 5.0
 WRITE_SECONDS = (
     60.0  # a polling node is written once in this time, which is half of the time after which it counts as silent
 )
 NODES_PER_WRITE = 500  # nodes per write of last-seen times
+
+NO_KEYS = NodeKeys()  # shared by all nodes without one
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +49,7 @@ class PollState(NamedTuple):
     granted_identity: str | None = None  # see `accesses.owed`
     machine: str = ""  # ID of the machine on which the node lives; empty if unknown
     owned: frozenset[str] = frozenset()  # identities that have signed in as this node, and belong to it
+    keys: NodeKeys = NO_KEYS
 
 
 class PollCache:
@@ -106,33 +110,36 @@ class PollCache:
 
     async def _look_up(self, node_key: NodeKey) -> PollState:
         node = await self._store.node(*node_key)
-        return (
-            PollState(
-                node.etag,
-                node.identity,
-                granted_identity(node),
-                _machine_of(node),
-                await self._store.owned_identities(*node_key, node.identity),
-            )
-            if node
-            else PollState("", (await self._store.last_known_node(*node_key)).identity)
+        if node is None:
+            last = await self._store.last_known_node(*node_key)
+            return PollState("", last.identity, keys=last.keys)
+        return PollState(
+            node.etag,
+            node.identity,
+            granted_identity(node),
+            _machine_of(node),
+            await self._store.owned_identities(*node_key, node.identity),
+            node.join.keys if node.join.keys != NO_KEYS else NO_KEYS,
         )
 
     def _cache(self, node_key: NodeKey, poll_state: PollState) -> None:
-        if self._disconnected or not (poll_state.etag or poll_state.identity):
+        if self._disconnected or not (poll_state.etag or poll_state.identity or poll_state.keys.current):
             return  # an unknown node is not cached: requests for invented names must not fill the memory
         if len(self._states) >= MAX_CACHED:
             del self._states[next(iter(self._states))]
         self._states[node_key] = poll_state
 
     async def wait_for_change(self, node_key: NodeKey, etag: str, seconds: float) -> bool:
-        """Waits until the etag of the node or its machine differs.
+        """Waits until the etag of the node, its machine or its key differs.
 
         Returns False if they are the same after that time, or at shutdown.
         """
         end = time.monotonic() + seconds
         first = await self.state(node_key)
-        while (state := await self.state(node_key)).etag == etag and state.machine == first.machine:
+        while (state := await self.state(node_key)).etag == etag and (state.machine, state.keys) == (
+            first.machine,
+            first.keys,
+        ):
             left = end - time.monotonic()
             if left <= 0 or self.closing.is_set():
                 return False

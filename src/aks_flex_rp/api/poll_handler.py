@@ -18,6 +18,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.store.model import StoreError
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.api.authorization import Authorizer
     from aks_flex_rp.api.metrics import Metrics
-    from aks_flex_rp.api.poll_cache import NodeKey, PollState
-    from aks_flex_rp.callers import Caller
+    from aks_flex_rp.api.poll_cache import PollState
+    from aks_flex_rp.callers import Caller, NodeKey
 
     App = Callable[[dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
@@ -133,14 +134,18 @@ class PollHandler:
 
     def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:
         authorizer, node_key = self.authorizer, poll.node_key
-        own = caller.is_node(poll_state.identity)
-        if own and caller.identity not in poll_state.owned:
+        if by_key := caller.kind is CallerKind.NODE_KEY:
+            own = caller.node == node_key and caller.id == poll_state.keys.current
+        else:
+            own = caller.is_node(poll_state.identity)
+        if own and not by_key and (caller.identity not in poll_state.owned or poll_state.keys.is_revoked):
             return False  # the application decides to which node the identity belongs
         if not own and not self._may_read(caller, node_key[0]):
             return False
         if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_key if own else None, "read"):
             return False
-        if own and poll_state.granted_identity is not None and poll_state.granted_identity != caller.id:
+        granted = poll_state.granted_identity
+        if own and granted is not None and (not granted if by_key else granted != caller.id):
             return False  # the node's identity must be granted access to the cluster first
         if own and poll.machine and poll_state.machine and not _is_machine(poll.machine, poll_state.machine):
             return False  # the node lives on another machine

@@ -19,7 +19,9 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
+from aks_flex_node.api.arm_errors import NODE_KEY_TIME
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
+from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.api import http_messages
@@ -28,6 +30,7 @@ from aks_flex_rp.api.authorization import azure_action
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
+from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinPhase
@@ -137,6 +140,8 @@ OPERATION_DESCRIPTIONS = {
     "listConfigUrl": "Create a new bootstrap token and config URL for a flex node from a template.",
     "reportStatus": "Report the status of a flex node.",
     "listCredentials": "Read the credentials of a flex node.",
+    "rotateKey": "Replace the key of a flex node, by the node itself.",
+    "revokeKey": "Revoke the key of a flex node.",
 }
 
 MAX_FAILURE_LENGTH = 2000  # of the text that the unauthenticated bearer of a URL may store
@@ -158,8 +163,12 @@ class ServiceRoutes:
         source = http_messages.client_address(incoming)
         found = await self._find_bundle(incoming, request_id, "bundle")
         machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
-        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id, machine)
+        key = _proved_key(incoming)
+        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id, machine, key)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
+        cluster = await self.authorizer.context.clusters.find(found.cluster) if key else None
+        if cluster and cluster.key_audience:
+            headers[AUDIENCE_HEADER] = cluster.key_audience
         return Response(found.bundle, 200, headers, media_type="application/json")
 
     async def join_report(self, incoming: Incoming, request_id: str) -> Response:
@@ -257,6 +266,18 @@ class ServiceRoutes:
             limit=min(int(numbers["limit"]) or 100, 1000),
         )
         return {"value": [event_document(event) for event in events]}
+
+
+def _proved_key(incoming: Incoming) -> str:
+    """Returns the thumbprint of the client's key, or an empty string if it sends none. Raises ArmError if it has not
+    proved that it has the key.
+    """
+    proof = incoming.headers.get(KEY_HEADER, "")
+    try:
+        return verify_proof(proof, url_audience(incoming.path_params["secret"])) if proof else ""
+    except InvalidNodeKey as error:
+        code = NODE_KEY_TIME if error.is_time else "InvalidNodeKey"
+        raise ArmError(400, code, f"The header {KEY_HEADER} {error.why}", KEY_HEADER) from None
 
 
 def event_document(event: AuditEvent) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from aks_flex_rp.store.model import Conflict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aks_flex_rp.api.poll_cache import NodeKey, PollCache, PollState
-    from aks_flex_rp.callers import Caller
+    from aks_flex_rp.api.poll_cache import PollCache, PollState
+    from aks_flex_rp.callers import Caller, NodeKey
     from aks_flex_rp.store.model import Document
     from aks_flex_rp.store.protocol import Store
 

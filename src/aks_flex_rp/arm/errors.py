@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.api.arm_errors import NODE_NOT_KNOWN
+from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED, NODE_NOT_KNOWN
 from aks_flex_node.api.contract import API_VERSION
 
 if TYPE_CHECKING:
@@ -76,6 +76,24 @@ def forbidden(caller: Caller, action: str, scope: str) -> ArmError:
         f"The client '{caller.name}' with object id '{caller.id}' does not have authorization to perform action "
         f"'{action}' over scope '{scope}' or the scope is invalid. If access was recently granted, please refresh "
         "your credentials.",
+    )
+
+
+def key_revoked(name: str) -> ArmError:
+    return ArmError(
+        403,
+        NODE_KEY_REVOKED,
+        f"The key of node {name} was revoked. To let the machine be node {name} again, run the join command of "
+        f"`aks-flex-rp node join-command --name {name}` on it.",
+    )
+
+
+def key_replaced(name: str) -> ArmError:
+    return ArmError(
+        403,
+        NODE_KEY_REVOKED,
+        f"Node {name} has another key now, so this one is no longer valid. If this machine is to be node {name}, run "
+        f"the join command of `aks-flex-rp node join-command --name {name} --replace` on it.",
     )
 
 

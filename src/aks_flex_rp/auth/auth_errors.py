@@ -12,6 +12,8 @@ AuthErrorCode = Literal[
     "ExpiredAuthenticationToken",
     "InvalidAuthenticationTokenTenant",
     "InvalidAuthenticationTokenAudience",
+    "NodeKeyTimeInvalid",  # the time of an assertion: the clock of the machine is wrong
+    "NodeKeyNotKnown",
 ]
 
 

@@ -32,17 +32,26 @@ class Operation(TextEnum):
     REGENERATE_TOKEN = "regenerateToken"  # noqa: S105
     REPORT_STATUS = "reportStatus"
     LIST_CREDENTIALS = "listCredentials"
+    ROTATE_KEY = "rotateKey"  # only the node itself
+    REVOKE_KEY = "revokeKey"
     AUDIT = "audit"
     WRITE_TRUSTED = "writeTrusted"  # set properties that decide what a node trusts, see `nodes.write_permissions`
 
 
 PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
-    Role.OWNER: frozenset(Operation),
-    Role.CONTRIBUTOR: frozenset(Operation) - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED},
+    Role.OWNER: frozenset(Operation) - {Operation.ROTATE_KEY},
+    Role.CONTRIBUTOR: frozenset(Operation)
+    - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED, Operation.ROTATE_KEY},
     Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT}),
 }
 NODE_OPERATIONS = frozenset(
-    {Operation.READ, Operation.REPORT_STATUS, Operation.LIST_CREDENTIALS, Operation.REGENERATE_TOKEN}
+    {
+        Operation.READ,
+        Operation.REPORT_STATUS,
+        Operation.LIST_CREDENTIALS,
+        Operation.REGENERATE_TOKEN,
+        Operation.ROTATE_KEY,
+    }
 )
 
 Segments = tuple[str, ...]
@@ -69,8 +78,9 @@ class Roles:
         self, caller: Caller, operation: Operation, cluster: ClusterId, node_identity: str = ""
     ) -> bool | None:
         """Decides without a request to Azure. Returns None if Azure must be queried, which `allows` does."""
-        if caller.kind is CallerKind.KEY:
-            return True
+        if caller.kind in {CallerKind.KEY, CallerKind.NODE_KEY}:
+            # A node key acts only as its node, which the authorizer decides.
+            return caller.kind is CallerKind.KEY and operation is not Operation.ROTATE_KEY
         if operation in NODE_OPERATIONS and caller.is_node(node_identity):
             return True
         if caller.former_audience:

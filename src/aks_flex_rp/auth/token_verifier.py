@@ -16,17 +16,20 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from aks_flex_rp.auth.admin_key import ADMIN_CALLER, ADMIN_KEY_PREFIX
 from aks_flex_rp.auth.auth_errors import Unauthenticated
+from aks_flex_rp.auth.node_assertions import is_assertion, verify_assertion
 from aks_flex_rp.auth.tenant_keys import TenantKeys, https_fetcher
 from aks_flex_rp.callers import Caller, CallerKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from jwt import PyJWK
 
     from aks_flex_rp.auth.admin_key import AdminKey
     from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
+    from aks_flex_rp.auth.node_assertions import KnownNode
     from aks_flex_rp.auth.tenant_keys import Fetch
+    from aks_flex_rp.callers import NodeKey
 
 log = logging.getLogger(__name__)
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -160,10 +163,14 @@ MAX_CACHED_TOKENS = 200_000  # entries; a hundred thousand nodes may each have a
 MAX_HEADER_LENGTH = 16_384  # characters; Entra's tokens with 200 groups are much shorter
 
 
+async def _no_node(_node: NodeKey) -> KnownNode | None:
+    return None
+
+
 class TokenVerifier:
     """Verifies the Authorization header of requests. Must be used from one event loop only."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         settings: AuthSettings,
         key: AdminKey | None = None,
@@ -173,6 +180,7 @@ class TokenVerifier:
         monotonic: Callable[[], float] = time.monotonic,
         skew: float = SKEW_SECONDS,
         remembered: int = MAX_CACHED_TOKENS,
+        find_node: Callable[[NodeKey], Awaitable[KnownNode | None]] = _no_node,
     ) -> None:
         tenants = settings.accepted_tenants
         self._authorities = {each.tenant_id: TenantKeys(each, fetch(each), monotonic) for each in tenants}
@@ -182,6 +190,8 @@ class TokenVerifier:
         self._skew = skew
         self._max_cached = remembered
         self._seen: dict[bytes, tuple[float, Caller]] = {}  # by hash of the header: (expiry, caller)
+        self._find_node = find_node
+        self._assertions: dict[str, bytes] = {}  # hash of the last header by node key: a node uses one at a time
 
     def cached(self, authorization: str | bytes) -> Caller | None:
         """Returns the caller of a header that was verified before and is still valid, or None if it must be
@@ -234,6 +244,12 @@ class TokenVerifier:
         return token.strip()
 
     async def _verify(self, token: str, digest: bytes) -> Caller:
+        if is_assertion(token):
+            caller, until = await verify_assertion(token, self._find_node, self._clock)
+            self._seen.pop(self._assertions.pop(caller.id, b""), None)
+            self._remember(digest, until, caller)
+            self._assertions[caller.id] = digest
+            return caller
         tenant, key_id = unverified_ids(token)
         authority = self._authorities.get(tenant)
         if authority is None:
@@ -265,5 +281,6 @@ class TokenVerifier:
             oldest = next(iter(self._seen))
             if len(self._seen) < self._max_cached and self._seen[oldest][0] > now:
                 break
-            del self._seen[oldest]
+            _, ended = self._seen.pop(oldest)
+            self._assertions.pop(ended.id, None)
         self._seen[digest] = (until, caller)

@@ -119,6 +119,23 @@ def regenerate_token(
     output.print_note(f"Valid until {created['configUrlExpires']}, for one use. The previous URL is revoked.")
 
 
+@app.command("revoke-key")
+@with_service
+def revoke_key(
+    service: ServiceOptions, name: NameOption, cluster: ClusterName = "", json: JsonOption = False
+) -> None:
+    """Revoke the key of a node, with its configuration URL.
+
+    The node stays in the cluster. Its machine reports again after it has joined with a new join command.
+    """
+    revoked = service.client().revoke_key(service.cluster(cluster), name)
+    output.print_result(f"Key {revoked['fingerprint']} of {name} revoked.", revoked, json)
+    output.print_note(
+        f"To let the machine be {name} again, run the join command of `aks-flex-rp node join-command --name {name}` "
+        "on it."
+    )
+
+
 @app.command("join-command")
 @with_service
 def join_command(

@@ -80,7 +80,10 @@ def write_node(
         ),
     ] = None,
     monitor: Annotated[
-        bool | None, typer.Option("--monitor/--no-monitor", help="Managed node: apply changes and report status.")
+        bool | None,
+        typer.Option(
+            "--monitor/--no-monitor", help="Managed node: apply changes and report status. Default of new nodes: yes."
+        ),
     ] = None,
     kubernetes_version: Annotated[
         str | None,
@@ -195,7 +198,9 @@ def write_node(
     body = read_properties(file)
     target, client = service.cluster(cluster), service.client()
     if ctx.command.name == "create":
-        written = create_node(client, target, name, apply_options(body or {}, options), join_command)
+        managed = {"continuousMonitoring": True} if monitor is None else {}
+        properties = apply_options({**managed, **(body or {})}, options)
+        written = create_node(client, target, name, properties, join_command)
     else:
         how = UpdateOptions(url=join_command, downgrade=allow_downgrade)
         written = update_node(client, target, name, body, options, how)

@@ -24,7 +24,7 @@ from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
 from aks_flex_rp.dashboard.help_page import HelpPage
 from aks_flex_rp.dashboard.join_page import ConfigUrlCookie, JoinPage
-from aks_flex_rp.dashboard.node_actions import DeletePage, ResumeAction, TokenPage
+from aks_flex_rp.dashboard.node_actions import DeletePage, ResumeAction, RevokeKeyPage, TokenPage
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
 from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
@@ -64,6 +64,7 @@ class Dashboard:
     edit_page: EditPage
     token_page: TokenPage
     delete_page: DeletePage
+    revoke_key_page: RevokeKeyPage
     resume_action: ResumeAction
     create_page: CreatePage
     join_page: JoinPage
@@ -84,6 +85,7 @@ class Dashboard:
             *self._closed(f"{NODE_PATH}/edit", self.edit_page.ask, self.edit_page.save),
             *self._closed(f"{NODE_PATH}/token", self.token_page.ask, self.token_page.renew),
             *self._closed(f"{NODE_PATH}/delete", self.delete_page.ask, self.delete_page.remove),
+            *self._closed(f"{NODE_PATH}/revoke-key", self.revoke_key_page.ask, self.revoke_key_page.revoke),
             *self._closed(f"{NODE_PATH}/resume", post=self.resume_action.resume),
             *self._closed(f"{NODE_PATH}/joining", self.join_page.show),
             *self._closed("/ui/create", self.create_page.show, self.create_page.take),
@@ -212,6 +214,7 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
         EditPage(pages, scopes, arm.queries, arm.commands),
         TokenPage(pages, scopes, arm.queries, arm.commands, arm.reports.access_grants, url_cookie),
         DeletePage(pages, scopes, arm.queries, arm.commands),
+        RevokeKeyPage(pages, scopes, arm.queries, arm.keys),
         ResumeAction(scopes, arm.queries, arm.commands),
         CreatePage(pages, scopes, arm, url_cookie),
         JoinPage(pages, scopes, arm.queries, url_cookie),

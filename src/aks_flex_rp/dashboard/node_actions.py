@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.access_grants import AccessGrants
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.nodes.key_commands import NodeKeyCommands
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.store.model import Node
 
@@ -73,6 +74,33 @@ class TokenPage:
             hours=round(self.scopes.authorizer.context.token_seconds / 3600),
             raced=status == 409,
         )
+
+
+@dataclass(frozen=True)
+class RevokeKeyPage:
+    """Revokes the key of a node after confirmation."""
+
+    pages: PageRenderer
+    scopes: DashboardScopes
+    queries: NodeQueries
+    keys: NodeKeyCommands
+
+    async def ask(self, page_request: PageRequest) -> Response:
+        where, known, _ = await self.scopes.node(page_request, Operation.REVOKE_KEY)
+        node, shown = await self.queries.get(known, where.node)
+        return self.pages.show(
+            "revoke_key",
+            page_request,
+            node=node,
+            cluster=known.id,
+            here_is=ShownCluster(known.id, 0, "").node(node.name),
+            key=shown["properties"]["status"].get("nodeKey"),
+        )
+
+    async def revoke(self, visit: PageRequest) -> Response:
+        where, known, request = await self.scopes.node(visit, Operation.REVOKE_KEY)
+        await self.keys.revoke(known, where.node, request)
+        return page_request.redirect(ShownCluster(known.id, 0, "").node(where.node))
 
 
 @dataclass(frozen=True)

@@ -77,13 +77,13 @@ class NodeDraft:
 
     @property
     def monitored(self) -> bool:
-        """Whether the node is managed. A node with only a bootstrap token has no identity to poll with."""
-        return self["monitor"] == "yes" and self["method"] != TOKEN
+        """Whether the node is managed, by its key or by its Azure identity."""
+        return self["monitor"] == "yes"
 
     @property
     def _drift_policy(self) -> str:
-        """The drift policy, or an empty string for the default of the API. The wizard asks only with an identity."""
-        return "" if self["method"] == TOKEN or self["drift"] == DRIFT_DEFAULT else self["drift"]
+        """The drift policy, or an empty string for the default of the API."""
+        return "" if self["drift"] == DRIFT_DEFAULT else self["drift"]
 
     @property
     def needs_secret(self) -> bool:

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 MAX_EVENTS_SEARCHED = 200  # events searched to reconstruct the applied configuration
-CHECKED_OPERATIONS = (Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.AUDIT)
+CHECKED_OPERATIONS = (
+    Operation.WRITE,
+    Operation.DELETE,
+    Operation.REGENERATE_TOKEN,
+    Operation.REVOKE_KEY,
+    Operation.AUDIT,
+)
 COMPONENTS = {
     "kubernetes": "Kubernetes",
     "containerd": "containerd",
@@ -201,8 +207,10 @@ def facts(node: Node, shown: Document) -> Document:
 
 def machine_rows(status: Document) -> dict[str, str]:
     """Returns what the service knows of the machine, by label."""
-    machine = status.get("machine") or {}
-    return {label: str(machine[name]) for name, label in MACHINE_LABELS.items() if machine.get(name)}
+    machine, key = status.get("machine") or {}, status.get("nodeKey")
+    rows = {label: str(machine[name]) for name, label in MACHINE_LABELS.items() if machine.get(name)}
+    revoked = " (revoked)" if key and key["state"] == "Revoked" else ""
+    return {**rows, "Key fingerprint": f"{key['fingerprint']}{revoked}"} if key else rows
 
 
 def was_deleted(events: Sequence[AuditEvent]) -> bool:

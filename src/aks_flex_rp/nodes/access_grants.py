@@ -115,11 +115,15 @@ def _desired_access(node: Node, request: RequestContext, now: float, *, joining:
 
     Users are excluded: a cluster does not know them by their object ID.
     """
-    caller = request.caller
-    method = join_rules.next_method(node, caller.id, joining=joining)
-    # The node may have got another identity since the request was authorized.
-    own = request.acts_as_node and caller.is_node(node.identity)
-    if method is None or caller.kind not in WORKLOADS or not own:
+    caller, known = request.caller, node.join.access
+    if request.key_use and known:
+        identity = known.identity  # a node that calls by its key has signed in with its identity before
+    elif request.acts_as_node and caller.is_node(node.identity) and caller.kind in WORKLOADS:
+        identity = caller.id  # the node may have got another identity since the request was authorized
+    else:
         return None
-    earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, caller.id, now)
-    return node.join.access if earlier else ClusterAccess(caller.id, method)
+    method = join_rules.next_method(node, identity, joining=joining)
+    if method is None:
+        return None
+    earlier = method is AccessMethod.EXEC and not joining and join_rules.needs_earlier_role(node, identity, now)
+    return known if earlier else ClusterAccess(identity, method)

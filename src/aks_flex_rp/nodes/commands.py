@@ -372,7 +372,7 @@ def _client(node: Node | None) -> str:
 
 
 def _system(before: Node | None, request: RequestContext, now: float) -> dict[str, Any]:
-    by_key = request.caller.kind is CallerKind.KEY
+    by_key = request.caller.kind in {CallerKind.KEY, CallerKind.NODE_KEY}
     who, kind = request.caller.name, (CallerKind.APPLICATION if by_key else request.caller.kind).value
     at = format_utc_microseconds(now)
     made = {"createdBy": who, "createdByType": kind, "createdAt": at}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.crypto.encryption import Sealer
     from aks_flex_rp.delivery.config_url import BundleDelivery
     from aks_flex_rp.join_state import ClusterAccess
+    from aks_flex_rp.node_keys import KeyUse
     from aks_flex_rp.store.model import AuditAction, Document, Node
     from aks_flex_rp.store.protocol import Store
 
@@ -37,6 +38,7 @@ class ClusterInfo:
     endpoints: AgentEndpoints | None = (
         None  # stored with the cluster for all replicas; None before the first replica stored them
     )
+    key_audience: str = ""  # of the assertions of node keys; names this service and cluster
 
 
 class ClusterOperations(Protocol):
@@ -96,6 +98,7 @@ class RequestContext:
     may_see_secrets: bool = False  # also secrets that other users wrote
     is_owner: bool = False  # the caller may set the properties in `write_permissions`
     acts_as_node: bool = False  # the caller is the node of the request, and owns its identity
+    key_use: KeyUse | None = None  # what the key of the caller is to the node, if it has called with one
     may_see: Callable[[str], Awaitable[bool]] = _sees_nothing  # whether the caller may read the nodes of a cluster
 
     @property

@@ -114,10 +114,16 @@ class JoinTracker:
             await self.cleanup.after_removal(cluster, node)
 
     async def on_config_fetched(
-        self, cluster: str, node: str, source: str, request: str, machine: MachineIdentity | None = None
+        self,
+        cluster: str,
+        node: str,
+        source: str,
+        request: str,
+        machine: MachineIdentity | None = None,
+        thumbprint: str = "",
     ) -> None:
         """Records the fetch. Raises ArmError if another client used the URL, or the node lives on another machine."""
-        await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request))
+        await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request), thumbprint)
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request

@@ -1,7 +1,8 @@
 """Checks that a request comes from the machine that a node lives on, and records that a node moves to another one.
 
 A second machine gets 409 while the owner is alive: at the fetch of the configuration, and at polls and reports. Only
-an operator can move a living node, with `replaceMachine` (`--replace`).
+an operator can move a living node, with `replaceMachine` (`--replace`). The first fetch binds a config URL to the key
+of its client in the same write.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, REPLACED
+from aks_flex_node import __version__
+from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, NODE_KEY_REVOKED, ON_ANOTHER_MACHINE, REPLACED
+from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim, FetchClient
+from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.machine_ownership import KnownMachine, MachineOwnership
+    from aks_flex_rp.node_keys import NodeKeys
     from aks_flex_rp.nodes.context import NodeContext
     from aks_flex_rp.store.model import Document, Node
 
@@ -49,6 +54,24 @@ class UrlBearer:
         return AuditEvent(at, "bearer of the URL", what, resource, self.source, self.request, detail=detail)
 
 
+@dataclass(frozen=True)
+class FetchingClient:
+    """The client that fetches a config URL."""
+
+    machine: MachineIdentity | None
+    thumbprint: str  # of its key; empty if it has not proved that it has one
+    origin: UrlBearer
+
+    def __str__(self) -> str:
+        shown = str(self.machine) if self.machine else "a client that did not send its machine"
+        return f"{shown} with the key {short(self.thumbprint)}" if self.thumbprint else shown
+
+    @property
+    def refusal_code(self) -> str:
+        """An agent of an earlier release, which sends no key, shows the message of this code only."""
+        return CONFIG_URL_TAKEN if self.thumbprint else ON_ANOTHER_MACHINE
+
+
 def on_another_machine(name: str, other: KnownMachine | None) -> ArmError:
     where = f"lives on the machine {other.identity}" if other else "lives on another machine"
     return ArmError(
@@ -69,11 +92,34 @@ def machine_not_sent(name: str, other: KnownMachine) -> ArmError:
     )
 
 
-def already_used(name: str, first: KnownMachine | None) -> ArmError:
-    where = f"the machine {first.identity}" if first else "another client"
+def key_needed(name: str) -> ArmError:
+    """Returns the error for an agent of an earlier release, which shows the message of this code."""
     return ArmError(
         409,
         ON_ANOTHER_MACHINE,
+        f"Node {name} has no Azure identity and is managed by a key of its machine, which this agent does not have. "
+        f"Update the agent on this machine to version {__version__} first, and run the same command again.",
+    )
+
+
+def revoked_at_fetch(name: str) -> ArmError:
+    return ArmError(409, NODE_KEY_REVOKED, f"The key of this machine was revoked for node {name}.")
+
+
+def other_key(name: str, code: str) -> ArmError:
+    return ArmError(
+        409,
+        code,
+        f"Node {name} is alive and has another key than this client. Create another node for this machine, or give "
+        f"node {name} to it with the join command of `aks-flex-rp node join-command --name {name} --replace`.",
+    )
+
+
+def already_used(name: str, first: KnownMachine | None, code: str = ON_ANOTHER_MACHINE) -> ArmError:
+    where = f"the machine {first.identity}" if first else "another client"
+    return ArmError(
+        409,
+        code,
         f"The config URL of node {name} was first used by {where}, and works only there. Create another node for "
         f"this machine, or a new URL with `aks-flex-rp node join-command --name {name} --replace`.",
     )
@@ -121,52 +167,86 @@ class MachineClaims:
             return False
         return found is not None and found.ready and found.machine.id != machine.id
 
-    async def on_fetch(self, cluster: str, key: str, machine: MachineIdentity | None, origin: UrlBearer) -> None:
-        """Binds the config URL to the first client that uses it. `machine` is None if the client does not send it.
+    async def on_fetch(
+        self, cluster: str, key: str, machine: MachineIdentity | None, origin: UrlBearer, thumbprint: str = ""
+    ) -> None:
+        """Binds the config URL to the first client that uses it. `machine` is None if the client does not send it,
+        and `thumbprint` is empty if it has not proved that it has a key.
 
         Raises ArmError for another client, and if the node lives on another machine.
         """
+        client = FetchingClient(machine, thumbprint, origin)
+
+        async def write(node: Node | None) -> None:
+            if node is not None:
+                await self._fetch(node, client)
+
+        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
+
+    async def _fetch(self, node: Node, client: FetchingClient) -> None:
+        machine, origin, thumbprint = client.machine, client.origin, client.thumbprint
+        machines, keys, now = node.join.machines, node.join.keys, self.context.now()
+        if keys.use_of(thumbprint) is KeyUse.REVOKED:
+            await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, key=thumbprint)
+            raise revoked_at_fetch(node.name)
+        if not thumbprint and node.properties.get("continuousMonitoring") and not node.identity:
+            raise key_needed(node.name)
+        relation = machines.fetch_client(machine, origin.source, thumbprint)
+        events: list[AuditEvent] = []
+        if relation is FetchClient.OTHER:
+            refused, events = self._second_fetch(node, client, refused=True)
+            await self._put_fetch(node, refused, node.join.keys, events)
+            raise already_used(node.name, machines.candidate, client.refusal_code)
+        alive, joining = await self.living_owner(node) is not None, node.join.phase in JOINING
+        if other := machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining):
+            await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, owner=str(other.identity))
+            raise on_another_machine(node.name, other) if machine else machine_not_sent(node.name, other)
+        is_known = not keys.current or thumbprint in {keys.current, keys.next}
+        if alive and not is_known and not machines.is_replacing(now):
+            await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, key=thumbprint, owner=keys.current)
+            raise other_key(node.name, client.refusal_code)
+        if relation is FetchClient.UNKNOWN:
+            machines, events = self._second_fetch(node, client, refused=False)
+        if relation is FetchClient.FIRST or machine:  # the first machine that is known keeps the URL
+            machines = machines.first_fetched(machine, origin.source, thumbprint)
+        if thumbprint and keys.use_of(thumbprint) not in {KeyUse.CURRENT, KeyUse.NEXT}:
+            detail = {"key": thumbprint, "machine": _document(machine) if machine else {}, "before": keys.current}
+            events = [*events, origin.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
+        keys = keys.bound(thumbprint, now) if thumbprint else keys
+        await self._put_fetch(node, machines.fetched(machine, now) if machine else machines, keys, events)
+
+    async def _put_fetch(
+        self, node: Node, machines: MachineOwnership, keys: NodeKeys, events: list[AuditEvent]
+    ) -> None:
+        join = node.join.with_machines(machines).with_keys(keys)
+        if join != node.join:
+            await self.context.store.put_node(replace(node, join=join), node.etag, events)
+
+    def _second_fetch(
+        self, node: Node, client: FetchingClient, *, refused: bool
+    ) -> tuple[MachineOwnership, list[AuditEvent]]:
+        """Returns the record of a second client of a config URL, for the audit log and the condition of the node."""
+        machine, origin = client.machine, client.origin
+        now, before = self.context.now(), node.join.machines
+        after = before.fetched_again(f"{client}, from {origin.source}", now, refused=refused)
+        if after == before:
+            return before, []
+        first = {"machine": before.fetch_machine, "address": before.fetch_address, "key": before.fetch_key}
+        detail = {"machine": _document(machine) if machine else {}, "key": client.thumbprint, "first": first}
+        event = origin.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
+        return after, [replace(event, outcome=AuditOutcome.DENIED) if refused else event]
+
+    async def on_key_used(self, cluster: str, key: str, thumbprint: str) -> None:
+        """Makes the next key of a node its current one, at its first use."""
 
         async def write(node: Node | None) -> None:
             if node is None:
                 return
-            machines, now = node.join.machines, self.context.now()
-            client = machines.fetch_client(machine, origin.source)
-            events: list[AuditEvent] = []
-            if client is FetchClient.OTHER:
-                refused, events = self._second_fetch(node, machine, origin, refused=True)
-                await self._put_machines(node, refused, events)
-                raise already_used(node.name, machines.candidate)
-            alive, joining = await self.living_owner(node) is not None, node.join.phase in JOINING
-            if other := machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining):
-                await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, owner=str(other.identity))
-                raise on_another_machine(node.name, other) if machine else machine_not_sent(node.name, other)
-            if client is FetchClient.UNKNOWN:
-                machines, events = self._second_fetch(node, machine, origin, refused=False)
-            if client is FetchClient.FIRST or machine:  # the first machine that is known keeps the URL
-                machines = machines.first_fetched(machine, origin.source)
-            await self._put_machines(node, machines.fetched(machine, now) if machine else machines, events)
+            join = node.join.with_keys(node.join.keys.used(thumbprint, self.context.now()))
+            if join != node.join:
+                await self.context.store.put_node(replace(node, join=join), node.etag)
 
         await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
-
-    async def _put_machines(self, node: Node, machines: MachineOwnership, events: list[AuditEvent]) -> None:
-        if machines != node.join.machines:
-            after = replace(node, join=node.join.with_machines(machines))
-            await self.context.store.put_node(after, node.etag, events)
-
-    def _second_fetch(
-        self, node: Node, machine: MachineIdentity | None, origin: UrlBearer, *, refused: bool
-    ) -> tuple[MachineOwnership, list[AuditEvent]]:
-        """Returns the record of a second client of a config URL, for the audit log and the condition of the node."""
-        shown = str(machine) if machine else "a client that did not send its machine"
-        now, before = self.context.now(), node.join.machines
-        after = before.fetched_again(f"{shown}, from {origin.source}", now, refused=refused)
-        if after == before:
-            return before, []
-        first = {"machine": before.fetch_machine, "address": before.fetch_address}
-        detail = {"machine": _document(machine) if machine else {}, "first": first}
-        event = origin.event(now, AuditAction.CONFIG_URL_REUSED, _resource(node), **detail)
-        return after, [replace(event, outcome=AuditOutcome.DENIED) if refused else event]
 
     async def on_report(self, node: Node, machine: MachineIdentity, origin: RequestOrigin) -> Node:
         """Checks the machine of a poll or a report, and returns the updated node. Raises ArmError to refuse it."""

@@ -57,12 +57,6 @@ def _identity(properties: Properties, context: ValidationContext) -> Iterator[Pr
                 json_path(*AUTH, method),
                 f"These settings are for method {method}, but the method is {auth.method}.",
             )
-    if properties.continuous_monitoring and auth.method == "none":
-        yield Problem(
-            json_path(*AUTH, "method"),
-            "continuousMonitoring needs an Azure identity: servicePrincipal, managedIdentity or arc. "
-            "A bootstrap token cannot poll.",
-        )
     if auth.method == "servicePrincipal":
         yield from _service_principal(properties, context)
     if auth.arc:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm.ids import NODE_TYPE
 from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.arm.ids import ClusterId
     from aks_flex_rp.machine_ownership import KnownMachine
+    from aks_flex_rp.node_keys import NodeKeys
     from aks_flex_rp.store.model import Node, RefusedNode
 
 WAITING_FOR_MACHINE = frozenset({JoinPhase.CREATED, JoinPhase.CONFIG_FETCHED})
@@ -72,7 +74,7 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
     silent = now - node.last_seen
     if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
         status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
-    status["conditions"] = [*status["conditions"], *_untested(node), *_reused_url(node)]
+    status["conditions"] = [*status["conditions"], *_untested(node), *_reused_url(node), *_revoked_key(node)]
     join = node.join
     if join.phase is JoinPhase.LEFT:
         status["conditions"] = [_left(each) for each in status["conditions"]]
@@ -80,8 +82,11 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
         status["conditions"] = [each for each in status["conditions"] if each["type"] != CONFLICT_CONDITION]
     if pending := _pending(node):
         status["conditions"] = [*status["conditions"], pending]
-    if known := join.machines.shown:
-        status["machine"] = machine_document(known)
+    shown = {
+        "machine": join.machines.shown and machine_document(join.machines.shown),
+        "nodeKey": key_document(join.keys),
+    }
+    status |= {name: document for name, document in shown.items() if document}
     status["joinState"] = join.phase.value
     if join.failure:
         status["joinFailure"] = join.failure
@@ -125,6 +130,36 @@ def _reused_url(node: Node) -> list[dict[str, Any]]:
             "lastTransitionTime": format_utc(second.at),
         }
     ]
+
+
+def _revoked_key(node: Node) -> list[dict[str, Any]]:
+    """Returns a condition for a node whose key was revoked, and that so is not heard from any more."""
+    keys = node.join.keys
+    if not keys.is_revoked:
+        return []
+    return [
+        {
+            "type": "NodeKeyRevoked",
+            "status": "True",
+            "reason": "RevokedByOperator",
+            "message": f"The key of {node.name} was revoked, so its polls and reports are refused. To let the "
+            f"machine be {node.name} again, create a join command with `aks-flex-rp node join-command --name "
+            f"{node.name}` and run it on the machine.",
+            "lastTransitionTime": format_utc(keys.revoked_at),
+        }
+    ]
+
+
+def key_document(keys: NodeKeys) -> dict[str, str]:
+    """Returns the key of a node as the API shows it; empty if the node has none."""
+    if keys.is_revoked:
+        last = keys.revoked[-1]
+        shown = {"thumbprint": last, "fingerprint": fingerprint(last), "state": "Revoked"}
+        return {**shown, "since": format_utc(keys.revoked_at)}
+    if not keys.current:
+        return {}
+    shown = {"thumbprint": keys.current, "fingerprint": fingerprint(keys.current), "state": "Bound"}
+    return {**shown, "since": format_utc(keys.since)}
 
 
 def _pending(node: Node) -> dict[str, Any] | None:

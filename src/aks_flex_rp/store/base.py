@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from aks_flex_rp.node_keys import parse_tombstone_identity
 from aks_flex_rp.store import fleet, outbox, rows, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, verified_records
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
@@ -182,7 +183,12 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     async def last_known_node(self, cluster: str, key: str) -> LastKnownNode:
         found = await self._read(sql.SELECT_SIGNED_NODE, cluster, key)
         row = await self._verified(found[0], node_row, sql.SELECT_SIGNED_NODE) if found else None
-        return LastKnownNode(row[3], row[10], is_deleted(row[13])) if row else LastKnownNode()
+        if row is None:
+            return LastKnownNode()
+        if is_deleted(row[13]):
+            identity, keys = parse_tombstone_identity(row[10])
+            return LastKnownNode(row[3], identity, deleted=True, keys=keys)
+        return LastKnownNode(row[3], row[10], keys=rows.keys_of(row[9]))
 
     # Identities of nodes
     async def nodes_with_identity(self, identity: str) -> tuple[tuple[str, str, str], ...]:

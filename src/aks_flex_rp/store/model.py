@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.errors import ConfigError, FlexError
 from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.node_keys import NodeKeys
 from aks_flex_rp.text_enum import StoredEnum
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ class AuditAction(StoredEnum):
     MACHINE_REFUSED = "machine.refused"
     MACHINE_CHANGED = "machine.changed"
     MACHINE_CONFLICT = "machine.conflict"
+    KEY_BOUND = "key.bound"
+    KEY_ROTATED = "rotateKey"
+    KEY_REVOKED = "revokeKey"
     AZURE_CLEANUP = "azure.cleanup"
     ACCESS_GRANTED = "access.granted"
     ACCESS_WITHDRAWN = "access.withdrawn"
@@ -136,6 +140,7 @@ class LastKnownNode:
     version: int = 0  # the highest configVersion of a node with this name; 0 if there never was one
     identity: str = ""  # its last identity
     deleted: bool = False  # whether the service has deleted it, as its authenticated row says
+    keys: NodeKeys = field(default_factory=NodeKeys)  # those of a deleted node: only its last key
 
 
 @dataclass(frozen=True)

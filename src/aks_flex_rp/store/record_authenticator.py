@@ -10,12 +10,14 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.crypto.record_codes import CodeState
+from aks_flex_rp.node_keys import tombstone_identity
 from aks_flex_rp.store.model import RecordOutdated, RecordRefused, RecordUnverifiable, SealingKeysMissing
-from aks_flex_rp.store.rows import storable
+from aks_flex_rp.store.rows import PARSE_ERRORS, keys_of, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -215,7 +217,7 @@ class RecordAuthenticator:
         return state is CodeState.VALID or (state is CodeState.MISSING and self.is_upgrading)
 
     def last_values(self, row: Row) -> tuple[int, str, int]:
-        """Returns the version and identity that the row of a deleted node keeps, and its revision.
+        """Returns the version and identity that the row of a deleted node keeps, with its key, and its revision.
 
         A row that is not authentic contains what an attacker chose, so nothing of it is kept.
         """
@@ -223,6 +225,8 @@ class RecordAuthenticator:
             self.verify(node_row(row))
         except (RecordRefused, RecordUnverifiable):
             return int(self.clock()), "", self.new_revision(str(row[0]), str(row[1]))
+        with suppress(*PARSE_ERRORS):
+            return row[3], tombstone_identity(row[10], keys_of(row[9])), row[12] + 1
         return row[3], row[10], row[12] + 1
 
     def new_revision(self, *identity: str) -> int:

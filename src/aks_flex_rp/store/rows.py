@@ -20,6 +20,8 @@ from aks_flex_rp.store.model import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aks_flex_rp.node_keys import NodeKeys
+
 Row = Any  # a tuple of sqlite3 or a record of asyncpg, read by index
 Values = tuple[Any, ...]
 
@@ -88,6 +90,11 @@ def node_of(row: Row) -> Node:
         last_seen=_moment(row[13]),
         revision=row[14],
     )
+
+
+def keys_of(join_state: str) -> NodeKeys:
+    """Returns the keys of a node from the column of its join state."""
+    return JoinState.from_document(from_json(join_state)).keys
 
 
 def _reported(text: Any) -> Document:

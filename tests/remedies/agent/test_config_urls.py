@@ -15,7 +15,9 @@ from aks_flex_node.agent.artifacts import DownloadOptions
 from aks_flex_node.agent.config.remote import fetch_config
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.machine_identity import MachineIdentity
+from aks_flex_node.errors import ConfigError
 from tests.client_certificates import client_pem
+from tests.node_key_client import HeldKey
 from tests.remedies.catalogue import advice, command
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.agent.config.test_config_url import Tunnel
@@ -94,17 +96,53 @@ def test_one_of_two_sources_of_the_configuration_is_kept(machine: Sandbox, url: 
 
 
 @pytest.mark.remedy("node-on-another-machine")
-def test_second_machine_gets_a_node_of_its_own_or_replaces(
-    machine: Sandbox, provider: Person, name: str, url: str
-) -> None:
-    first = MachineIdentity("1" * 32, "edge-a", "10.0.0.1", "Ubuntu")
+def test_second_machine_gets_a_node_of_its_own_or_replaces(machine: Sandbox, provider: Person, name: str) -> None:
+    url = url_of(provider.does("node", "create", "--name", name, "--no-monitor", "--join-command").out)
+    first, second = (MachineIdentity(each * 32, f"edge-{each}", "10.0.0.1", "Ubuntu") for each in "12")
     fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), machine=first)
-    assert join(machine, url).error == "node-on-another-machine"
+    with pytest.raises(ConfigError) as refused:  # as by an agent of an earlier release, which has no key
+        fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), machine=second)
+    assert refused.value.name == "node-on-another-machine"
 
     create = command("node-on-another-machine", "aks-flex-rp node create", **{"OTHER-NAME": f"{name}-b"})
     assert join(machine, url_of(types(provider, create)), "--dry-run").code == 0
     replace = command("node-on-another-machine", "aks-flex-rp node join-command", NAME=name)
     assert join(machine, url_of(types(provider, replace))).code == 0
+
+
+@pytest.mark.remedy("config-url-taken")
+def test_url_that_another_key_has_is_revoked_or_left_to_it(
+    machine: Sandbox, provider: Person, name: str, url: str
+) -> None:
+    first, other = MachineIdentity("1" * 32, "edge-a", "10.0.0.1", "Ubuntu"), HeldKey()
+    fetch_config(config_urls.parse(url), DownloadOptions(attempts=1), machine=first, prove=other.proof)
+    assert join(machine, url).error == "config-url-taken"
+    assert machine.sh("ls -A /var/lib/aks-flex-node 2>/dev/null || true") == ""
+
+    found = provider.does("audit", "--what", "configUrl.reused", "--json").out
+    assert other.thumbprint in found
+    create = command("config-url-taken", "aks-flex-rp node create", **{"OTHER-NAME": f"{name}-b"})
+    assert join(machine, url_of(types(provider, create)), "--dry-run").code == 0
+    machine.reset()
+    replace = command("config-url-taken", "aks-flex-rp node join-command", NAME=name)
+    assert join(machine, url_of(types(provider, replace))).code == 0
+
+
+@pytest.mark.remedy("node-key-not-rotated")
+def test_revoked_key_is_replaced_by_a_new_join_command(
+    machine: Sandbox, provider: Person, name: str, url: str
+) -> None:
+    assert join(machine, url).code == 0
+    rotate = command("node-key-not-rotated", "aks-flex-node node-key rotate")
+    assert machine.types(rotate).code == 0
+    provider.does("node", "revoke-key", "--name", name)
+    refused = machine.types(rotate)
+    assert refused.error == "node-key-not-rotated"
+    assert "NodeKeyRevoked" in refused.err
+
+    again = command("node-key-not-rotated", "aks-flex-rp node join-command", NAME=name)
+    assert join(machine, url_of(types(provider, again))).code == 0
+    assert machine.types(rotate).code == 0
 
 
 @pytest.mark.remedy("config-url-expired")
@@ -195,7 +233,8 @@ def test_node_uses_its_own_url_or_is_removed_first(machine: Sandbox, provider: P
     advice("config-node-mismatch", "Use the URL of this node")
     assert join(machine, url).code == 0
     assert machine.types([*command("config-node-mismatch", "aks-flex-node unbootstrap"), "--yes"]).code == 0
-    assert join(machine, other).code == 0
+    again = command("config-node-mismatch", "aks-flex-rp node join-command", NAME=f"{name}-b")
+    assert join(machine, url_of(types(provider, again))).code == 0
 
 
 @pytest.mark.remedy("stored-config-damaged")

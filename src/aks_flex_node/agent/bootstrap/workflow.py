@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node.agent import context, self_update
 from aks_flex_node.agent.aks_pool import pool_facts
-from aks_flex_node.agent.bootstrap import pool_join, prerequisites
+from aks_flex_node.agent.bootstrap import management, pool_join, prerequisites
 from aks_flex_node.agent.bootstrap.bootstrap_token import explain_used_token, token_renewal
 from aks_flex_node.agent.bootstrap.join import NodeJoin, initialize
 from aks_flex_node.agent.cluster import discovery, nodes
@@ -24,6 +24,7 @@ from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, m
 from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.job_records import update_journal
 from aks_flex_node.agent.ledger_rebuild import rebuild_ledger
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, DAEMON_STATE, state_file
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.reconcile.component import Component
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.api.config_urls import ConfigUrl
+    from aks_flex_node.host.host import Host
 
 MAX_REPORTED_LENGTH = 2000
 
@@ -81,7 +83,8 @@ def bootstrap_node(
             complete, found = prerequisites.discover_cluster(config, progress)
             loaded = replace(loaded, config=complete)
             managed = bool(complete.continuous_monitoring and daemon_mode and daemon_mode.runs_daemon)
-            engine = _checked_engine(loaded, progress, managed=managed, fetched=selection.url is not None)
+            bound = bundle.key_audience if bundle else ""
+            engine = _checked_engine(loaded, progress, bound, managed=managed, fetched=selection.url is not None)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
             rebuild_ledger(engine)
             with reported_failure(complete, selection.url):
@@ -95,7 +98,7 @@ def bootstrap_node(
             pool_facts.write_facts(engine.host, pool)
         if bundle and selection.url:
             update_journal.supersede_journal(engine.host)
-            config_store.save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
+            save_fetched(engine.host, bundle, selection.url)  # the next run does not need the URL
         context.open_log_file(engine)
         with reported_failure(engine.config, selection.url), explain_used_token(engine):
             node, etag = _run_join(engine, components or SEQUENCE, loaded, progress)
@@ -105,15 +108,18 @@ def bootstrap_node(
         if components is None:
             store_standalone_config(engine, loaded, daemon_mode, progress, etag)
         set_up_daemon(engine, loaded, daemon_mode, progress, managed=managed)
-    took = time.monotonic() - start
-    what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
-    progress.message(f"{what} ({took:.1f} s).")
-    if node and (source := pool_join.describe_pool_node(engine.host, engine.config)):
-        progress.message(source)
+    _show_result(engine, node, time.monotonic() - start, progress)
     if daemon_mode is DaemonMode.SERVICE:
         what = "manages this node" if managed or etag else "watches this node"
         progress.message(f"aks-flex-node.service now {what}. `aks-flex-node status` shows its status.")
     return loaded.config
+
+
+def _show_result(engine: Engine, node: ClusterNode | None, seconds: float, progress: ProgressReporter) -> None:
+    what = f"Node {node.name} is Ready" if node else f"Done, {pluralize(len(engine.applied_actions), 'change')}"
+    progress.message(f"{what} ({seconds:.1f} s).")
+    if node and (source := pool_join.describe_pool_node(engine.host, engine.config)):
+        progress.message(source)
 
 
 @contextmanager
@@ -131,7 +137,7 @@ def keep_fetched_on_failure(
         with suppress(FlexError, OSError):  # the disk may be the problem that was found
             engine = make_engine()
             initialize(engine, ProgressReporter())
-            config_store.save_fetched(engine.host, bundle, url)
+            save_fetched(engine.host, bundle, url)
             hint = error.hint.replace("Nothing was changed.", "Nothing was installed.")
             # A rejected token came with the URL, so the stored configuration does not help.
             refused = any(line.startswith("token: ") for line in error.message.splitlines())
@@ -140,16 +146,28 @@ def keep_fetched_on_failure(
         raise
 
 
-def _checked_engine(loaded: LoadedConfig, progress: ProgressReporter, *, managed: bool, fetched: bool) -> Engine:
-    """Returns an engine after checking that the configuration fits this machine."""
+def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:
+    """Stores a fetched configuration, and first whether the provider has bound the key of this machine."""
+    NodeKeyStore(host).bind(bundle.key_audience)
+    config_store.save_fetched(host, bundle, url)
+
+
+def _checked_engine(
+    loaded: LoadedConfig, progress: ProgressReporter, bound: str, *, managed: bool, fetched: bool
+) -> Engine:
+    """Returns an engine after checking that the configuration fits this machine. `bound` is the audience of the node
+    key, if the provider has bound it in this run.
+    """
     if not context.has_credentials(loaded.config):
         loader.check_join(loaded.config)
     for warning in loaded.warnings:
         progress.warning(warning)
     engine = context.make_engine(loaded.config)
     if managed:
-        check_management(loaded.config, context.node_name(engine))
-        refuse_temporary_vpn(loaded)
+        known = NodeKeyStore(engine.host).read()
+        is_bound = bool(bound) or (known is not None and known.is_bound)
+        management.check_management(loaded.config, context.node_name(engine), is_key_bound=is_bound)
+        management.refuse_temporary_vpn(loaded)
     if fetched:
         refuse_other_node(engine, context.applied_config())
     refuse_renamed_node(engine)
@@ -193,19 +211,6 @@ def reported_failure(config: NodeConfig, url: ConfigUrl | None) -> Iterator[None
         raise
 
 
-def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
-    """Raises ConfigError if only an option or the environment enables the VPN of a managed node: the provider's
-    configuration would disable it and disconnect the node."""
-    origin = loaded.origins.get("azure.vpn.enabled", "")
-    if loaded.config.azure.vpn.enabled and origin.startswith(("flag", "environment")):
-        raise ConfigError(
-            "vpn-flags-not-supported",
-            f"The VPN is enabled only by {origin}. The configuration of the node resource would remove it.",
-            "Enable it in the node resource with `aks-flex-rp node update --name NAME --vpn`, and join with the new "
-            "URL.",
-        )
-
-
 def refuse_renamed_node(engine: Engine) -> None:
     """Raises MachineError if the node's name has changed, because its certificate is valid for one name only."""
     known = node_state.read(engine.host, state_file(engine.config.paths.data_dir)).node
@@ -229,7 +234,7 @@ def refuse_other_node(engine: Engine, applied: NodeConfig | None) -> None:
             "config-node-mismatch",
             f"This machine is node {known or name} of {here or 'its cluster'}, but the URL is for node {name} of "
             f"{there or 'a cluster'}. Nothing was changed.",
-            "Use the URL of this node, or run `aks-flex-node unbootstrap` first.",
+            "Use the URL of this node. Or run `aks-flex-node unbootstrap` first, and use a new URL of the other.",
         )
 
 
@@ -319,10 +324,10 @@ def set_up_daemon(
     engine: Engine, loaded: LoadedConfig, daemon_mode: DaemonMode | None, progress: ProgressReporter, *, managed: bool
 ) -> None:
     """Stores the daemon's configuration and installs or removes its service."""
-    if managed and not supports_management(stored_daemon_config()):
+    if managed and not management.supports_management(management.stored_daemon_config()):
         config_store.save_local(engine.host, loaded.text(_temporary_settings(loaded)))
     if (managed or has_daemon_service(engine)) and (
-        unexpected := ignored_settings_warning(loaded.config, stored_daemon_config())
+        unexpected := management.ignored_settings_warning(loaded.config, management.stored_daemon_config())
     ):
         progress.warning(unexpected)
     if daemon_mode is DaemonMode.NONE and has_daemon_service(engine) and not context.is_managed():
@@ -347,38 +352,3 @@ def remove_service(engine: Engine, progress: ProgressReporter) -> None:
         engine.remove(component, progress.warning)
     engine.host.apply(ReloadUnits())
     engine.host.apply(Remove(DAEMON_STATE))
-
-
-def stored_daemon_config() -> NodeConfig | None:
-    """Returns the daemon's configuration, or None when it cannot be read."""
-    try:
-        return loader.load(Path(CURRENT_CONFIG), {}, {}).config
-    except ConfigError:
-        return None
-
-
-def supports_management(config: NodeConfig | None) -> bool:
-    """Returns whether the stored configuration enables the daemon; an earlier join may have stored another one."""
-    return config is not None and config.continuous_monitoring
-
-
-def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None) -> str:
-    """Returns a warning if the daemon does not use the settings of this run; empty otherwise."""
-    if known and config_store.applied_config_text(config) == config_store.applied_config_text(known):
-        return ""
-    restored = "the configuration of the node resource" if supports_management(known) else "that configuration"
-    return (
-        f"This run used settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The daemon "
-        f"does not use them and restores {restored}."
-    )
-
-
-def check_management(config: NodeConfig, node: str) -> None:
-    """Raises an error, before any change, if the daemon could not connect to the provider."""
-    from aks_flex_node.agent.identity.azure_sign_in import require_identity
-    from aks_flex_node.agent.identity.cloud_endpoints import check_cloud
-    from aks_flex_node.agent.provider.provider_client import provider_endpoint
-
-    provider_endpoint(config, node)
-    check_cloud(config)
-    require_identity(config)

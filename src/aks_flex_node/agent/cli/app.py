@@ -51,6 +51,7 @@ def _register() -> None:
         arc_commands,
         artifact_commands,
         config_commands,
+        key_commands,
         node_commands,
         status_commands,
         token_commands,
@@ -64,6 +65,7 @@ def _register() -> None:
     app.add_typer(config_commands.app, name="config")
     app.add_typer(artifact_commands.app, name="artifacts")
     app.add_typer(token_commands.app, name="token")
+    app.add_typer(key_commands.app, name="node-key")
 
 
 _register()

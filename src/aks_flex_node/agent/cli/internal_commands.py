@@ -1,4 +1,5 @@
-"""`daemon`, `job KIND`, `azure-token`: internal entry points of the daemon, its jobs and its sign-in process.
+"""`daemon`, `job KIND`, `azure-token`, `node-assertions`: internal entry points of the daemon, its jobs and the
+processes that sign in for it.
 
 Parsed without typer, so that the daemon does not load it.
 """
@@ -27,6 +28,12 @@ def azure_token() -> None:
     print_azure_token()
 
 
+def node_assertions() -> None:
+    from aks_flex_node.agent.cli.node_assertions import print_assertions
+
+    print_assertions()
+
+
 def run_job_command(kind: str, rest: Sequence[str] = ()) -> None:
     from aks_flex_node.agent import context
     from aks_flex_node.agent.cli.terminal_progress import TerminalProgress
@@ -46,6 +53,7 @@ def main(arguments: Sequence[str]) -> bool:
         "daemon": run_daemon_command,
         "follow": run_daemon_command,  # name in service units of earlier versions
         "azure-token": azure_token,
+        "node-assertions": node_assertions,
         "job": job,
         "work": job,  # name that a daemon of an earlier version uses
     }

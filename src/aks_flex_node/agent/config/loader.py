@@ -146,9 +146,10 @@ def refuse_local_settings(text: str, name: str, current: str = "") -> None:
 
 
 def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
-    """Loads the proxy and artifact settings from environment and flags, which are needed to fetch the rest."""
+    """Loads the proxy, artifact and path settings from environment and flags, which are needed to fetch the rest."""
     given = merge_sources([from_environment(env), from_flags(flags)])
-    about = {path: value for path, value in given.settings.items() if path.startswith(("proxy.", "artifacts."))}
+    needed = ("proxy.", "artifacts.", "paths.")
+    about = {path: value for path, value in given.settings.items() if path.startswith(needed)}
     return _complete([replace(given, settings=about)], "the environment and flags").config
 
 

@@ -11,12 +11,18 @@ import logging
 import re
 import sys
 import threading
+import time
 from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE
-from aks_flex_node.agent.http.client import REDIRECT_STATUSES, RETRYABLE_STATUSES, parse_retry_after
+from aks_flex_node.agent.http.client import (
+    REDIRECT_STATUSES,
+    RETRYABLE_STATUSES,
+    parse_clock_offset,
+    parse_retry_after,
+)
 from aks_flex_node.agent.http.connections import (
     configured_tls_context,
     explain_failure,
@@ -25,8 +31,15 @@ from aks_flex_node.agent.http.connections import (
     tls_context,
 )
 from aks_flex_node.api import config_urls, sealed_bundles
-from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE, parse_arm_error
+from aks_flex_node.api.arm_errors import (
+    CONFIG_URL_TAKEN,
+    NODE_KEY_REVOKED,
+    NODE_KEY_TIME,
+    ON_ANOTHER_MACHINE,
+    parse_arm_error,
+)
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
+from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError
 from aks_flex_node.lean_dataclass import dataclass
@@ -34,7 +47,7 @@ from aks_flex_node.retry import AttemptFailed, Retrier, RetryBackoff
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import TextIO
 
     from urllib3 import BaseHTTPResponse
@@ -75,6 +88,7 @@ def untrusted_error(url: ConfigUrl, cause: str) -> ConfigError:
 MAX_BUNDLE_BYTES = 1 << 20
 REPORT_SECONDS = 10.0  # limit for a report, which must not delay the error message
 BODY_SECONDS = 60.0  # limit for the complete response
+MAX_AUDIENCE = 200  # characters of the audience of node keys
 VERSION_TEXT = re.compile(r'(W/)?["\w:+=-]{1,256}', re.ASCII)  # a number of the provider, or the eTag of a Machine
 EXPIRED_STATUSES = {401, 403, 404, 410}
 
@@ -83,12 +97,43 @@ EXPIRED_STATUSES = {401, 403, 404, 410}
 class ConfigBundle:
     text: str = field(repr=False)  # {"config": …}, contains secrets
     version: str = ""  # configVersion, if present
+    key_audience: str = ""  # the provider has bound the node key, and assertions have this audience
 
     def with_kubelet_auth(self, method: str) -> ConfigBundle:
         """Returns the bundle with the kubelet's authentication, so that the daemon uses the method of the join."""
         document = json.loads(self.text)
         document["config"].setdefault("node", {}).setdefault("kubelet", {})["auth"] = method
-        return ConfigBundle(json.dumps(document, indent=1) + "\n", self.version)
+        return ConfigBundle(json.dumps(document, indent=1) + "\n", self.version, self.key_audience)
+
+
+class WrongClockError(Exception):
+    """The provider refused the proof of the key because of its time. `offset` corrects the clock of this machine."""
+
+    def __init__(self, offset: float) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+class KeyRevokedError(ConfigError):
+    """The key of this machine was revoked for the node of the URL. The URL can be fetched with a new key."""
+
+
+@dataclass(frozen=True)
+class ConfigRequest:
+    """Who asks for a configuration: this machine, and the proof that it has the node key."""
+
+    machine: MachineIdentity | None = None
+    prove: Callable[[str, float], str] | None = None
+    clock_offset: float = 0.0
+
+    def headers(self, url: ConfigUrl) -> dict[str, str]:
+        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
+        if self.machine:
+            headers[MACHINE_HEADER] = self.machine.to_header()
+        if self.prove:
+            secret = url.address.partition("?")[0].rpartition("/")[2]
+            headers[KEY_HEADER] = self.prove(url_audience(secret), time.time() + self.clock_offset)
+        return headers
 
 
 def fetch_config(
@@ -96,18 +141,28 @@ def fetch_config(
     sources: DownloadOptions,
     backoff: RetryBackoff = RetryBackoff(),  # noqa: B008 - frozen
     machine: MachineIdentity | None = None,
+    prove: Callable[[str, float], str] | None = None,
 ) -> ConfigBundle:
-    """Fetches the bundle. `machine` is the identity of this machine, by which the service refuses a second one."""
+    """Fetches the bundle. `machine` is the identity of this machine, by which the service refuses a second one, and
+    `prove` returns the proof that this machine has its node key, to which the service binds the URL.
+    """
     logging.getLogger("urllib3").setLevel(logging.INFO)  # debug logs contain the path, which is secret
     retrier = Retrier(sources.attempts, backoff, threading.Event())
+    request = ConfigRequest(machine, prove)
     try:
-        content = retrier.run(lambda: _attempt(url, sources, machine))
+        try:
+            content, audience = retrier.run(lambda: _attempt(url, sources, request))
+        except WrongClockError as error:
+            corrected = ConfigRequest(machine, prove, error.offset)
+            content, audience = retrier.run(lambda: _attempt(url, sources, corrected))
     except AttemptFailed as fault:
         raise _unreachable(url, fault.cause) from None
+    except WrongClockError:
+        raise _unreachable(url, "the clock of this machine is wrong, and the server refuses its time") from None
     bundle = parse_bundle(_unsealed(content, url), url.origin)
     if bundle.version and not bundle.version.isdigit():
         raise _invalid(url.origin, "its `configVersion` is not a number")
-    return bundle
+    return ConfigBundle(bundle.text, bundle.version, audience)
 
 
 def _unsealed(content: bytes, url: ConfigUrl) -> bytes:
@@ -127,12 +182,12 @@ def _unsealed(content: bytes, url: ConfigUrl) -> bytes:
         ) from None
 
 
-def _attempt(url: ConfigUrl, sources: DownloadOptions, machine: MachineIdentity | None) -> bytes:
+def _attempt(url: ConfigUrl, sources: DownloadOptions, request: ConfigRequest) -> tuple[bytes, str]:
     from urllib3.exceptions import HTTPError
 
     proxy = sources.proxy_for(url.origin)
     try:
-        return _get(url, sources, proxy, machine)
+        return _get(url, sources, proxy, request.headers(url))
     except (HTTPError, OSError) as error:
         if verification := find_certificate_error(error):
             raise untrusted_error(url, f"its certificate is not valid ({verification.verify_message})") from None
@@ -173,11 +228,11 @@ def report_join_failure(url: ConfigUrl, sources: DownloadOptions, message: str) 
         return False
 
 
-def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None, machine: MachineIdentity | None) -> bytes:
+def _get(
+    url: ConfigUrl, sources: DownloadOptions, proxy: str | None, headers: Mapping[str, str]
+) -> tuple[bytes, str]:
+    """Returns the content, and the audience of the node key if the service has bound it."""
     pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
-    if machine:
-        headers[MACHINE_HEADER] = machine.to_header()
     try:
         with time_limit(BODY_SECONDS):
             response = pool.request(
@@ -185,7 +240,8 @@ def _get(url: ConfigUrl, sources: DownloadOptions, proxy: str | None, machine: M
             )
             try:
                 _check_status(response, url)
-                return _body(response, url)
+                audience = response.headers.get(AUDIENCE_HEADER, "") if KEY_HEADER in headers else ""
+                return _body(response, url), audience[:MAX_AUDIENCE]
             finally:
                 response.close()
     finally:
@@ -196,10 +252,8 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
     status = response.status
     if status == 200:
         return
-    if status == 409:
-        code, message = parse_arm_error(_body(response, url))
-        if code == ON_ANOTHER_MACHINE:
-            raise node_on_another_machine(message)
+    if status in {400, 409}:
+        _check_refusal(response, *parse_arm_error(_body(response, url)))
     if status in EXPIRED_STATUSES:
         raise ConfigError(
             "config-url-expired",
@@ -219,6 +273,22 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
         f"{url.origin} {problem} (status {status}).",
         "Check that this is the URL that the service printed. A proxy or a sign-in page may have answered instead.",
     )
+
+
+def _check_refusal(response: BaseHTTPResponse, code: str, message: str) -> None:
+    """Raises the error for a request that the service refuses because of its machine or its key."""
+    if code == NODE_KEY_TIME and (offset := parse_clock_offset(response.headers, time.time())) is not None:
+        raise WrongClockError(offset)
+    if code == ON_ANOTHER_MACHINE:
+        raise node_on_another_machine(message)
+    if code in {CONFIG_URL_TAKEN, NODE_KEY_REVOKED}:
+        error = ConfigError(
+            "config-url-taken",
+            f"The provider refuses this machine: {message}",
+            "Nothing was changed on this machine. If you do not know the other client, revoke its URL with a new "
+            "join command: `aks-flex-rp node join-command --name NODE --replace`.",
+        )
+        raise KeyRevokedError(error.name, error.message, error.hint) if code == NODE_KEY_REVOKED else error
 
 
 def node_on_another_machine(message: str) -> ConfigError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import stored_config
@@ -13,7 +14,9 @@ from aks_flex_node.agent.config_sources.source import (
     SourceDescription,
     SourceKind,
 )
+from aks_flex_node.agent.first_contact import prover
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, announce_node, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.provider.key_rotation import KeyRotation
     from aks_flex_node.agent.provider.poll_result import PollResult
 
 
@@ -35,6 +39,7 @@ class ProviderSource:
     node: str  # the node's name
     accepts_reports: bool = True
     signals_by_node: bool = False
+    rotation: KeyRotation | None = None  # of the node key
 
     @property
     def description(self) -> SourceDescription:
@@ -45,13 +50,18 @@ class ProviderSource:
         return PollSchedule(self.config.provider.poll_seconds, self.config.provider.wait_seconds)
 
     def poll(self, version: str, wait: int) -> PollResult:
-        return self.client.poll(version, wait)
+        result = self.client.poll(version, wait)
+        if result.is_ok and self.rotation:
+            self.rotation.run_if_due()
+        note = self.client.assertions.clock_note if self.client.assertions else ""
+        return replace(result, message=note) if result.is_ok and note else result
 
     def probe(self, text: str) -> PollResult:
         config = loader.load_text(text, NEXT_CONFIG, {}, {}).config
         tokens = ProviderTokens(self.client.tokens.program, lambda: text)
         endpoint = provider_endpoint(config, self.node)
-        other = ProviderClient(endpoint, config, tokens, machine=self.client.machine)
+        assertions = replace(self.client.assertions, subject=endpoint.resource_id) if self.client.assertions else None
+        other = ProviderClient(endpoint, config, tokens, assertions, machine=self.client.machine)
         try:
             return other.poll("", 0)
         finally:
@@ -69,7 +79,9 @@ class ProviderSource:
 
     def issue_bootstrap_token(self) -> BootstrapTokenGrant:
         url = config_urls.parse(str(self.client.post_action("regenerateToken").get("configUrl") or ""))
-        fetched = fetch_config(url, proxy_options(self.config), machine=self.client.machine)
+        key = NodeKeyStore(self.client.assertions.host).read() if self.client.assertions else None
+        prove = prover(key.private_key) if key else None
+        fetched = fetch_config(url, proxy_options(self.config), machine=self.client.machine, prove=prove)
         token = (stored_config.parse_config(fetched.text).get("azure") or {}).get("bootstrapToken")
         if not isinstance(token, dict):
             raise FlexError(
@@ -81,7 +93,8 @@ class ProviderSource:
         return BootstrapTokenGrant(token)
 
     def announce(self) -> None:
-        announce_node(self.client)
+        """Announces the Azure identity of the node, so that the provider grants it access to the cluster."""
+        announce_node(self.client.with_azure_identity())
 
     def close(self) -> None:
         self.client.close()

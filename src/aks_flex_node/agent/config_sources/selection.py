@@ -15,18 +15,24 @@ from aks_flex_node.agent.config.resolved import config_source_kind
 from aks_flex_node.agent.config_sources.pool_source import PoolSource, arm_client
 from aks_flex_node.agent.config_sources.provider_source import ProviderSource
 from aks_flex_node.agent.config_sources.source import ConfigSource, LocalSource, SourceDescription, SourceKind
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.machine import identify_machine, running_program
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
-from aks_flex_node.agent.provider.provider_client import ProviderClient, provider_endpoint
+from aks_flex_node.agent.provider.key_rotation import KeyRotation, rotate_key
+from aks_flex_node.agent.provider.node_assertions import NodeAssertions
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderClient, ProviderRequestError, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.agent.stored_config import parse_config
 from aks_flex_node.errors import ClusterError, ConfigError
+from aks_flex_node.host.real import RealHost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aks_flex_node.agent.aks_pool.pool_ids import PoolId
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.agent.reconcile.engine import Engine
     from aks_flex_node.host.host import Host
 
@@ -53,8 +59,10 @@ def open_source(engine: Engine, node: str) -> ConfigSource:
     if kind == "provider":
         endpoint = provider_endpoint(config, node)
         machine = identify_machine(engine.host, endpoint.origin)
-        client = ProviderClient(endpoint, config, _node_tokens(engine), machine=machine)
-        return ProviderSource(client, config, node)
+        program = running_program() or engine.machine.program
+        assertions = _assertions_of(program, endpoint.resource_id)
+        client = ProviderClient(endpoint, config, _tokens_of(program), assertions, machine=machine)
+        return ProviderSource(client, config, node, rotation=_rotation_of(program))
     if kind == "aksPool" and pool:
         tokens = _node_tokens(engine)
         name, client = machine_name(config, node), arm_client(config, tokens)
@@ -70,6 +78,20 @@ def open_source(engine: Engine, node: str) -> ConfigSource:
             this_host(engine.host),
         )
     return local_source(config)
+
+
+def rotate_node_key(engine: Engine, node: str) -> StoredKey:
+    """Replaces the key of this node, or has its first one bound. Raises ProviderRequestError if that fails."""
+    source = open_source(engine, node)
+    if not isinstance(source, ProviderSource):
+        message = "No provider manages this node, so it has no use for a key."
+        raise ProviderRequestError(PollResult(ProviderState.STANDALONE, message))
+    try:
+        if source.client.assertions:
+            source.client.assertions.in_process = True
+        return rotate_key(source.client, NodeKeyStore(engine.host))
+    finally:
+        source.close()
 
 
 def local_source(config: NodeConfig) -> LocalSource:
@@ -110,6 +132,17 @@ def _current_document(host: Host) -> Mapping[str, Any]:
 
 def _node_tokens(engine: Engine) -> ProviderTokens:
     return _tokens_of(running_program() or engine.machine.program)
+
+
+@functools.cache
+def _assertions_of(program: str, subject: str) -> NodeAssertions:
+    """Returns the assertions of this process, which its sessions share: they are signed by a child process."""
+    return NodeAssertions(program, RealHost(), subject)
+
+
+@functools.cache
+def _rotation_of(program: str) -> KeyRotation:
+    return KeyRotation(program, RealHost())
 
 
 @functools.cache

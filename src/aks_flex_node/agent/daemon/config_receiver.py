@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent import stored_config
 from aks_flex_node.agent.config.loader import load_text, refuse_local_settings
+from aks_flex_node.agent.config.resolved import has_azure_identity
 from aks_flex_node.agent.identity.azure_sign_in import require_identity
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import CURRENT_CONFIG, NEXT_CONFIG
 from aks_flex_node.agent.provider.poll_result import LEAVING_STATES, PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
@@ -72,7 +74,9 @@ class ConfigReceiver:
             return _as_failure(error.result)
         text = stored_config.compose_document(news.config, news.version, self._current_config(), secret)
         try:
-            _check(text, self.source.description.address, self._text(CURRENT_CONFIG))
+            key = NodeKeyStore(self.host).read()
+            is_bound = key is not None and key.is_bound
+            _check(text, self.source.description.address, self._text(CURRENT_CONFIG), is_key_bound=is_bound)
         except ConfigError as error:
             self._refuse(news, error.message, secret)
             return PollResult(ProviderState.CONNECTED)
@@ -171,11 +175,11 @@ def _as_failure(result: PollResult) -> PollResult:
     return replace(result, state=ProviderState.FAILING) if result.state in LEAVING_STATES else result
 
 
-def _check(text: str, origin: str, current: str) -> None:
-    """Raises ConfigError if the configuration is invalid, has settings that only this machine may set, or lacks the
-    identity to poll the provider.
+def _check(text: str, origin: str, current: str, *, is_key_bound: bool) -> None:
+    """Raises ConfigError if the configuration is invalid, has settings that only this machine may set, or lacks what
+    the node needs to poll the provider: a complete Azure identity, or a key that the provider has bound.
     """
     refuse_local_settings(text, origin, current)
     config = load_text(text, origin, {}, {}).config
-    if config.continuous_monitoring or config.azure.service_principal:
+    if has_azure_identity(config) or (config.continuous_monitoring and not is_key_bound):
         require_identity(config)

@@ -149,6 +149,15 @@ class HttpClient:
             return self._pools[proxy]
 
 
+MAX_CLOCK_SECONDS = 30 * 86400.0  # by which the clock of this machine may be wrong at most
+
+
+def parse_clock_offset(headers: Mapping[str, str], now: float) -> float | None:
+    """Returns what to add to the clock of this machine to get the time of the server (`Date`), or None if unknown."""
+    date = parse_http_date(headers.get("Date", ""))
+    return date - now if date is not None and abs(date - now) <= MAX_CLOCK_SECONDS else None
+
+
 def parse_retry_after(text: str) -> float | None:
     """Parses a Retry-After header (a number or a date) to seconds from now."""
     if text.isascii() and text.isdigit():

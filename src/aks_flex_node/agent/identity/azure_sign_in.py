@@ -54,9 +54,11 @@ def require_identity(config: NodeConfig) -> None:
     if found is None:
         raise ConfigError(
             "azure-identity-missing",
-            "The configuration has no Azure identity, so the agent cannot sign in.",
-            "Set `azure.servicePrincipal`, `azure.managedIdentity` or `azure.arc.enabled`, or set "
-            "`continuousMonitoring` to false.",
+            "The configuration has no Azure identity, and no provider has bound the key of this machine, so the "
+            "agent cannot sign in.",
+            "Join by a configuration URL of a provider that is not older than this agent, set "
+            "`azure.servicePrincipal`, `azure.managedIdentity` or `azure.arc.enabled`, or set `continuousMonitoring` "
+            "to false.",
         )
     require_complete_identity(config.azure, found)
 

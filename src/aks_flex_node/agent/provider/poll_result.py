@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.http.client import parse_retry_after
 from aks_flex_node.api.arm_errors import (
+    NODE_KEY_REVOKED,
     NODE_NOT_KNOWN,
     ON_ANOTHER_MACHINE,
     REPLACED,
@@ -42,6 +43,7 @@ class ProviderState(Enum):
     DELETED = "Deleted"
     REPLACED = "Replaced"  # the node was moved to another machine
     ON_ANOTHER_MACHINE = "OnAnotherMachine"  # the node lives on another machine
+    KEY_REVOKED = "NodeKeyRevoked"  # the key of this machine may no longer act as the node
     AGENT_FAILING = "AgentError"  # an internal error of the agent
 
     def __str__(self) -> str:
@@ -95,6 +97,8 @@ def _error_state(status: int, code: str) -> ProviderState:
         return ProviderState.NO_CLUSTER
     if status == 409 and code in MACHINE_STATES:
         return MACHINE_STATES[code]
+    if status == 403 and code == NODE_KEY_REVOKED:
+        return ProviderState.KEY_REVOKED
     known = {401: ProviderState.FORBIDDEN, 403: ProviderState.FORBIDDEN, 429: ProviderState.THROTTLED}
     return known.get(status, ProviderState.FAILING)
 

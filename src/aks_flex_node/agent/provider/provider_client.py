@@ -9,9 +9,9 @@ import logging
 import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from aks_flex_node.agent.config.resolved import config_source_kind, target_cluster
+from aks_flex_node.agent.config.resolved import config_source_kind, has_azure_identity, target_cluster
 from aks_flex_node.agent.http.connections import explain_failure, find_certificate_error, make_pool, tls_context
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse, PoolManager
 
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.provider.node_assertions import NodeAssertions
     from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 
 
@@ -38,6 +39,11 @@ MAX_RESPONSE_BYTES = 1 << 20
 GRACE_SECONDS = 20.0  # extra time for a late response
 CHALLENGE_RESOURCE = re.compile(r'\bresource="([^"\s]{1,300})"')
 CONNECT_SECONDS = 10.0  # for each address of the provider
+KEY_NOT_BOUND = (
+    "This node has no Azure identity, and the provider has not bound the key of this machine. If the provider is of "
+    "an earlier version, update it first. Then run a new join command of `aks-flex-rp node join-command` on this "
+    "machine."
+)
 
 
 class ProviderRequestError(Exception):
@@ -53,6 +59,7 @@ class ProviderClient:
     endpoint: ProviderEndpoint
     config: NodeConfig = field(repr=False)
     tokens: ProviderTokens
+    assertions: NodeAssertions | None = None  # of the node key, which is used instead of tokens once it is bound
     grace: float = GRACE_SECONDS
     machine: MachineIdentity | None = None  # of this machine, by which the provider refuses a second one
     peer: str = "Provider"  # in messages
@@ -95,6 +102,10 @@ class ProviderClient:
         """Requests the token for later requests. Raises ProviderRequestError if that fails."""
         self._token()
 
+    def with_azure_identity(self) -> ProviderClient:
+        """Returns a client that signs in with the Azure identity of the node, also if the node has a key."""
+        return ProviderClient(self.endpoint, self.config, self.tokens, machine=self.machine)
+
     def close(self) -> None:
         if self._pool:
             self._pool.clear()
@@ -106,6 +117,8 @@ class ProviderClient:
         if status == 401:
             # The token can be invalid before its expiry: the clock was changed, or the token was revoked.
             self.tokens.invalidate()
+            if self.assertions:
+                self.assertions.reject(parse_arm_error(content)[0], response_headers)
             status, response_headers, content = self._send(method, action, headers, body, seconds)
         return status, response_headers, content
 
@@ -153,7 +166,17 @@ class ProviderClient:
             raise ProviderRequestError(self._unreachable(error, seconds)) from None
 
     def _token(self) -> str:
-        """Returns a token that may be sent to the provider. Raises ProviderRequestError if there is none."""
+        """Returns a token that may be sent to the provider. Raises ProviderRequestError if there is none.
+
+        An assertion of the node key is worthless for any other server, and names the provider that bound the key.
+        """
+        try:
+            if self.assertions and (assertion := self.assertions.value()):
+                return assertion
+        except SignInError as error:
+            raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, str(error))) from None
+        if self.assertions and not has_azure_identity(self.config):
+            raise ProviderRequestError(PollResult(ProviderState.SIGN_IN_FAILED, KEY_NOT_BOUND))
         if self._audience is None:
             self._audience = self._dedicated_audience()
         try:
@@ -224,6 +247,10 @@ class ProviderEndpoint:
     path: str  # path of the resource
     trust: bytes | None = None  # CA certificates (PEM) of the provider; None means the system's CAs
     api_version: str = API_VERSION
+
+    @property
+    def resource_id(self) -> str:
+        return unquote(self.path)
 
     def url(self, action: str = "") -> str:
         """Returns the URL of an action. The next page of a list has a query of its own."""

@@ -102,7 +102,7 @@ class ProviderTokens:
             return ProviderToken(str(document["token"]), begun + max(lasts - EXPIRY_MARGIN, lasts / 2))
         except (ValueError, KeyError, TypeError, AttributeError):
             lines = result.err.strip().splitlines()
-            raise _sign_in_failed(lines[-1][:300] if lines else "the sign-in process printed no error") from None
+            raise sign_in_failed(lines[-1][:300] if lines else "the sign-in process printed no error") from None
 
 
 def identity_digest(bundle: str) -> str:
@@ -126,7 +126,7 @@ def _with_audience(bundle: str, audience: str) -> str:
         config = document["config"] if isinstance(document.get("config"), dict) else document
         config["provider"] = {**(config.get("provider") or {}), "audience": audience}
     except (ValueError, TypeError, AttributeError) as error:
-        raise _sign_in_failed(f"the configuration cannot be read: {error}") from None
+        raise sign_in_failed(f"the configuration cannot be read: {error}") from None
     return json.dumps(document)
 
 
@@ -134,9 +134,9 @@ def _read(source: Callable[[], str]) -> str:
     try:
         return source()
     except (OSError, ValueError) as error:
-        raise _sign_in_failed(str(error)) from None
+        raise sign_in_failed(str(error)) from None
 
 
-def _sign_in_failed(cause: str) -> SignInError:
+def sign_in_failed(cause: str) -> SignInError:
     hint = "Check `journalctl -u aks-flex-node -n 50`. The agent retries automatically."
     return SignInError(FlexError("sign-in-failed", f"Could not get a token: {cause}", hint, retryable=True))

@@ -96,6 +96,7 @@ def _require(valid: bool, what: str) -> None:
 FORMAT = 1
 RESOURCE_KINDS = ("paths", "sysctls", "modules", "swaps", "services")
 LedgerRecord = dict[str, Any]
+FIRST_CONTACT = "firstContact"  # marks directories that are made before the first request to a provider
 
 
 @dataclass
@@ -111,6 +112,11 @@ class OwnedResources:
     @property
     def empty(self) -> bool:
         return not any(getattr(self, kind) for kind in RESOURCE_KINDS)
+
+    @property
+    def is_first_contact(self) -> bool:
+        """Whether these are only directories for the node key, which is made before the configuration is known."""
+        return bool(self.paths) and all(FIRST_CONTACT in record for record in self.paths.values())
 
 
 class Ledger:
@@ -135,8 +141,8 @@ class Ledger:
 
     @property
     def exists(self) -> bool:
-        """Whether the ledger records any resource."""
-        return any(not owned.empty for owned in self.components.values())
+        """Whether the ledger records any resource of a node: more than the directory of the first contact."""
+        return any(not owned.empty and not owned.is_first_contact for owned in self.components.values())
 
     def owned(self, component: str) -> OwnedResources:
         return self.components.setdefault(component, OwnedResources())
@@ -203,6 +209,16 @@ class Ledger:
             self._host.apply(MakeDirectory(originals, 0o700))
             self._host.apply(WriteFile(record["copy"], self._host.read(path) or b"", 0o600))
         return record
+
+    def make_first_directories(self, component: str, paths: Iterable[str]) -> None:
+        """Creates directories of the agent before anything else of it is on the machine."""
+        missing = [path for path in dict.fromkeys(paths) if self._host.stat(path) is None]
+        for path in missing:
+            self.owned(component).paths[path] = {"original": None, "kind": "directory", FIRST_CONTACT: True}
+        if missing:
+            self.save()
+        for path in missing:
+            self._host.apply(MakeDirectory(path, 0o700))
 
     def record_found(self, names: dict[str, list[str]]) -> None:
         """Records pod network names that existed before the join; only on an empty ledger."""

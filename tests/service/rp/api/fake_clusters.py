@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -46,11 +46,15 @@ def facts(ca_cert_data: str, version: str = CLUSTER_VERSION, *, aad: bool = True
 
 def known_clusters(ca_cert_data: str) -> list[ClusterInfo]:
     return [
-        ClusterInfo(SEED, facts(ca_cert_data, "1.31.2")),
-        ClusterInfo(PLANT, facts(ca_cert_data)),
-        ClusterInfo(NEIGHBOUR, facts(ca_cert_data)),
-        ClusterInfo(ISLAND, facts(ca_cert_data, aad=False)),
+        _with_audience(ClusterInfo(SEED, facts(ca_cert_data, "1.31.2"))),
+        _with_audience(ClusterInfo(PLANT, facts(ca_cert_data))),
+        _with_audience(ClusterInfo(NEIGHBOUR, facts(ca_cert_data))),
+        _with_audience(ClusterInfo(ISLAND, facts(ca_cert_data, aad=False))),
     ]
+
+
+def _with_audience(cluster: ClusterInfo) -> ClusterInfo:
+    return replace(cluster, key_audience=f"aks-flex-rp:of-{cluster.id.name.lower()}")
 
 
 @dataclass

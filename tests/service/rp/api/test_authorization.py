@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.api.node_keys import KEY_HEADER
 from aks_flex_rp.auth.roles import Operation
+from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
 from tests.service.rp.api.fake_clusters import ISLAND, NEIGHBOUR, PLANT
@@ -44,6 +46,7 @@ APPLICATIONS = {
     "another node": callers.OTHER_NODE,
     "a stranger": callers.STRANGER,
 }
+KEYS = {"the key of the node": "{name}", "the key of another node": "{name}other"}
 USER = {"idtyp": "user", "scp": "user_impersonation", "upn": "somebody@contoso.example", "app_displayname": None}
 
 
@@ -86,6 +89,18 @@ def header(tenant: Tenant, elsewhere: Tenant, admin: Api, who: str) -> str:
     return tenant.application(APPLICATIONS[who])
 
 
+def new_key_proof(api: Api, name: str) -> str:
+    return HeldKey().proof(api.cluster.node(name).lower())
+
+
+def key_header(admin: Api, name: str) -> str:
+    """Creates a node, binds a key to it, and returns the credential of the key."""
+    url = admin.put(name, {"properties": {}}, url=True).properties["configUrl"]
+    key, path = HeldKey(), url.partition("#")[0].removeprefix(admin.connection.url)
+    assert admin.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
+    return f"Bearer {key.assertion(admin.cluster.node(name), f'aks-flex-rp:of-{admin.cluster.name.lower()}')}"
+
+
 def do(operation: str, api: Api, name: str, etag: str) -> Answer:
     doing: dict[str, Callable[[], Answer]] = {
         "read": lambda: api.get(name),
@@ -97,6 +112,8 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
         "listConfigUrl": lambda: api.list_url(name),
         "reportStatus": lambda: api.report(name, {}),
         "listCredentials": lambda: api.credentials(name),
+        "rotateKey": lambda: api.ask("POST", api.path(name, "rotateKey"), {"proof": new_key_proof(api, name)}),
+        "revokeKey": lambda: api.ask("POST", api.path(name, "revokeKey")),
         "audit": lambda: api.audit(name),
         "writeTrusted": lambda: api.put(name, principal(nodeConfig=TRUSTED)),
         "operations": lambda: api.ask("GET", "/providers/Microsoft.ContainerService/operations"),
@@ -110,19 +127,24 @@ def test_callers_are_allowed_exactly_the_operations_in_role_table(
     service: Running, tenant: Tenant, elsewhere: Tenant, name: str, who: str, scope: str
 ) -> None:
     admin = service.admin.at(SCOPES[scope])
-    caller = admin.as_somebody(header(tenant, elsewhere, service.admin, who))
+    if who in KEYS:
+        caller = admin.as_somebody(key_header(service.admin, KEYS[who].format(name=name)))
+    else:
+        caller = admin.as_somebody(header(tenant, elsewhere, service.admin, who))
     allowed = TABLE["allowed"][who][scope]
     for operation in OPERATIONS:
         etag = admin.put(name, principal()).headers["etag"]
 
         answer = do(operation, caller, name, etag)
 
-        permitted = allowed == "all" or operation in (*allowed, *TABLE["everybody"])
-        expected = {200, 304} if permitted else {403}
+        everything = allowed == "all" and operation not in TABLE["only the node"]
+        permitted = everything or operation in (*allowed, *TABLE["everybody"])
+        expected = {200, 304} | ({409} if operation == "revokeKey" else set()) if permitted else {403}
         assert answer.status in expected, f"{who} {operation} at {scope}: {answer.status}"
         if answer.status == 403:
             assert answer.error["code"] == "AuthorizationFailed"
-    admin.delete(name)
+    for each in (admin, service.admin):
+        each.delete(name)
 
 
 def test_role_table_has_every_operation_of_the_contract() -> None:

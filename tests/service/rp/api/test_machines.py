@@ -91,7 +91,7 @@ def test_second_machine_with_the_same_url_is_refused(node: NodeOnMachines) -> No
     assert node.fetch(ONE).status == 200
     [event] = node.events("configUrl.reused")
     assert (event["outcome"], event["detail"]["machine"]["hostName"]) == ("denied", "edge-two")
-    assert event["detail"]["first"] == {"machine": ONE.id, "address": "127.0.0.1"}
+    assert event["detail"]["first"] == {"machine": ONE.id, "address": "127.0.0.1", "key": ""}
 
 
 def reused(node: NodeOnMachines) -> list[tuple[str, str]]:

@@ -13,11 +13,13 @@ import pytest
 
 from aks_flex_node.api.machine_identity import MachineIdentity
 from aks_flex_node.api.node_changes import NodeOptions
+from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.api_client import ServiceClient, ServiceConnection
 from aks_flex_rp.cli.command_context import ServiceOptions
 from aks_flex_rp.cli.node_write_commands import UpdateOptions, update_node
 from aks_flex_rp.clusters.node_controller import NodeMachine
+from tests.node_key_client import HeldKey
 from tests.remedies.catalogue import advice, command
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.cli.cli_harness import Person
@@ -195,7 +197,7 @@ def test_usage_line_shows_name_of_wrapper(person: Person) -> None:
 
 def test_node_delete_tells_what_happens_to_the_machine(service: Running, person: Person) -> None:
     for name in ("edge-1", "edge-2"):
-        person.does("node", "create", *ON_PLANT, "--name", name)
+        person.does("node", "create", *ON_PLANT, "--name", name, "--no-monitor")
     failed = {"joinState": "Failed", "joinFailure": "No route."}
     api = service.admin.at(PLANT)
     assert api.ask("POST", api.path("edge-2", "reportStatus"), failed).status == 200
@@ -204,6 +206,27 @@ def test_node_delete_tells_what_happens_to_the_machine(service: Running, person:
     used = person.does("node", "delete", *ON_PLANT, "--name", "edge-2", "--yes")
     assert unused.err == ""
     assert "Run `aks-flex-node unbootstrap` on it." in used.err
+
+
+def test_node_create_makes_a_managed_node_unless_told_otherwise(person: Person) -> None:
+    made = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--json").json
+    other = person.does("node", "create", *ON_PLANT, "--name", "edge-2", "--no-monitor", "--json").json
+    assert made["properties"]["continuousMonitoring"] is True
+    assert made["properties"]["azureAuth"]["method"] == "none"
+    assert other["properties"]["continuousMonitoring"] is False
+
+
+def test_node_revoke_key_names_the_key_and_the_way_back(service: Running, person: Person) -> None:
+    url = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--join-command", "--json").json["configUrl"]
+    key, api = HeldKey(), service.admin.at(PLANT)
+    path = url.partition("#")[0].removeprefix(api.connection.url)
+    assert api.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
+
+    revoked = person.does("node", "revoke-key", *ON_PLANT, "--name", "edge-1")
+
+    assert revoked.out == f"Key {fingerprint(key.thumbprint)} of edge-1 revoked.\n"
+    assert "aks-flex-rp node join-command --name edge-1" in revoked.err
+    assert "NodeKeyRevoked" in person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").out
 
 
 def test_node_update_without_changes_keeps_etag(person: Person) -> None:

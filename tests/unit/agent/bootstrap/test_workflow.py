@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aks_flex_node.agent.bootstrap import workflow
+from aks_flex_node.agent.bootstrap.management import refuse_temporary_vpn
 from aks_flex_node.agent.bootstrap.workflow import (
     keep_fetched_on_failure,
     refuse_other_node,
-    refuse_temporary_vpn,
 )
 from aks_flex_node.agent.components import service
 from aks_flex_node.agent.config import config_store

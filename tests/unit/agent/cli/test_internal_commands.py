@@ -12,7 +12,7 @@ import pytest
 from aks_flex_node.agent import context
 from aks_flex_node.agent.aks_pool.pool_facts import PoolFacts, write_facts
 from aks_flex_node.agent.aks_pool.pool_ids import parse_pool_id
-from aks_flex_node.agent.bootstrap import workflow
+from aks_flex_node.agent.bootstrap import management
 from aks_flex_node.agent.cli import internal_commands, main
 from aks_flex_node.agent.config.base_model import to_document
 from aks_flex_node.agent.config.loader import load, load_text
@@ -229,7 +229,7 @@ def test_stored_pool_settings_complete_the_file_of_a_joined_node(
 )
 def test_management_is_refused_without_cluster_or_azure_identity(values: dict[str, object], name: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        workflow.check_management(load_settings({**JOIN, **values}).config, "edge-1")
+        management.check_management(load_settings({**JOIN, **values}).config, "edge-1", is_key_bound=False)
     assert caught.value.name == name
 
 
@@ -237,7 +237,11 @@ def test_management_is_refused_without_cluster_or_azure_identity(values: dict[st
     "identity", [{**PRINCIPAL, SECRET: "s"}, {"azure.managedIdentity": {}}, {"azure.managedIdentity.clientId": "c"}]
 )
 def test_management_is_accepted_with_cluster_and_azure_identity(identity: dict[str, object]) -> None:
-    workflow.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1")
+    management.check_management(load_settings({**JOIN, **CLUSTER, **identity}).config, "edge-1", is_key_bound=False)
+
+
+def test_management_is_accepted_with_a_bound_key_and_no_azure_identity() -> None:
+    management.check_management(load_settings({**JOIN, **CLUSTER}).config, "edge-1", is_key_bound=True)
 
 
 def test_stored_config_loads_without_warnings(machine: Path) -> None:
@@ -249,17 +253,17 @@ def followed(**values: object) -> NodeConfig:
 
 
 def test_local_settings_on_a_managed_node_give_a_warning() -> None:
-    told = workflow.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed())
+    told = management.ignored_settings_warning(followed(**{"node.maxPods": 50}), followed())
     assert "restores the configuration of the node resource" in told
-    assert workflow.ignored_settings_warning(followed(), followed()) == ""
+    assert management.ignored_settings_warning(followed(), followed()) == ""
     standalone = load_settings(JOIN).config
-    assert "restores that configuration" in workflow.ignored_settings_warning(followed(), standalone)
+    assert "restores that configuration" in management.ignored_settings_warning(followed(), standalone)
 
 
 def test_management_is_supported_only_when_the_config_enables_it() -> None:
-    assert workflow.supports_management(followed())
-    assert not workflow.supports_management(load_settings(JOIN).config)
-    assert not workflow.supports_management(None)
+    assert management.supports_management(followed())
+    assert not management.supports_management(load_settings(JOIN).config)
+    assert not management.supports_management(None)
 
 
 def test_damaged_stored_config_is_named_with_what_to_do(machine: Path) -> None:

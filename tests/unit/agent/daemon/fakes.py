@@ -104,6 +104,7 @@ class FakeProvider:
     tokens: FakeTokens = field(default_factory=FakeTokens)
     acts: list[tuple[str, Any]] = field(default_factory=list)
     polls: int = 0
+    assertions: None = None
     closed: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -125,6 +126,9 @@ class FakeProvider:
         if isinstance(answer, ProviderRequestError):
             raise answer
         return answer
+
+    def with_azure_identity(self) -> FakeProvider:
+        return self
 
     def close(self) -> None:
         self.closed.set()

@@ -25,14 +25,14 @@ TENANT = "99999999-0000-4000-8000-000000000009"
 OWN = frozenset({ME, MY_APPLICATION})
 CALLER = Caller(ME, "me", CallerKind.APPLICATION, TENANT, OWN | {MY_GROUP}, OWN)
 
-#                    read  list  write delete regenerate report credentials audit trusted
+#                    read  list  write delete regenerate report credentials audit trusted rotate revoke
 TABLE: dict[Role | None, str] = {
-    Role.OWNER: "      yes   yes   yes   yes    yes        yes    yes         yes   yes",
-    Role.CONTRIBUTOR: "yes   yes   yes   yes    yes        yes    no          yes   no ",
-    Role.READER: "     yes   yes   no    no     no         no     no          yes   no ",
-    None: "            no    no    no    no     no         no     no          no    no ",
+    Role.OWNER: "      yes   yes   yes   yes    yes        yes    yes         yes   yes     no     yes",
+    Role.CONTRIBUTOR: "yes   yes   yes   yes    yes        yes    no          yes   no      no     yes",
+    Role.READER: "     yes   yes   no    no     no         no     no          yes   no      no     no ",
+    None: "            no    no    no    no     no         no     no          no    no      no     no ",
 }
-OWN_NODE = "           yes   no    no    no     yes        yes    yes         no    no "
+OWN_NODE = "           yes   no    no    no     yes        yes    yes         no    no      yes    no "
 COLUMNS = (
     Operation.READ,
     Operation.LIST,
@@ -43,6 +43,8 @@ COLUMNS = (
     Operation.LIST_CREDENTIALS,
     Operation.AUDIT,
     Operation.WRITE_TRUSTED,
+    Operation.ROTATE_KEY,
+    Operation.REVOKE_KEY,
 )
 
 # Scopes of a grant, and whether each includes the cluster.
@@ -95,7 +97,7 @@ def test_role_allows_its_operations_only_within_its_scope(
 @pytest.mark.parametrize("principal", [ME, ME.upper(), MY_APPLICATION, MY_GROUP, SOMEBODY])
 def test_role_grant_matches_object_id_application_id_or_group(principal: str, operation: Operation) -> None:
     roles = Roles([RoleGrant(role=Role.OWNER, scope="/", principal=principal, tenant_id=TENANT)])
-    assert allowed(roles, operation) is (principal != SOMEBODY)
+    assert allowed(roles, operation) is (principal != SOMEBODY and expected(TABLE[Role.OWNER], operation))
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
@@ -108,8 +110,16 @@ def test_grant_of_another_tenant_gives_nothing(tenant: str | None, operation: Op
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
-def test_admin_key_allows_every_operation(operation: Operation) -> None:
-    assert allowed(Roles([]), operation, ADMIN_CALLER)
+def test_admin_key_allows_every_operation_of_an_owner(operation: Operation) -> None:
+    assert allowed(Roles([]), operation, ADMIN_CALLER) is expected(TABLE[Role.OWNER], operation)
+
+
+@pytest.mark.parametrize("operation", COLUMNS)
+def test_node_key_allows_nothing_by_roles(operation: Operation) -> None:
+    """The authorizer decides as which node a key may act, and a grant can name no key."""
+    key = Caller("thumbprint", "node edge-1", CallerKind.NODE_KEY, node=(CLUSTER.key, "edge-1"))
+    everybody = [RoleGrant(role=Role.OWNER, scope="/", principal="thumbprint")]
+    assert not allowed(Roles(everybody), operation, key)
 
 
 @pytest.mark.parametrize("operation", COLUMNS)

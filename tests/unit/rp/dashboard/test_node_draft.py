@@ -47,11 +47,11 @@ def properties(form: dict[str, str], secret: str = "") -> dict[str, Any]:
     return made
 
 
-def test_draft_with_bootstrap_token_has_no_identity_or_monitoring() -> None:
-    assert properties({**BASE, "monitor": "yes"}) == {
-        "continuousMonitoring": False,
-        "kubernetesAuth": {"method": "bootstrapToken"},
-    }
+def test_draft_with_bootstrap_token_has_no_identity_and_is_managed() -> None:
+    made = properties({**BASE, "monitor": "yes"})
+    assert (made["continuousMonitoring"], made["kubernetesAuth"]) == (True, {"method": "bootstrapToken"})
+    assert "azureAuth" not in made
+    assert properties({**BASE, "monitor": ""})["continuousMonitoring"] is False
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from ._delete import Delete
 from ._join_command import JoinCommand
 from ._list import List
 from ._regenerate_token import RegenerateTokenOfNode
+from ._revoke_key import RevokeKeyOfNode
 from ._show import Show
 from ._update import Update
 from ._wait import Wait
@@ -17,6 +18,7 @@ __all__ = [
     "JoinCommand",
     "List",
     "RegenerateTokenOfNode",
+    "RevokeKeyOfNode",
     "Show",
     "Update",
     "Wait",

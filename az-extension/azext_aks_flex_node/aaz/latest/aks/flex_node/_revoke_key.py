@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from typing import Any
+
+from azure.cli.core.aaz import register_command
+
+from azext_aks_flex_node import arguments
+from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.operations import RevokeKey
+
+
+@register_command("aks flex-node revoke-key")
+class RevokeKeyOfNode(FlexNodeCommand):
+    r"""Revoke the key of a flex node, with its configuration URL.
+
+    The node stays in the cluster. Its machine reports again after it has joined with a new join command.
+
+    :example: Revoke the key of a machine that was stolen
+        az aks flex-node revoke-key -g my-rg --cluster my-cluster --name edge-1
+    """
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.node(schema)
+        arguments.self_hosted(schema)
+        return schema
+
+    def execute(self) -> Any:
+        """Includes the name, because the results of several --ids are unordered."""
+        return {"name": str(self.ctx.options["name"]), **RevokeKey(self.ctx)()}

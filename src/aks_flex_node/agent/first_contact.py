@@ -1,0 +1,60 @@
+"""The first contact of this machine with a provider: makes the node key, and fetches a configuration with it.
+
+The key is on the disk before the first request, so that a machine that stops at any moment comes back with the same
+key, to which the provider may have bound the URL. Nothing of a node is on the machine then, so the ledger records the
+directory of the key. A machine that the provider certainly refused is left as it was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.config.remote import KeyRevokedError
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
+from aks_flex_node.agent.paths import STATE_DIR
+from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.api import node_keys
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.host.actions import RemoveTree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from aks_flex_node.agent.config.remote import ConfigBundle
+    from aks_flex_node.host.host import Host
+
+    Proof: TypeAlias = Callable[[str, float], str]  # by audience and time
+
+# The provider has certainly not bound the key: it refused the request, or never got it.
+REFUSED = frozenset(
+    {
+        "config-url-taken",
+        "config-url-expired",
+        "config-url-rejected",
+        "config-url-untrusted",
+        "node-on-another-machine",
+    }
+)
+
+
+def fetch_with_key(host: Host, data_dir: str, fetch: Callable[[Proof], ConfigBundle]) -> ConfigBundle:
+    """Fetches a configuration with a proof of the key of this machine. A revoked key is replaced by a new one."""
+    missing = [path for path in dict.fromkeys((data_dir, STATE_DIR)) if host.stat(path) is None]
+    if missing:
+        Ledger(host, (f"{data_dir}/ledger.json",)).make_first_directories("agent", missing)
+    store = NodeKeyStore(host)
+    try:
+        try:
+            return fetch(prover(store.ensure().private_key))
+        except KeyRevokedError:
+            return fetch(prover(store.renew().private_key))
+    except ConfigError as error:
+        if error.name in REFUSED:
+            for path in missing:
+                host.apply(RemoveTree(path))
+        raise
+
+
+def prover(private_key: str) -> Proof:
+    return lambda audience, now: node_keys.sign_proof(private_key, audience, now)

@@ -1,0 +1,142 @@
+"""The node key on this machine: made at the first contact with a provider, kept in two files until unbootstrap.
+
+A file is written completely before the key in it is used, so that an agent that stops at any moment goes on with the
+same key. A file that cannot be read counts as damaged, and the other one is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY
+from aks_flex_node.api import node_keys
+from aks_flex_node.errors import MachineError
+from aks_flex_node.host.actions import SetAside, WriteFile
+from aks_flex_node.host.host import EntryKind
+from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.timestamps import format_utc, parse_utc
+
+if TYPE_CHECKING:
+    from aks_flex_node.host.host import Host
+
+ROTATION_SECONDS = 365 * 86400.0  # after which a key is replaced
+TEXTS = ("privateKey", "thumbprint", "created", "audience")
+
+
+@dataclass(frozen=True)
+class StoredKey:
+    private_key: str = field(repr=False)  # PEM
+    thumbprint: str
+    created: str
+    audience: str = ""  # of assertions; empty until a provider has bound the key
+    next: StoredKey | None = None  # the key that replaces this one, and is not bound yet
+
+    @property
+    def is_bound(self) -> bool:
+        return bool(self.audience)
+
+    def is_rotation_due(self, now: float) -> bool:
+        """Returns whether the key is a year old, or a rotation was begun and not completed."""
+        try:
+            age = now - parse_utc(self.created).timestamp()
+        except ValueError:
+            age = 0.0
+        return self.next is not None or age >= ROTATION_SECONDS
+
+
+@dataclass(frozen=True)
+class NodeKeyStore:
+    host: Host
+
+    def read(self) -> StoredKey | None:
+        """Returns the key of the newest valid file, or None if this machine has none."""
+        return self._newest()[0]
+
+    def ensure(self, now: float | None = None) -> StoredKey:
+        """Returns the key of this machine, and makes one if it has none. Restores a damaged file from the other."""
+        known, revision, is_complete = self._newest()
+        if known and is_complete:
+            return known
+        key = known or new_key(time.time() if now is None else now)
+        self._write(key, revision + 1)
+        return key
+
+    def save(self, key: StoredKey) -> None:
+        """Replaces the key in both files."""
+        known, revision, is_complete = self._newest()
+        if known != key or not is_complete:
+            self._write(key, revision + 1)
+
+    def bind(self, audience: str) -> None:
+        """Records whether a provider has bound the key, and the audience of assertions for it."""
+        if (known := self.read()) is not None and known.audience != audience:
+            self.save(replace(known, audience=audience))
+
+    def renew(self) -> StoredKey:
+        """Replaces a key that the provider refuses by a new one, which is not bound yet."""
+        made = new_key(time.time())
+        self.save(made)
+        return made
+
+    def _newest(self) -> tuple[StoredKey | None, int, bool]:
+        """Returns the key, its revision, and whether both files have it."""
+        parsed = [_parsed(self.host.read(path)) for path in (NODE_KEY, NODE_KEY_COPY)]
+        found = [each for each in parsed if each is not None]
+        if not found:
+            return None, 0, False
+        key, revision = max(found, key=lambda each: each[1])
+        return key, revision, all(each == (key, revision) for each in parsed)
+
+    def _write(self, key: StoredKey, revision: int) -> None:
+        """Writes both files. One is sufficient. Raises MachineError if none can be written."""
+        failures = []
+        for path in (NODE_KEY, NODE_KEY_COPY):
+            try:
+                entry, content = self.host.stat(path), self.host.read(path)
+                if entry and (entry.kind is not EntryKind.FILE or _parsed(content) is None):
+                    self.host.apply(SetAside(path))
+                self.host.apply(WriteFile(path, _rendered(key, revision), 0o600, secret=True))
+            except MachineError as error:
+                failures.append(error)
+        if len(failures) == 2:
+            raise failures[0]
+
+
+def new_key(now: float) -> StoredKey:
+    private = node_keys.new_private_key()
+    return StoredKey(private, node_keys.public_key(private).thumbprint, format_utc(now))
+
+
+def _document(key: StoredKey) -> dict[str, Any]:
+    values = (key.private_key, key.thumbprint, key.created, key.audience)
+    document: dict[str, Any] = dict(zip(TEXTS, values, strict=True))
+    return {**document, "next": _document(key.next)} if key.next else document
+
+
+def _rendered(key: StoredKey, revision: int) -> bytes:
+    document = {**_document(key), "revision": revision}
+    return (json.dumps({**document, "digest": _digest(document)}, indent=1) + "\n").encode()
+
+
+def _parsed(content: bytes | None) -> tuple[StoredKey, int] | None:
+    """Returns the key and revision of a file, or None if it is missing or damaged."""
+    try:
+        document = json.loads(content or b"")
+        digest, revision = document.pop("digest"), document["revision"]
+        return (_key_of(document), int(revision)) if digest == _digest(document) else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _key_of(document: dict[str, Any]) -> StoredKey:
+    following = document.get("next")
+    private, thumbprint, created, audience = (str(document[name]) for name in TEXTS)
+    return StoredKey(private, thumbprint, created, audience, _key_of(following) if following else None)
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,69 @@
+"""Replaces the node key: binds the first one by the Azure identity of the node, and later ones by the key before.
+
+The new key is on the disk before the provider gets it, and the provider accepts the earlier key until the new one is
+used. So a rotation that stops at any moment is completed by the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aks_flex_node.agent.identity.node_key import NodeKeyStore, new_key
+from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
+from aks_flex_node.agent.provider.provider_client import ProviderRequestError
+from aks_flex_node.api import node_keys
+from aks_flex_node.host import processes
+from aks_flex_node.lean_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.identity.node_key import StoredKey
+    from aks_flex_node.agent.provider.provider_client import ProviderClient
+    from aks_flex_node.host.host import CommandResult, Host
+
+CHECK_SECONDS = 6 * 3600.0  # between checks whether the key is due
+ROTATE_SECONDS = 180.0  # limit for the child process
+
+
+def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], float] = time.time) -> StoredKey:
+    """Binds the key of this machine, or replaces it if it is bound. Raises ProviderRequestError if that fails."""
+    key = store.ensure()
+    if key.is_bound and key.next is None:
+        key = replace(key, next=new_key(now()))
+        store.save(key)
+    new = key.next or key
+    moment = now() + (client.assertions.clock_offset if client.assertions else 0.0)
+    proof = node_keys.sign_proof(new.private_key, client.endpoint.resource_id.lower(), moment)
+    audience = str(client.post_action("rotateKey", {"proof": proof}).get("audience") or "")
+    if not audience:
+        message = "The provider has not named the audience of node keys yet. The agent tries again later."
+        raise ProviderRequestError(PollResult(ProviderState.FAILING, message))
+    bound = replace(new, audience=audience, next=None)
+    store.save(bound)
+    return bound
+
+
+@dataclass
+class KeyRotation:
+    """Starts a rotation in a child process when one is due: a node without a key that has an Azure identity, a key
+    that is a year old, or a rotation that was interrupted.
+    """
+
+    program: str
+    host: Host
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+    run: Callable[..., CommandResult] = processes.run
+    _check_at: float = 0.0
+
+    def run_if_due(self) -> None:
+        now = self.clock()
+        if now < self._check_at:
+            return
+        self._check_at = now + CHECK_SECONDS
+        key = NodeKeyStore(self.host).read()
+        if key is None or not key.is_bound or key.is_rotation_due(self.wall_clock()):
+            self.run((self.program, "node-key", "rotate", "--json"), seconds=ROTATE_SECONDS)

@@ -1,0 +1,122 @@
+"""Rotates and revokes the keys of nodes, and makes a new key the current one at its first use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.api.arm_errors import NODE_KEY_TIME
+from aks_flex_node.api.node_keys import fingerprint
+from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
+from aks_flex_rp.node_keys import KeyUse
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.machine_claims import replaced
+from aks_flex_rp.store.model import AuditAction
+
+if TYPE_CHECKING:
+    from aks_flex_node.api.machine_identity import MachineIdentity
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.nodes.machine_claims import MachineClaims
+    from aks_flex_rp.store.model import Node
+
+NO_KEY = "NodeHasNoKey"
+
+
+@dataclass(frozen=True)
+class NodeKeyCommands:
+    context: NodeContext
+    claims: MachineClaims
+
+    async def on_use(
+        self, cluster: ClusterInfo, name: str, machine: MachineIdentity | None, request: RequestContext
+    ) -> None:
+        """Handles a request by a key that is not the current one. Raises ArmError for a key that was replaced."""
+        if request.key_use is KeyUse.NEXT:
+            await self.claims.on_key_used(cluster.id.key, name.lower(), request.caller.id)
+        elif request.key_use is KeyUse.FORMER:
+            node = await self.context.store.node(cluster.id.key, name.lower())
+            if node is None:
+                return  # deleted, which the request is told
+            machines = node.join.machines
+            if machine and machine.id in machines.replaced:
+                raise replaced(node.name, machines.owner)
+            raise errors.key_replaced(node.name)
+
+    async def rotate(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        body: dict[str, Any],
+        machine: MachineIdentity | None,
+        request: RequestContext,
+    ) -> dict[str, Any]:
+        """Binds another key to the node that asks for it. The earlier key is valid until the new one is used."""
+        proof = body.get("proof")
+        if not isinstance(proof, str) or set(body) != {"proof"}:
+            raise errors.invalid_request([Problem("proof", "The proof of the new key is needed, and nothing else.")])
+        thumbprint = _verified(proof, cluster.id.node(name).lower())
+
+        async def write(node: Node | None) -> Node:
+            if node is None:
+                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+            if machine:
+                node = await self.claims.on_report(node, machine, request)
+            keys, now = node.join.keys, self.context.now()
+            if keys.use_of(thumbprint) in {KeyUse.REVOKED, KeyUse.FORMER}:
+                raise errors.invalid_request([Problem("proof", "The key was the node's before. Use a new key.")])
+            after = keys.bound(thumbprint, now)
+            if after == keys:
+                return node
+            detail = {"key": thumbprint, "before": keys.current}
+            event = request.event(now, AuditAction.KEY_ROTATED, cluster.id.node(node.name), **detail)
+            await self.context.store.put_node(replace(node, join=node.join.with_keys(after)), node.etag, [event])
+            return node
+
+        node = await self._update(cluster, name, write)
+        return {"thumbprint": thumbprint, "audience": cluster.key_audience, "configVersion": str(node.version)}
+
+    async def revoke(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
+        """Revokes the key of a node at once, with its config URL and bootstrap token. The node stays a node."""
+        token = ""
+
+        async def write(node: Node | None) -> Node:
+            nonlocal token
+            if node is None:
+                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+            keys, now = node.join.keys, self.context.now()
+            if keys.is_revoked:
+                return node
+            if not keys.current:
+                raise ArmError(409, NO_KEY, f"Node {node.name} has no key: its machine has not bound one.")
+            token = node.join.token or ""
+            after, detail = replace(node, join=node.join.key_revoked(now)), {"key": keys.current}
+            event = request.event(now, AuditAction.KEY_REVOKED, cluster.id.node(node.name), **detail)
+            await self.context.store.put_node(after, node.etag, [event], retire=True)
+            return after
+
+        node = await self._update(cluster, name, write)
+        await self.context.delivery.revoke(cluster.id.key, node.key)
+        if token:
+            await self.context.clusters.revoke(cluster.id.key, token)
+        keys = node.join.keys
+        last = keys.revoked[-1]
+        return {"thumbprint": last, "fingerprint": fingerprint(last), "revoked": format_utc(keys.revoked_at)}
+
+    async def _update(self, cluster: ClusterInfo, name: str, change: Any) -> Node:
+        found: Node = await retry_on_conflict(
+            lambda: self.context.store.node(cluster.id.key, name.lower()),
+            change,
+            lambda: errors.concurrent_changes(name),
+        )
+        return found
+
+
+def _verified(proof: str, audience: str) -> str:
+    try:
+        return verify_proof(proof, audience)
+    except InvalidNodeKey as error:
+        code = NODE_KEY_TIME if error.is_time else "InvalidNodeKey"
+        raise ArmError(400, code, f"The proof {error.why}", "proof") from None

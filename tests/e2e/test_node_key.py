@@ -1,0 +1,154 @@
+"""Life of a managed node without any Azure identity: it joins, reports and recovers by the key of its machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_lab import node_agent
+from tests.agents import differences, facts, flex
+from tests.providers import VERSION, Provider
+from tests.wait import until, until_named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+    Add = Callable[..., EdgeMachine]
+
+KEY_FILE = "/var/lib/aks-flex-node/node-key.json"
+KEY_COPY = "/var/lib/aks-flex-node/node-key.copy.json"
+
+
+@dataclass
+class KeyNode:
+    """A machine and its resource, which names no identity in Azure."""
+
+    lab: Lab
+    machine: EdgeMachine
+    properties: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
+
+    @property
+    def provider(self) -> Provider:
+        return Provider(self.lab)
+
+    def url(self) -> str:
+        return self.provider.put(self.name, {"continuousMonitoring": True, **self.properties})
+
+    def act(self, action: str, body: Any = None) -> Any:
+        answer = self.provider.ask("POST", f"{self.provider.node(self.name, f'/{action}')}?{VERSION}", body)
+        assert answer.status == 200, answer
+        return answer.document
+
+    def join(self) -> None:
+        flex(self.machine, "agent", "--config-url", self.url())
+
+    def update(self, **properties: Any) -> str:
+        self.properties = {**self.properties, **properties}
+        body = {"properties": {"continuousMonitoring": True, **self.properties}}
+        answer = self.provider.ask("PUT", f"{self.provider.node(self.name)}?{VERSION}", body)
+        assert answer.status == 200, answer
+        return str(answer.document["properties"]["configVersion"])
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.provider.get(self.name).get("status", {})
+        return found
+
+    def follows(self, version: str) -> None:
+        until(lambda: self.status.get("appliedConfigVersion") == version, f"{self.name} applies {version}")
+
+    def is_ready(self) -> bool:
+        conditions = {each["type"]: each["status"] for each in self.status.get("conditions", ())}
+        return conditions.get("Ready") == "True" and "nodeKey" in self.status
+
+    def key(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(flex(self.machine, "node-key", "show", "--json").out)
+        return found
+
+
+@pytest.fixture
+def node(lab: Lab, add_machine: Add) -> Iterator[KeyNode]:
+    machine = add_machine("key-1")
+    until_named(machine, "provider.flex.internal")
+    node_agent.install(machine)
+    made = KeyNode(lab, machine)
+    yield made
+    made.provider.delete(made.name)
+
+
+def test_managed_node_lives_by_its_key_without_azure(lab: Lab, node: KeyNode) -> None:
+    machine = node.machine
+    before = machine.snapshot()
+
+    node.join()
+
+    until(node.is_ready, "the agent reports by its key")
+    first = node.key()
+    assert node.status["nodeKey"]["thumbprint"] == first["thumbprint"]
+    assert node.status["nodeKey"]["fingerprint"] == first["fingerprint"]
+    assert machine.run("stat", "-c", "%a", KEY_FILE, KEY_COPY).out.split() == ["600", "600"]
+    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}}))
+    assert lab.cluster.get("node", node.name)["metadata"]["labels"]["tier"] == "gold"
+
+    # The certificate is lost: the key gets a new bootstrap token for the node.
+    machine.run("rm", "-rf", "/var/lib/kubelet/pki")
+    machine.run("systemctl", "restart", "kubelet")
+    until(lambda: machine.run("test", "-e", "/var/lib/kubelet/pki/kubelet-client-current.pem", check=False).ok, "new")
+    until(node.is_ready, "the node is Ready again")
+
+    # One damaged file never loses the node.
+    machine.run("sh", "-c", f"echo damaged > {KEY_FILE}")
+    machine.run("systemctl", "restart", "aks-flex-node")
+    node.follows(node.update(nodeConfig={"labels": {"tier": "silver"}}))
+
+    # The key is replaced on request.
+    flex(machine, "node-key", "rotate")
+    second = node.key()
+    assert second["thumbprint"] != first["thumbprint"]
+    until(lambda: node.status["nodeKey"]["thumbprint"] == second["thumbprint"], "the new key is in use")
+    node.follows(node.update(nodeConfig={}))
+
+    # Revoked: the node stays a node, and both sides say why it is not heard from.
+    node.act("revokeKey")
+    until(lambda: "NodeKeyRevoked" in json.dumps(facts(machine, "status")), "the agent shows the cause")
+    assert "join-command" in json.dumps(facts(machine, "status"))
+    assert any(each["type"] == "NodeKeyRevoked" for each in node.status["conditions"])
+    assert lab.cluster.get("node", node.name) is not None
+    flex(machine, "agent", "--config-url", node.act("regenerateToken")["configUrl"])
+    until(node.is_ready, "a new key is bound")
+    assert node.key()["thumbprint"] not in {first["thumbprint"], second["thumbprint"]}
+    node.follows(node.update(nodeConfig={"labels": {"tier": "bronze"}}))
+
+    flex(machine, "unbootstrap", "--yes", "--drain-timeout", "5")
+    assert differences(before, machine) == []
+
+
+def test_second_machine_is_refused_in_words(lab: Lab, node: KeyNode, add_machine: Add) -> None:
+    other = add_machine("key-2")
+    until_named(other, "provider.flex.internal")
+    node_agent.install(other)
+    before = other.snapshot()
+    url = node.url()
+    flex(node.machine, "bootstrap", "--dry-run", "--config-url", url)  # fetches the URL, and so binds it
+
+    refused = flex(other, "agent", "--config-url", url, check=False)
+
+    assert refused.code == 3
+    assert "config-url-taken" in refused.err
+    assert node.name in refused.err
+    assert differences(before, other) == []
+    flex(node.machine, "agent", "--config-url", url)
+    until(node.is_ready, "the first machine joins")
+    [event] = [each for each in node.provider.audit(node.name) if each["what"] == "configUrl.reused"]
+    assert event["detail"]["machine"]["hostName"] == other.name
+    assert event["detail"]["first"]["key"] == node.key()["thumbprint"]

@@ -1,0 +1,142 @@
+"""Tests of the first contact with a provider, which is interrupted before and after each of its steps."""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.agent.config.remote import ConfigBundle, KeyRevokedError
+from aks_flex_node.agent.context import ledger_paths
+from aks_flex_node.agent.first_contact import fetch_with_key, prover
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
+from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY, STATE_DIR
+from aks_flex_node.agent.reconcile.ledger import Ledger
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.auth.node_assertions import verify_proof
+from tests.unit.agent.builders import config_of, empty_host, engine_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.host.actions import Action
+    from tests.hosts.recorded import RecordedHost
+
+BUNDLE = ConfigBundle("{}", "1", "aks-flex-rp:x")
+
+
+class PowerLossError(Exception):
+    pass
+
+
+class Provider:
+    """Binds its URL to the first key, as the resource provider does. Its response may be lost."""
+
+    def __init__(self) -> None:
+        self.bound, self.lost, self.revoked = "", 0, ""
+
+    def fetch(self, prove: Callable[[str, float], str]) -> ConfigBundle:
+        key = verify_proof(prove("url", time.time()), "url")
+        if key == self.revoked:
+            raise KeyRevokedError("config-url-taken", "The key was revoked.")
+        if self.bound not in {"", key}:
+            raise ConfigError("config-url-taken", "Another key has the URL.")
+        self.bound = key
+        if self.lost:
+            self.lost -= 1
+            raise PowerLossError
+        return BUNDLE
+
+
+def interrupted(host: RecordedHost, at: int, *, after: bool) -> RecordedHost:
+    """Makes the machine stop before or after its n-th action."""
+    numbers, apply = count(), host.apply
+
+    def stop(action: Action) -> None:
+        is_last = next(numbers) == at
+        if not is_last or after:
+            apply(action)
+        if is_last:
+            raise PowerLossError
+
+    host.apply = stop  # type: ignore[method-assign]
+    return host
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(12))
+def test_machine_comes_back_with_the_same_key_after_each_step(at: int, after: bool) -> None:
+    host, provider = empty_host(), Provider()
+    apply = host.apply
+    interrupted(host, at, after=after)
+    try:
+        fetch_with_key(host, STATE_DIR, provider.fetch)
+        NodeKeyStore(host).bind(BUNDLE.key_audience)
+    except PowerLossError:
+        host.apply = apply  # type: ignore[method-assign]
+    host.apply = apply  # type: ignore[method-assign]
+
+    assert fetch_with_key(host, STATE_DIR, provider.fetch) == BUNDLE
+
+    NodeKeyStore(host).bind(BUNDLE.key_audience)
+    key = NodeKeyStore(host).read()
+    assert key is not None
+    assert (key.thumbprint, key.audience) == (provider.bound, BUNDLE.key_audience)
+    assert host.read(NODE_KEY) == host.read(NODE_KEY_COPY)
+    entry = host.stat(NODE_KEY)
+    assert entry is not None
+    assert entry.mode == 0o600
+
+
+def test_machine_comes_back_with_the_same_key_if_the_response_is_lost() -> None:
+    host, provider = empty_host(), Provider()
+    provider.lost = 1
+    with pytest.raises(PowerLossError):
+        fetch_with_key(host, STATE_DIR, provider.fetch)
+    assert fetch_with_key(host, STATE_DIR, provider.fetch) == BUNDLE
+
+
+def test_machine_that_is_refused_stays_as_it_was() -> None:
+    host, provider = empty_host(), Provider()
+    provider.bound = "another"
+    with pytest.raises(ConfigError):
+        fetch_with_key(host, STATE_DIR, provider.fetch)
+    assert host.stat(STATE_DIR) is None
+
+
+def test_key_of_a_machine_that_may_be_bound_is_kept() -> None:
+    def fails(_: Callable[[str, float], str]) -> ConfigBundle:
+        raise ConfigError("config-url-unreachable", "No response.", retryable=True)
+
+    host = empty_host()
+    with pytest.raises(ConfigError):
+        fetch_with_key(host, STATE_DIR, fails)
+    assert NodeKeyStore(host).read() is not None
+
+
+def test_revoked_key_is_replaced_by_a_new_one() -> None:
+    host, provider = empty_host(), Provider()
+    fetch_with_key(host, STATE_DIR, provider.fetch)
+    old = provider.revoked = provider.bound
+    provider.bound = ""
+    assert fetch_with_key(host, STATE_DIR, provider.fetch) == BUNDLE
+    assert provider.bound not in {"", old}
+
+
+def test_directory_of_the_first_contact_belongs_to_the_agent() -> None:
+    """The ledger records it, so that unbootstrap removes it. The machine is no node by that alone."""
+    host = empty_host()
+    fetch_with_key(host, STATE_DIR, Provider().fetch)
+    ledger = Ledger(host, ledger_paths(config_of()))
+    assert not ledger.exists
+    assert ledger.owned("agent").paths[STATE_DIR]["original"] is None
+    engine = engine_on(host)
+    assert engine.ledger.owned("agent").paths[STATE_DIR]["original"] is None
+
+
+def test_proof_is_for_one_url_only() -> None:
+    store = NodeKeyStore(empty_host())
+    proof = prover(store.ensure().private_key)("url", time.time())
+    assert verify_proof(proof, "url") == store.ensure().thumbprint
