@@ -33,13 +33,17 @@ class Operation(TextEnum):
     REPORT_STATUS = "reportStatus"
     LIST_CREDENTIALS = "listCredentials"
     AUDIT = "audit"
+    READ_POOL = "readPool"
+    WRITE_POOL = "writePool"
+    DELETE_POOL = "deletePool"
+    APPLY_POOL = "applyPool"
     WRITE_TRUSTED = "writeTrusted"  # set properties that decide what a node trusts, see `nodes.write_permissions`
 
 
 PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
     Role.OWNER: frozenset(Operation),
     Role.CONTRIBUTOR: frozenset(Operation) - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED},
-    Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT}),
+    Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT, Operation.READ_POOL}),
 }
 NODE_OPERATIONS = frozenset(
     {Operation.READ, Operation.REPORT_STATUS, Operation.LIST_CREDENTIALS, Operation.REGENERATE_TOKEN}

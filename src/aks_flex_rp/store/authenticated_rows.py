@@ -104,7 +104,7 @@ class AuthenticatedRows(ABC):
             try:
                 self._records.verify(signed)
             except RecordOutdated:
-                found = await self._read(select, *signed.identity)
+                found = await self._read(select, *(signed.identity if signed.keys is None else signed.keys))
                 row = found[0] if found else None
                 if row:
                     self._records.verify(sign(row))

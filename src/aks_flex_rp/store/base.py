@@ -25,6 +25,7 @@ from aks_flex_rp.store.model import (
     UserSession,
 )
 from aks_flex_rp.store.outbox import SqlOutbox
+from aks_flex_rp.store.pools import SqlPools
 from aks_flex_rp.store.record_authenticator import (
     identity_owner_row,
     is_deleted,
@@ -50,7 +51,7 @@ LARGEST = 2**63 - 1
 FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 
 
-class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
+class SqlStore(SqlPools, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     def __init__(self, records: RecordAuthenticator) -> None:
         super().__init__(records)
         self._changes = ChangeBroadcast()
@@ -329,5 +330,4 @@ def _recorded(events: Sequence[AuditEvent]) -> tuple[sql.FollowStatement, ...]:
     """Returns the statement that inserts the audit events of a write in the same transaction."""
     if not events:
         return ()
-    values = tuple(value for event in events for value in rows.event_values(event))
-    return (sql.FollowStatement(lambda first: sql.insert_events(first, len(events)), values),)
+    return (sql.recorded([rows.event_values(event) for event in events]),)
