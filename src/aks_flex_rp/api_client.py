@@ -186,9 +186,9 @@ class ServiceClient:
         self, cluster: ClusterId, name: str, revision: int | None, nodes: Sequence[str], *, downgrade: bool = False
     ) -> Document:
         """Brings all nodes of a pool, or the named ones, to a revision; None means the newest."""
-        body = {**({"revision": revision} if revision else {}), **({"nodeNames": list(nodes)} if nodes else {})}
-        query = {"allowDowngrade": "true"} if downgrade else None
-        return self._request("POST", f"{cluster.pool(quote(name))}/apply", query, body)
+        asked = {"revision": revision, "nodeNames": list(nodes), "allowDowngrade": downgrade}
+        body = {key: value for key, value in asked.items() if value}
+        return self._request("POST", f"{cluster.pool(quote(name))}/apply", body=body)
 
     def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", page_size: int = EVENTS

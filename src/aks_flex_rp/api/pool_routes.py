@@ -97,11 +97,11 @@ class PoolRoutes:
         return http_messages.json_response(200 if deleted else 204)
 
     async def _apply(self, request: AuthorizedRequest) -> Response:
-        number, names = _apply_body(await http_messages.read_optional_json(request.http_request))
+        asked = _apply_request(await http_messages.read_optional_json(request.http_request))
         pool = await self.commands.get(request.cluster, request.pool.name)
-        template = await PoolTemplates(self.nodes.context.store).of_revision(pool, number or pool.number)
+        template = await PoolTemplates(self.nodes.context.store).of_revision(pool, asked.revision or pool.number)
         result = await PoolApply(self.nodes).apply(
-            request.cluster, pool, template, names, request.request, allow_downgrade=request.flag("allowDowngrade")
+            request.cluster, pool, template, asked.names, request.request, allow_downgrade=asked.allow_downgrade
         )
         refused = [
             {"name": name, **error.document()} for name, error in sorted(result.refused, key=lambda each: each[0])
@@ -115,21 +115,29 @@ class PoolRoutes:
         return http_messages.json_response(200, shown)
 
 
-def _apply_body(body: dict[str, Any]) -> tuple[int | None, list[str] | None]:
-    """Returns the number of the revision and the names of nodes, or None for the newest and for all."""
-    number, names = body.get("revision"), body.get("nodeNames")
+@dataclass(frozen=True)
+class ApplyRequest:
+    revision: int | None  # the newest if None
+    names: list[str] | None  # of nodes; all nodes of the pool if None
+    allow_downgrade: bool
+
+
+def _apply_request(body: dict[str, Any]) -> ApplyRequest:
+    number, names, downgrade = body.get("revision"), body.get("nodeNames"), body.get("allowDowngrade", False)
     problems = [
         Problem(errors.json_path(name), "Unknown property. Correct its name, or remove it.")
         for name in body
-        if name not in {"revision", "nodeNames"}
+        if name not in {"revision", "nodeNames", "allowDowngrade"}
     ]
     if number is not None and (type(number) is not int or not 0 < number < ALL_REVISIONS):
         problems.append(Problem("revision", "The value must be the number of a revision."))
     if names is not None and not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
         problems.append(Problem("nodeNames", "The value must be a list of names of nodes."))
+    if not isinstance(downgrade, bool):
+        problems.append(Problem("allowDowngrade", "The value must be true or false."))
     if problems:
         raise errors.invalid_request(problems)
-    return number, names
+    return ApplyRequest(number, names, downgrade)
 
 
 def _page_query(request: AuthorizedRequest) -> queries.ListQuery:
