@@ -17,7 +17,7 @@ from aks_flex_node.bounded_http.limits import BodyLimitError, RequestTimeout, re
 from aks_flex_node.errors import FlexError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import urllib3
@@ -74,6 +74,9 @@ HINTS = {
     "InvalidResourceName": "Correct the name. Nothing was changed.",
     "NodeNotKnown": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
+    "PoolNotFound": "Run `aks-flex-rp pool list` to list the pools, or `aks-flex-rp pool create` to create one.",
+    "RevisionNotFound": "Run `aks-flex-rp pool revisions` to list the revisions of the pool.",
+    "PoolHasNodes": "Run `aks-flex-rp node list --pool POOL` to list its nodes. Nothing was changed.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
     "NodeOnAnotherMachine": "Nothing was changed.",
     "IdentityInUse": "Use another identity for this node. Nothing was changed.",
@@ -123,7 +126,10 @@ class ServiceClient:
     def nodes(self, cluster: ClusterId, filter_text: str = "", page_size: int = PAGE) -> Iterator[Document]:
         """Yields all nodes of the cluster, page by page."""
         query = {"$top": str(page_size), **({"$filter": filter_text} if filter_text else {})}
-        page = self._request("GET", f"{cluster}/flexNodeConfig", query)
+        return self._pages(f"{cluster}/flexNodeConfig", query)
+
+    def _pages(self, path: str, query: dict[str, str] | None = None) -> Iterator[Document]:
+        page = self._request("GET", path, query)
         while True:
             yield from page["value"]
             if not page.get("nextLink"):
@@ -162,6 +168,35 @@ class ServiceClient:
 
     def credentials(self, cluster: ClusterId, name: str) -> Document:
         return self._request("POST", f"{cluster.node(quote(name))}/listCredentials")
+
+    def pool(self, cluster: ClusterId, name: str) -> Document:
+        return self._request("GET", cluster.pool(quote(name)))
+
+    def pools(self, cluster: ClusterId) -> Iterator[Document]:
+        return self._pages(f"{cluster}/flexNodePools")
+
+    def put_pool(self, cluster: ClusterId, name: str, properties: Document, etag: str = "") -> Document:
+        """Replaces the pool with this etag, or creates a new pool when no etag is given."""
+        guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
+        return self._request("PUT", cluster.pool(quote(name)), None, {"properties": properties}, guard)
+
+    def delete_pool(self, cluster: ClusterId, name: str) -> None:
+        self._request("DELETE", cluster.pool(quote(name)))
+
+    def pool_revisions(self, cluster: ClusterId, name: str) -> Iterator[Document]:
+        """Yields the revisions of a pool, the newest first."""
+        return self._pages(f"{cluster.pool(quote(name))}/revisions")
+
+    def pool_revision(self, cluster: ClusterId, name: str, number: int) -> Document:
+        return self._request("GET", f"{cluster.pool(quote(name))}/revisions/{number}")
+
+    def apply_pool(
+        self, cluster: ClusterId, name: str, revision: int | None, nodes: Sequence[str], *, downgrade: bool = False
+    ) -> Document:
+        """Brings all nodes of a pool, or the named ones, to a revision; None means the newest."""
+        asked = {"revision": revision, "nodeNames": list(nodes), "allowDowngrade": downgrade}
+        body = {key: value for key, value in asked.items() if value}
+        return self._request("POST", f"{cluster.pool(quote(name))}/apply", body=body)
 
     def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", page_size: int = EVENTS

@@ -17,8 +17,14 @@ from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
 from aks_flex_rp.nodes.context import secrets_seal_context
 from aks_flex_rp.raw_database import schema_version
-from aks_flex_rp.store import migrations, sql
-from aks_flex_rp.store.record_authenticator import identity_owner_row, node_row, signed_cluster
+from aks_flex_rp.store import migrations, pools, sql
+from aks_flex_rp.store.record_authenticator import (
+    identity_owner_row,
+    node_row,
+    pool_revision_row,
+    pool_row,
+    signed_cluster,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -76,16 +82,19 @@ UNSIGNED_COLUMNS = (
 
 @dataclass(frozen=True)
 class SignedTable:
-    """A table whose rows have a sealed column and an authentication code, which change together."""
+    """A table whose rows have an authentication code, and maybe a sealed column, which change together."""
 
     name: str
     select: str  # page by page; all columns of a signed row
-    update: str  # keys, old code, new sealed value, new code
-    context: Callable[..., str]
+    update: str  # keys, old code, new sealed value if there is one, new code
+    context: Callable[..., str] | None  # of the sealed value
     keys: int
-    sealed: int  # index of the column with the sealed value
-    revision: int  # index of the column with the revision
+    sealed: int | None  # index of the column with the sealed value
+    revision: int | None  # index of the column with the revision; None if a row never changes
     signed: Callable[[Row], SignedRow]
+    kinds: frozenset[str]  # of the signed rows
+    accept: str  # keys, old code, new revision if there is one, new code
+    first: Row = ("", "")  # the keys before the first row
 
 
 SIGNED_TABLES = (
@@ -98,6 +107,9 @@ SIGNED_TABLES = (
         3,
         4,
         lambda row: signed_cluster(row[:5], row[5]),
+        frozenset({"cluster"}),
+        "UPDATE clusters SET version = $3, code = $4 WHERE key = $1 AND code = $2",
+        ("",),
     ),
     SignedTable(
         "nodes",
@@ -108,6 +120,37 @@ SIGNED_TABLES = (
         7,
         12,
         node_row,
+        frozenset({"node", "deleted node"}),
+        "UPDATE nodes SET revision = $4, code = $5, etag = etag WHERE cluster = $1 AND key = $2 AND code = $3",
+    ),
+)
+
+# Of a database that has pools.
+POOL_TABLES = (
+    SignedTable(
+        "pools",
+        pools.SELECT_ALL_POOLS,
+        "UPDATE pools SET code = $4 WHERE cluster = $1 AND key = $2 AND code = $3",
+        None,
+        2,
+        None,
+        7,
+        pool_row,
+        frozenset({"pool"}),
+        "UPDATE pools SET version = $4, code = $5 WHERE cluster = $1 AND key = $2 AND code = $3",
+    ),
+    SignedTable(
+        "revisions of pools",
+        pools.SELECT_ALL_REVISIONS,
+        "UPDATE pool_revisions SET code = $5 WHERE cluster = $1 AND pool = $2 AND number = $3 AND code = $4",
+        None,
+        3,
+        None,
+        None,
+        pool_revision_row,
+        frozenset({"pool revision"}),
+        "UPDATE pool_revisions SET code = $5 WHERE cluster = $1 AND pool = $2 AND number = $3 AND code = $4",
+        ("", "", 0),
     ),
 )
 
@@ -120,9 +163,10 @@ class RotationResult:
 
 async def _stored(database: Database) -> tuple[tuple[SealedColumn, ...], tuple[SignedTable, ...]]:
     """Returns the columns and tables with sealed values, as the schema of the database has them."""
-    if migrations.opens_upgrade(await schema_version(database)):
+    version = await schema_version(database)
+    if migrations.opens_upgrade(version):
         return (*SEALED_COLUMNS, *UNSIGNED_COLUMNS), ()
-    return SEALED_COLUMNS, SIGNED_TABLES
+    return SEALED_COLUMNS, (*SIGNED_TABLES, *(POOL_TABLES if version >= migrations.POOLS_VERSION else ()))
 
 
 async def count_by_key(database: Database) -> Counter[str]:
@@ -133,8 +177,8 @@ async def count_by_key(database: Database) -> Counter[str]:
         async for row in read_rows(database, kind.select, kind.keys):
             found[sealing_key_id(_as_bytes(row[-1]))] += 1
     for table in tables:
-        async for row in read_rows(database, table.select, table.keys):
-            value = _as_bytes(row[table.sealed])
+        async for row in read_rows(database, table.select, table.keys, table.first):
+            value = b"" if table.sealed is None else _as_bytes(row[table.sealed])
             found.update({*([sealing_key_id(value)] if value else ()), *([code_key_id(row[-1])] if row[-1] else ())})
     return found
 
@@ -181,14 +225,19 @@ async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, r
 async def _reseal_table(database: Database, sealer: Sealer, table: SignedTable, rotation: RotationResult) -> int:
     """Encrypts and signs the rows of a table again. A row that is not authentic is left as it is."""
     changed = 0
-    async for row in read_rows(database, table.select, table.keys):
-        value, keys = _as_bytes(row[table.sealed]), row[: table.keys]
+    async for row in read_rows(database, table.select, table.keys, table.first):
+        value = b"" if table.sealed is None else _as_bytes(row[table.sealed])
         if sealer.codes.is_current(row[-1]) and (not value or sealer.is_current(value)):
             continue
-        signed, context = table.signed(row), table.context(*keys)
+        keys, signed = row[: table.keys], table.signed(row)
         if sealer.codes.check(signed.kind, signed.values, signed.code) is not CodeState.VALID:
             _record_unopened(rotation, f"{signed.shown} (not authentic)")
             continue
+        if table.sealed is None or table.context is None:
+            code = sealer.codes.sign(signed.kind, signed.values)
+            changed += await database.change(table.update, *keys, row[-1], code)
+            continue
+        context = table.context(*keys)
         opened = _opened(sealer, value, context, rotation) if value else b""
         if opened is None:
             continue
@@ -220,8 +269,8 @@ def _as_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
-async def read_rows(database: Database, select: str, keys: int) -> AsyncIterator[Row]:
-    after: Row = ("",) * keys
+async def read_rows(database: Database, select: str, keys: int, first: Row = ()) -> AsyncIterator[Row]:
+    after: Row = first or ("",) * keys
     while True:
         page = await database.rows(select, *after, PAGE)
         for row in page:

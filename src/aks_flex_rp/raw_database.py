@@ -188,7 +188,10 @@ def newest_schema_version() -> int:
     return migrations.MIGRATIONS[-1].version
 
 
-COPIED_TABLES = ("clusters", "nodes", "places", "fleet", "deliveries", "audit", "identity_owners")
+COPIED_TABLES = (
+    *("clusters", "nodes", "places", "fleet", "deliveries", "audit", "identity_owners"),
+    *("pools", "pool_revisions"),
+)
 ROWS_PER_COPY = 1000
 BINARY_COLUMNS = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries", "bundle")}
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.crypto.record_codes import CodeState
-from aks_flex_rp.key_rotation import SIGNED_TABLES, read_rows
-from aks_flex_rp.store import rows, sql
+from aks_flex_rp.key_rotation import POOL_TABLES, SIGNED_TABLES, read_rows
+from aks_flex_rp.store import pools, rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.store.record_authenticator import escaped, first_revision
 
@@ -22,11 +22,19 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.record_authenticator import SignedRow
 
 LARGEST_NUMBER = 2**62  # half of what a column can contain, so that the service can still count on
-ACCEPT_NODE = "UPDATE nodes SET revision = $4, code = $5, etag = etag WHERE cluster = $1 AND key = $2 AND code = $3"
-ACCEPT_CLUSTER = "UPDATE clusters SET version = $3, code = $4 WHERE key = $1 AND code = $2"
-CLUSTER_COLUMNS = "key, id, facts, connection, version, code"
-NODE_TYPES = (str, str, str, int, str, str, str, bytes, str, str, str, float, int)
-CLUSTER_TYPES = (str, str, str, bytes, int)
+TABLES = (*SIGNED_TABLES, *POOL_TABLES)
+COLUMNS = {
+    "cluster": "key, id, facts, connection, version, code",
+    "pool": pools.POOL_COLUMNS,
+    "pool revision": pools.REVISION_COLUMNS,
+}
+TYPES: dict[str, tuple[type, ...]] = {
+    "node": (str, str, str, int, str, str, str, bytes, str, str, str, float, int),
+    "deleted node": (str, str, int, str, int),
+    "cluster": (str, str, str, bytes, int),
+    "pool": (str, str, str, int, str, str, float, int),
+    "pool revision": (str, str, int, float, str, str, str, str, float),
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class ReviewedRecord:
     @property
     def content(self) -> dict[str, Any]:
         """Returns the columns for a person, without encrypted values."""
-        columns = (CLUSTER_COLUMNS if self.kind == "cluster" else sql.SIGNED_NODE_COLUMNS).split(", ")
+        columns = COLUMNS.get(self.kind, sql.SIGNED_NODE_COLUMNS).split(", ")
         shown = (f"{len(each)} bytes" if isinstance(each, bytes) else each for each in map(_plain, self.row))
         return dict(zip(columns, shown, strict=True))
 
@@ -60,11 +68,7 @@ class ReviewedRecord:
         values = self.signed.values
         if self.signed.problem:
             return self.signed.problem
-        if self.kind == "deleted node":
-            types: tuple[type, ...] = (str, str, int, str, int)
-        else:
-            types = CLUSTER_TYPES if self.kind == "cluster" else NODE_TYPES
-        wrong = [each for each, kind in zip(values, types, strict=True) if not isinstance(each, kind)]
+        wrong = [each for each, kind in zip(values, TYPES[self.kind], strict=True) if not isinstance(each, kind)]
         if wrong:
             return f"the value '{escaped(wrong[0])[:40]}' has a wrong type"
         for each in values:
@@ -82,6 +86,10 @@ class ReviewedRecord:
                 rows.cluster_of(self.row)
             elif self.kind == "node":
                 rows.node_of((*self.row[:12], "{}", 0.0, *self.row[12:]))
+            elif self.kind == "pool":
+                rows.pool_of(self.row)
+            elif self.kind == "pool revision":
+                rows.pool_revision_of(self.row)
         except rows.PARSE_ERRORS:
             return False
         return True
@@ -92,14 +100,14 @@ def _plain(value: object) -> object:
 
 
 async def refused_records(database: Database, codes: RecordCodes) -> AsyncIterator[ReviewedRecord]:
-    for table in SIGNED_TABLES:
-        async for row in read_rows(database, table.select, table.keys):
+    for table in TABLES:
+        async for row in read_rows(database, table.select, table.keys, table.first):
             signed = table.signed(row)
             state = codes.check(signed.kind, signed.values, signed.code)
             if state is not CodeState.VALID or signed.problem:
                 state = CodeState.WRONG if signed.problem else state
                 digest = codes.digest(signed.kind, (*signed.values, signed.code, signed.problem))
-                names = signed.identity[0], signed.identity[-1]
+                names = signed.identity[0], "/".join(signed.identity[1:] or signed.identity)
                 yield ReviewedRecord(signed.kind, *names, state, tuple(row), signed, digest)
 
 
@@ -142,10 +150,12 @@ async def _accept(database: Database, codes: RecordCodes, record: ReviewedRecord
 
     The revision is at least the time, which is above what a running service has read, and leaves room to count on.
     """
-    table: SignedTable = next(each for each in SIGNED_TABLES if each.keys == len(record.signed.identity))
+    table: SignedTable = next(each for each in TABLES if record.kind in each.kinds)
     present, at = record.signed.revision, table.revision
+    if at is None:
+        code = codes.sign(record.signed.kind, record.signed.values)
+        return bool(await database.change(table.accept, *record.row[: table.keys], record.signed.code, code))
     revision = max(first_revision(now), present + 1 if present < LARGEST_NUMBER else 0)
     signed = table.signed((*record.row[:at], revision, *record.row[at + 1 :]))
     code = codes.sign(signed.kind, signed.values)
-    text = ACCEPT_CLUSTER if table.keys == 1 else ACCEPT_NODE
-    return bool(await database.change(text, *record.row[: table.keys], record.signed.code, revision, code))
+    return bool(await database.change(table.accept, *record.row[: table.keys], record.signed.code, revision, code))

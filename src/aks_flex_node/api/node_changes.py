@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
     NodeChange = Callable[[Document], Document]
 
-WRITABLE = ("continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "nodeConfig")
+WRITABLE = ("poolName", "continuousMonitoring", "azureAuth", "kubernetesAuth", "versions", "nodeConfig")
 NO_IDENTITY, BOOTSTRAP_TOKEN = "none", "bootstrapToken"  # azureAuth without an identity: in the API, and in az
 SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC = "servicePrincipal", "managedIdentity", "arc"
 IDENTITIES = (SERVICE_PRINCIPAL, MANAGED_IDENTITY, ARC)
@@ -67,6 +67,7 @@ class NodeOptions:
     server_url: str | None = None
     labels: Sequence[str] = ()
     taints: Sequence[str] = ()
+    pool: str | None = None  # empty to leave the pool
 
 
 class NodeChangeError(ValueError):
@@ -111,6 +112,8 @@ def auth_method_of(properties: Document) -> str:
 def apply_options(properties: Document, options: NodeOptions) -> Document:
     """Returns the properties with the options applied. Other properties are unchanged."""
     changed = copy.deepcopy(properties)
+    if options.pool is not None:
+        _apply_pool(changed, options.pool)
     if options.monitor is not None:
         changed["continuousMonitoring"] = options.monitor
     _apply_identity(changed, options)
@@ -124,6 +127,15 @@ def apply_options(properties: Document, options: NodeOptions) -> Document:
     if node or "nodeConfig" in changed:  # also when its last setting was removed
         changed["nodeConfig"] = node
     return changed
+
+
+def _apply_pool(changed: Document, pool: str) -> None:
+    """Sets the pool. Without an identity of its own, the node gets that of the pool."""
+    if pool and changed.get("azureAuth") == {"method": NO_IDENTITY} and not changed.get("poolName"):
+        del changed["azureAuth"]
+    changed.pop("poolName", None)
+    if pool:
+        changed["poolName"] = pool
 
 
 def _apply_identity(changed: Document, options: NodeOptions) -> None:

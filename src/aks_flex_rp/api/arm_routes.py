@@ -6,18 +6,19 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl
 
 from aks_flex_node.api.contract import API_VERSION
-from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity, parse_machine_header
 from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorization import parse_target
+from aks_flex_rp.api.authorized_request import AuthorizedRequest, next_link
+from aks_flex_rp.api.pool_routes import PoolRoutes, pool_operations
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
-from aks_flex_rp.nodes.preconditions import Preconditions, if_none_match_matches
+from aks_flex_rp.nodes.preconditions import if_none_match_matches
 from aks_flex_rp.resource.view import machine_document
 
 if TYPE_CHECKING:
@@ -29,41 +30,11 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import ArmTarget, Authorizer
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.nodes.commands import NodeCommands
-    from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
     from aks_flex_rp.nodes.key_commands import NodeKeyCommands
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.nodes.reports import StatusReports
 
 log = logging.getLogger("aks_flex_rp.requests")
-
-
-@dataclass(frozen=True)
-class AuthorizedRequest:
-    """An authenticated and authorized request with its target."""
-
-    http_request: Incoming
-    query: Mapping[str, str]
-    target: ArmTarget
-    cluster: ClusterInfo
-    request: RequestContext
-
-    @property
-    def preconditions(self) -> Preconditions:
-        headers = self.http_request.headers
-        return Preconditions(
-            headers.get("if-match", ""), headers.get("if-none-match", ""), self.flag("allowDowngrade")
-        )
-
-    @property
-    def machine(self) -> MachineIdentity | None:
-        """The machine that sent the request, if an agent did."""
-        return parse_machine_header(self.http_request.headers.get(MACHINE_HEADER, ""))
-
-    def flag(self, name: str) -> bool:
-        text = self.query.get(name.lower(), "false").lower()
-        if text not in {"true", "false"}:
-            raise ArmError(400, "InvalidQueryParameterValue", "The value must be true or false.", name)
-        return text == "true"
 
 
 @dataclass(frozen=True)
@@ -131,6 +102,7 @@ class ArmRoutes:
             Operation.LIST_CREDENTIALS: self._credentials,
             Operation.ROTATE_KEY: self._rotate_key,
             Operation.REVOKE_KEY: self._revoke_key,
+            **PoolRoutes(self.commands).operations,
         }
         return await doing[operation](request)
 
@@ -153,7 +125,7 @@ class ArmRoutes:
         found, after = await self.queries.list(request.cluster, list_query)
         document: dict[str, Any] = {"value": found}
         if after is not None:
-            document["nextLink"] = _next_link(request, after)
+            document["nextLink"] = next_link(request.http_request, after)
         return http_messages.json_response(200, document)
 
     async def _put(self, request: AuthorizedRequest) -> Response:
@@ -224,22 +196,12 @@ def check_version(query: Mapping[str, str]) -> None:
 
 def _operation(method: str, where: ArmTarget) -> Operation:
     allowed: dict[str, Operation] = {"GET": Operation.LIST}
-    if where.action:
+    if where.pool:
+        allowed = pool_operations(where.pool, where.action)
+    elif where.action:
         allowed = {"POST": where.action}
     elif where.node:
         allowed = {"GET": Operation.READ, "PUT": Operation.WRITE, "DELETE": Operation.DELETE}
     if method not in allowed:
         raise errors.method_not_allowed(method, ", ".join(allowed))
     return allowed[method]
-
-
-def _next_link(request: AuthorizedRequest, after: str) -> str:
-    """Builds the link to the next page on the URL that the caller used, which ARM passes in the Referer header."""
-    own = str(request.http_request.url)
-    referrer = request.http_request.headers.get("referer", "")
-    parts = urlsplit(referrer)
-    base = (
-        referrer if parts.scheme == "https" and parts.path.lower() == request.http_request.url.path.lower() else own
-    )
-    query = {name: value for name, value in parse_qsl(request.http_request.url.query) if name.lower() != "$skiptoken"}
-    return f"{base.partition('?')[0]}?{urlencode({**query, '$skipToken': after}, safe='$')}"

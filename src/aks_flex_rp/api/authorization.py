@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
+from aks_flex_rp.arm.ids import NODE_TYPE, POOL_TYPE, ClusterId, parse_cluster_id
 from aks_flex_rp.auth.auth_errors import Unauthenticated
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
 from aks_flex_rp.callers import CallerKind
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
 
 WRITE_OPERATIONS = frozenset(
     {
-        Operation.WRITE,
-        Operation.DELETE,
-        Operation.REGENERATE_TOKEN,
-        Operation.REPORT_STATUS,
-        Operation.ROTATE_KEY,
-        Operation.REVOKE_KEY,
+        *(Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.REPORT_STATUS),
+        *(Operation.ROTATE_KEY, Operation.REVOKE_KEY),
+        *(Operation.WRITE_POOL, Operation.DELETE_POOL, Operation.APPLY_POOL),
     }
 )
+OWNER_WRITES = frozenset({Operation.WRITE, Operation.WRITE_POOL, Operation.APPLY_POOL})
 ACTIONS: dict[str, Operation] = {
     "regeneratetoken": Operation.REGENERATE_TOKEN,
     "listconfigurl": Operation.REGENERATE_TOKEN,  # an alias that ARM templates can call with the list*() functions
@@ -44,24 +42,44 @@ ACTIONS: dict[str, Operation] = {
     "revokekey": Operation.REVOKE_KEY,
 }
 _BELOW = re.compile(r"(?P<cluster>/.*?)/flexnodeconfig(?:/(?P<node>[^/]*)(?:/(?P<action>[^/]*))?)?/?", re.IGNORECASE)
+_POOLS = re.compile(
+    r"(?P<cluster>/.*?)/flexnodepools"
+    r"(?:/(?P<pool>[^/]+)(?:/(?:(?P<action>apply)|(?P<revisions>revisions)(?:/(?P<number>[0-9]{1,15}))?))?)?/?",
+    re.IGNORECASE,
+)
+_POOL = re.compile(r"[a-z][a-z0-9]{0,11}", re.IGNORECASE)
 _NODE = re.compile(r"(?=.{1,63}\Z)[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*")
 
 
 @dataclass(frozen=True)
+class PoolTarget:
+    """The pools of a cluster, or one of them, and what below it a path identifies."""
+
+    name: str = ""  # empty for the list; in lower case, as AKS names its pools
+    revisions: bool = False
+    revision: int | None = None
+
+
+@dataclass(frozen=True)
 class ArmTarget:
-    """The cluster and node that an ARM path identifies, and the action."""
+    """The cluster and node, or pools, that an ARM path identifies, and the action."""
 
     cluster: ClusterId
     node: str = ""
     action: Operation | None = None
+    pool: PoolTarget | None = None
 
     @property
     def id(self) -> str:
+        if self.pool:
+            return self.cluster.pool(self.pool.name).rstrip("/")
         return self.cluster.node(self.node) if self.node else f"{self.cluster}/flexNodeConfig"
 
 
 def parse_target(path: str) -> ArmTarget:
     """Parses an ARM path. Raises ArmError if it identifies no supported resource, or contains an invalid name."""
+    if pools := _POOLS.fullmatch(path):
+        return _pool_target(pools)
     found = _BELOW.fullmatch(path)
     cluster = parse_cluster_id(found["cluster"]) if found else None
     if found is None or cluster is None:
@@ -76,6 +94,18 @@ def parse_target(path: str) -> ArmTarget:
     if action and action.lower() not in ACTIONS:
         raise errors.unknown_path()
     return ArmTarget(cluster, node, ACTIONS[action.lower()] if action else None)
+
+
+def _pool_target(found: re.Match[str]) -> ArmTarget:
+    cluster, name = parse_cluster_id(found["cluster"]), found["pool"] or ""
+    if cluster is None:
+        raise errors.unknown_path()
+    if name and not _POOL.fullmatch(name):
+        message = f"'{name[:80]}' is not a valid pool name. Use a letter, then up to 11 lowercase letters and digits."
+        raise errors.ArmError(400, "InvalidResourceName", message, "poolName")
+    number = int(found["number"]) if found["number"] else None
+    action = Operation.APPLY_POOL if found["action"] else None
+    return ArmTarget(cluster, action=action, pool=PoolTarget(name.lower(), bool(found["revisions"]), number))
 
 
 @dataclass(frozen=True)
@@ -126,7 +156,7 @@ class Authorizer:
             if shared:
                 raise identity_ownership.refused(target.node)
             raise errors.forbidden(caller, azure_action(operation), target.id)
-        if operation is Operation.WRITE:
+        if operation in OWNER_WRITES:
             trusted = await self.roles.allows(caller, Operation.WRITE_TRUSTED, target.cluster, ask=known is not None)
             return replace(request, is_owner=trusted)
         return request
@@ -199,9 +229,19 @@ class Authorizer:
         return self.limits.acquire(f"{caller.id} {own[0]}/{own[1]}" if own else caller.id, kind)
 
 
+POOL_ACTIONS: dict[str, str] = {
+    Operation.READ_POOL: "read",
+    Operation.WRITE_POOL: "write",
+    Operation.DELETE_POOL: "delete",
+    Operation.APPLY_POOL: "apply/action",
+}
+
+
 def azure_action(operation: str) -> str:
     """Returns the name of the operation in Azure roles and error messages."""
-    kind = "Microsoft.ContainerService/managedClusters/flexNodeConfig"
+    if operation in POOL_ACTIONS:
+        return f"{POOL_TYPE}/{POOL_ACTIONS[operation]}"
+    kind = NODE_TYPE
     if operation in {Operation.READ, Operation.LIST}:
         return f"{kind}/read"
     return f"{kind}/{operation}" if operation in {Operation.WRITE, Operation.DELETE} else f"{kind}/{operation}/action"

@@ -26,7 +26,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.arm_routes import check_version
-from aks_flex_rp.api.authorization import azure_action
+from aks_flex_rp.api.authorization import POOL_ACTIONS, azure_action
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
@@ -142,6 +142,10 @@ OPERATION_DESCRIPTIONS = {
     "listCredentials": "Read the credentials of a flex node.",
     "rotateKey": "Replace the key of a flex node, by the node itself.",
     "revokeKey": "Revoke the key of a flex node.",
+    "readPool": "Read pools of flex nodes and their revisions.",
+    "writePool": "Create and update pools of flex nodes.",
+    "deletePool": "Delete pools of flex nodes.",
+    "applyPool": "Bring nodes of a pool to a revision of its template.",
 }
 
 MAX_FAILURE_LENGTH = 2000  # of the text that the unauthenticated bearer of a URL may store
@@ -243,7 +247,7 @@ class ServiceRoutes:
         caller = await self.authorizer.caller(incoming.headers.get("authorization", ""))
         resource = query.get("resource", "").rstrip("/")
         cluster = parse_cluster_id(resource) or parse_cluster_id(
-            re.sub(r"(?i)/flexnodeconfig(/[^/]*)?$", "", resource)
+            re.sub(r"(?i)/flexnode(config|pools)(/[^/]*)?$", "", resource)
         )
         if wait := self.authorizer.retry_after(caller, None, "read"):
             raise errors.too_many_requests(wait)
@@ -298,7 +302,7 @@ def event_document(event: AuditEvent) -> dict[str, Any]:
 def _operation(name: str) -> dict[str, Any]:
     display = {
         "provider": PROVIDER,
-        "resource": "Flex nodes",
+        "resource": "Flex node pools" if name in POOL_ACTIONS else "Flex nodes",
         "operation": name,
         "description": OPERATION_DESCRIPTIONS[name],
     }

@@ -128,8 +128,27 @@ def node_not_found(cluster: ClusterId, name: str) -> ArmError:
     return ArmError(404, "ResourceNotFound", f"{message}resource group '{cluster.group}' was not found.")
 
 
-def precondition_failed(name: str) -> ArmError:
-    message = f"The state of flexNodeConfig '{name}' does not match If-Match or If-None-Match of the request."
+def pool_not_found(cluster: ClusterId, name: str) -> ArmError:
+    message = f"The Resource 'Microsoft.ContainerService/managedClusters/{cluster.name}/flexNodePools/{name}' under "
+    return ArmError(404, "PoolNotFound", f"{message}resource group '{cluster.group}' was not found.")
+
+
+def revision_not_found(pool: str, number: int) -> ArmError:
+    message = f"The pool '{pool}' has no revision {number}. List its revisions with `aks-flex-rp pool revisions`."
+    return ArmError(404, "RevisionNotFound", message, "revision")
+
+
+def pool_has_nodes(name: str, count: int, some: Sequence[str]) -> ArmError:
+    more = f" and {count - len(some)} others" if count > len(some) else ""
+    message = (
+        f"The pool '{name}' has {count} nodes: {', '.join(some)}{more}. Move them to another pool, or remove "
+        "their poolName, and try again. Nothing was changed."
+    )
+    return ArmError(409, "PoolHasNodes", message)
+
+
+def precondition_failed(name: str, kind: str = "flexNodeConfig") -> ArmError:
+    message = f"The state of {kind} '{name}' does not match If-Match or If-None-Match of the request."
     return ArmError(412, "PreconditionFailed", message)
 
 
@@ -140,8 +159,8 @@ def too_many_requests(seconds: float) -> ArmError:
     )
 
 
-def concurrent_changes(name: str) -> ArmError:
-    message = f"Another request is changing flexNodeConfig '{name}'. Try again."
+def concurrent_changes(name: str, kind: str = "flexNodeConfig") -> ArmError:
+    message = f"Another request is changing {kind} '{name}'. Try again."
     return ArmError(409, "Conflict", message, headers={"Retry-After": "1"})
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 
 PROVIDER = "Microsoft.ContainerService"
 NODE_TYPE = f"{PROVIDER}/managedClusters/flexNodeConfig"
+POOL_TYPE = f"{PROVIDER}/managedClusters/flexNodePools"
 
 _CLUSTER = re.compile(
     r"/subscriptions/(?P<subscription>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
@@ -36,6 +37,10 @@ class ClusterId:
         """Returns the ID of a flex node of this cluster."""
         return f"{self}/flexNodeConfig/{name}"
 
+    def pool(self, name: str) -> str:
+        """Returns the ID of a pool of flex nodes of this cluster."""
+        return f"{self}/flexNodePools/{name}"
+
 
 def parse_cluster_id(text: str) -> ClusterId | None:
     """Parses the ID of a cluster. Returns None if the text is not one."""
@@ -44,6 +49,11 @@ def parse_cluster_id(text: str) -> ClusterId | None:
 
 
 def record_resource(identity: tuple[str, ...]) -> str:
-    """Returns the resource ID of a stored cluster (its key), or of a node (the key of its cluster, and its own)."""
+    """Returns the resource ID of a stored cluster (its key), or of a node (the key of its cluster, and its own).
+
+    The identity of a pool and of its revisions has the name of the collection after the cluster.
+    """
     cluster = parse_cluster_id(identity[0])
+    if cluster and len(identity) > 2:
+        return cluster.pool(identity[2])
     return cluster.node(identity[1]) if cluster and len(identity) > 1 else identity[0]

@@ -35,6 +35,10 @@ class Operation(TextEnum):
     ROTATE_KEY = "rotateKey"  # only the node itself
     REVOKE_KEY = "revokeKey"
     AUDIT = "audit"
+    READ_POOL = "readPool"
+    WRITE_POOL = "writePool"
+    DELETE_POOL = "deletePool"
+    APPLY_POOL = "applyPool"
     WRITE_TRUSTED = "writeTrusted"  # set properties that decide what a node trusts, see `nodes.write_permissions`
 
 
@@ -42,7 +46,7 @@ PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
     Role.OWNER: frozenset(Operation) - {Operation.ROTATE_KEY},
     Role.CONTRIBUTOR: frozenset(Operation)
     - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED, Operation.ROTATE_KEY},
-    Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT}),
+    Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT, Operation.READ_POOL}),
 }
 NODE_OPERATIONS = frozenset(
     {

@@ -18,6 +18,7 @@ from aks_flex_rp.cli import (
     node_commands,
     notification_commands,
     output,
+    pool_commands,
     record_commands,
     serve_commands,
 )
@@ -69,6 +70,7 @@ def root(version: VersionOption = False) -> None:
 serve_commands.attach(app)
 app.add_typer(cluster_commands.app, name="cluster")
 app.add_typer(node_commands.app, name="node")
+app.add_typer(pool_commands.app, name="pool")
 audit_commands.attach(app)
 data_commands.attach(app)
 app.add_typer(key_commands.app, name="keys")

@@ -47,6 +47,7 @@ def show_all(
     join_state: Annotated[
         str | None, typer.Option(metavar="STATE", help="Filter by join state: Created, Joined, …")
     ] = None,
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Filter by pool.")] = None,
     filter: Annotated[
         str, typer.Option(metavar="EXPRESSION", help="Filter expression of the API: FIELD eq 'VALUE' and …")
     ] = "",
@@ -54,7 +55,7 @@ def show_all(
 ) -> None:
     """List the nodes of a cluster."""
     filters = [filter] if filter else []
-    for field, value in (("ready", ready), ("version", version), ("joinState", join_state)):
+    for field, value in (("ready", ready), ("version", version), ("joinState", join_state), ("poolName", pool)):
         filters += [_equals(field, value)] if value else []
     filters += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
     found = list(service.client().nodes(service.cluster(cluster), " and ".join(filters)))

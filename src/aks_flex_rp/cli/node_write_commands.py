@@ -47,6 +47,7 @@ def write_node(
             metavar="FILE", readable=False, help="All properties as JSON or YAML. Options override the file."
         ),
     ] = None,
+    pool: Annotated[str | None, typer.Option(metavar="POOL", help="Pool of the node. '' removes it.")] = None,
     auth_method: Annotated[
         str | None,
         typer.Option(
@@ -194,6 +195,7 @@ def write_node(
         server_url=server_url,
         labels=label or (),
         taints=taint or (),
+        pool=pool,
     )
     body = read_properties(file)
     target, client = service.cluster(cluster), service.client()

@@ -126,7 +126,8 @@ def format_age(moment: str | None, now: float) -> str:
 def format_node(resource: Document, now: float | None = None) -> str:
     """Formats the status and configuration of one node."""
     properties = resource["properties"]
-    status, settings = properties.get("status", {}), properties.get("nodeConfig", {})
+    effective = properties.get("effective", properties)
+    status, settings = properties.get("status", {}), effective.get("nodeConfig", {})
     desired_version = properties.get("config", {}).get("kubernetes", {}).get("version", "-")
     applied = status.get("appliedConfigVersion")
     rows = {
@@ -139,9 +140,10 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
-        "azure": properties.get("azureAuth", {}).get("method", "none"),
-        "kubelet auth": _join_method(properties.get("kubernetesAuth", {})),
-        "managed": "yes" if properties.get("continuousMonitoring") else "no",
+        "pool": _pool(properties),
+        "azure": effective.get("azureAuth", {}).get("method", "none"),
+        "kubelet auth": _join_method(effective.get("kubernetesAuth", {})),
+        "managed": "yes" if effective.get("continuousMonitoring") else "no",
         "updates": format_update_policy(settings.get("updatePolicy", {})),
         "server": settings.get("kubelet", {}).get("serverURL", ""),
         "vpn": _vpn(settings.get("vpn", {})),
@@ -152,6 +154,15 @@ def format_node(resource: Document, now: float | None = None) -> str:
     }
     label = f"{'condition':<{_width(rows)}}"
     return "\n".join([format_pairs(rows), *(f"{label}{each}" for each in _condition_lines(status))])
+
+
+def _pool(properties: Document) -> str:
+    """Formats the pool of a node, with the settings that the node has from it."""
+    if "poolName" not in properties:
+        return ""
+    inherited = [path for path, origin in properties.get("origins", {}).items() if origin == "pool"]
+    settings = f": {', '.join(inherited)}" if inherited else ""
+    return f"{properties['poolName']} (revision {properties['poolRevision']}){settings}"
 
 
 def _condition_lines(status: Document) -> list[str]:

@@ -131,7 +131,7 @@ class AzureCleanup:
         """Returns the properties of a node, or those that it had when it was deleted."""
         node = await self.context.store.node(cluster.key, name.lower())
         if node:
-            return node.properties
+            return node.effective
         event = await self._deletion(cluster, name)
         found: Document = event.detail.get("before", {}) if event else {}
         return found

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.config_generator import AgentEndpoints
-from aks_flex_rp.resource.validation import DesiredNode
 from aks_flex_rp.store.model import AuditAction, AuditEvent, Conflict
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class ClusterSync:
         if config == node.config:
             return False
         number = max(int(self.context.now()), node.version + 1)
-        document = DesiredNode(properties).document()
+        document = join_rules.stored_desired(node).document()
         changed = replace(node, config=config, properties=document, version=number, etag=f'"{number}"')
         renewed = join_rules.record_narrow_config(join_rules.record_delivered(changed, node), node)
         event = AuditEvent(

@@ -11,23 +11,22 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aks_flex_node.timestamps import format_utc, format_utc_microseconds
+from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
-from aks_flex_rp.callers import CallerKind
-from aks_flex_rp.join_state import AccessMethod, JoinState
+from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.azure_cleanup import declared_principal, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
-from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.nodes.machine_claims import MachineClaims
+from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
+from aks_flex_rp.nodes.pool_templates import PoolTemplates, pool_missing
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.nodes.write_permissions import WriteChecks
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.resource import config_generator, validation
-from aks_flex_rp.resource.rules import ValidationContext
-from aks_flex_rp.store.model import AuditAction, Conflict, Node
+from aks_flex_rp.store.model import AuditAction, Conflict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +34,8 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.machine_ownership import KnownMachine
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.resource.validation import DesiredNode
+    from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
+    from aks_flex_rp.store.model import Node
 
 
 T = TypeVar("T")
@@ -98,7 +98,8 @@ class NodeCommands:
         async def write(node: Node | None) -> WriteResult:
             nonlocal conflict
             preconditions.check(node, name)
-            desired = self._validate(cluster, name, body, node, preconditions)
+            template = await PoolTemplates(self.context.store).for_node(cluster, body, node)
+            desired = self._validate(cluster, name, body, node, preconditions, template)
             await WriteChecks(self.context).check(cluster, name, desired, node, request)
             # The version of a deleted node is rarely that of the current second. The store rejects such a conflict,
             # and a token would have been created for nothing.
@@ -112,6 +113,13 @@ class NodeCommands:
         if written.created and not await self.context.clusters.is_there(cluster.id.key):
             await self.delete(cluster, name, Preconditions(), request)  # the cluster was removed during the write
             raise errors.cluster_not_found(cluster.id)
+        if (
+            written.created
+            and (pool := written.node.pool)
+            and not await self.context.store.pool(cluster.id.key, pool.name)
+        ):
+            await self.delete(cluster, name, Preconditions(), request)  # the pool was deleted during the write
+            raise errors.invalid_request([pool_missing(pool.name)])
         return written
 
     async def regenerate(
@@ -134,8 +142,7 @@ class NodeCommands:
                 raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
-            properties = join_rules.stored_properties(node)
-            desired = validation.DesiredNode(properties, config_generator.allows_downgrade(node.config))
+            desired = join_rules.stored_desired(node, config_generator.allows_downgrade(node.config))
             options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN, replacing=replacing)
             return await self._write(cluster, node.name, desired, node, request, options=options)
 
@@ -155,7 +162,7 @@ class NodeCommands:
                 return None
             identity = {"identity": node.join.access.identity} if node.join.access else {}
             event = request.event(
-                context.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.properties, **identity
+                context.now(), AuditAction.DELETE, cluster.id.node(node.name), before=node.effective, **identity
             )
             messages = self.publisher.messages_for(
                 node, [node_events.deleted_event(request.caller.name)], context.now()
@@ -168,7 +175,7 @@ class NodeCommands:
             return None
         access = node.join.access
         resources = node_resources(
-            node.properties, cluster.id, node.key, access.identity if access else declared_principal(node.properties)
+            node.effective, cluster.id, node.key, access.identity if access else declared_principal(node.effective)
         )
         left = [{"id": each, "command": removal_command(each)} for each in resources.ids]
         azure = {"azureResources": left, "azureNote": AZURE_NOTE} if left else {}
@@ -183,7 +190,7 @@ class NodeCommands:
         # Also if none is recorded: it may just have been granted, and not be recorded yet.
         if join_rules.identity_method(node):
             keeps = join_rules.needs_access_to_leave(node)
-            withdrawn = not keeps and await self._withdraw(cluster, node, request)
+            withdrawn = not keeps and await self.withdraw(cluster, node, request)
             cleanup |= {"clusterAccessRevoked": withdrawn} if node.join.access else {}
         return cleanup
 
@@ -194,7 +201,7 @@ class NodeCommands:
             lambda: errors.concurrent_changes(name),
         )
 
-    async def _withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> bool:
+    async def withdraw(self, cluster: ClusterInfo, node: Node, request: RequestContext) -> bool:
         """Withdraws the access of a node. If that fails, the access controller retries."""
         done = await self.context.clusters.withdraw(cluster.id.key, node.key)
         if done and (access := node.join.access):
@@ -206,19 +213,16 @@ class NodeCommands:
         return done
 
     def _validate(
-        self, cluster: ClusterInfo, name: str, body: dict[str, Any], node: Node | None, preconditions: Preconditions
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        body: dict[str, Any],
+        node: Node | None,
+        preconditions: Preconditions,
+        template: PoolTemplate | None,
     ) -> DesiredNode:
-        context = ValidationContext(
-            cluster.facts.version,
-            cluster.facts.aad,
-            reserved_ranges=cluster.facts.taken,
-            current_versions=_versions(node) if node else None,
-            stored_secret_client=_client(node),
-            allow_downgrade=preconditions.allow_downgrade,
-            exec_allowed=self.context.allow_exec or (node is not None and joins_by_exec(node)),
-            tenant_known=bool(config_generator.cluster_tenant(cluster.facts, self.context.endpoints_for(cluster))),
-        )
-        desired = validation.validate_body(body, name, context)
+        context = validation_context(self.context, cluster, node, allow_downgrade=preconditions.allow_downgrade)
+        desired = validation.validate_body(body, name, context, template)
         if isinstance(desired, list):
             raise errors.invalid_request(desired)
         return desired
@@ -252,10 +256,7 @@ class NodeCommands:
             )
         else:
             join = join.end_attempt(now)
-        node = self._node(cluster, name, desired, before, version, join, request)
-        node = join_rules.record_former_taints(node, before)
-        node = join_rules.record_narrow_config(join_rules.keep_access(node, before), before)
-        node = join_rules.record_delivered(node, before)
+        node = NodeBuilder(context, cluster, request.caller).build(name, desired, before, version, join)
         document = cluster.id.node(name)
         detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url}
         detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
@@ -278,7 +279,7 @@ class NodeCommands:
         if before and (old := before.join.token):
             await context.clusters.revoke(cluster.id.key, old)
         if before and before.join.access and not node.join.access:
-            await self._withdraw(cluster, before, request)
+            await self.withdraw(cluster, before, request)
         bound = await self.claims.living_owner(before) if url and before and not options.replacing else None
         return WriteResult(node, before is None, delivered, bound)
 
@@ -291,91 +292,3 @@ class NodeCommands:
         bundle = config_generator.build_bundle(node.config, node.version, secrets)
         url = await self.context.delivery.put(cluster.id.key, node.key, json.dumps(bundle).encode(), expires)
         return ConfigUrl(url, expires)
-
-    def _node(
-        self,
-        cluster: ClusterInfo,
-        name: str,
-        desired: DesiredNode,
-        before: Node | None,
-        version: int,
-        join: JoinState,
-        request: RequestContext,
-    ) -> Node:
-        context, key = self.context, name.lower()
-        properties = desired.properties
-        kept_version = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
-        earlier = _versions(before) if before else None
-        chosen = config_generator.effective_versions(properties, kept_version or cluster.facts.version, earlier)
-        principal = properties.azure_auth.service_principal
-        sealed = before.secrets if before and principal and not principal.certificate_on_machine else b""
-        if desired.secret is not None:
-            sealed = context.seal_secret(cluster.id.key, key, desired.secret)
-        agent_endpoints, downgrade = (
-            context.endpoints_for(cluster),
-            desired.allow_downgrade or _has_pending_downgrade(before),
-        )
-        config = config_generator.generate_config(
-            properties, cluster.id, cluster.facts, key, chosen, endpoints=agent_endpoints, downgrade=downgrade
-        )
-        now = context.now()
-        return Node(
-            cluster=cluster.id.key,
-            key=key,
-            name=name,
-            version=version,
-            etag=f'"{version}"',
-            properties=desired.document(),
-            config=config,
-            secrets=sealed,
-            system=_system(before, request, now),
-            join=join,
-            status=before.status if before else {},  # only shown: reports are written separately
-            last_seen=before.last_seen if before else 0.0,
-            identity=node_identity(
-                properties, cluster.id, config_generator.cluster_tenant(cluster.facts, agent_endpoints), key
-            ),
-            created=before.created if before else now,
-            revision=before.revision if before else 0,
-        )
-
-
-def joins_by_exec(node: Node) -> bool:
-    return join_rules.identity_method(node) is AccessMethod.EXEC
-
-
-def _versions(node: Node) -> dict[str, str]:
-    """Returns the versions of the node, as far as known.
-
-    After a rollback, only the reported kubelet version is known.
-    """
-    desired = config_generator.config_versions(node.config)
-    conditions = {each["type"]: each["status"] for each in node.status.get("conditions", ())}
-    if conditions.get("UpgradeFailed") != "True":
-        return desired
-    kubelet = str(node.status.get("kubeletVersion", "")).removeprefix("v")
-    return {"kubernetes": kubelet} if kubelet else {}
-
-
-def _has_pending_downgrade(node: Node | None) -> bool:
-    """Returns whether an allowed downgrade is not applied yet. Another write in between must not revoke it."""
-    if node is None or not config_generator.allows_downgrade(node.config):
-        return False
-    return str(node.status.get("appliedConfigVersion", "")) != str(node.version)
-
-
-def _client(node: Node | None) -> str:
-    """Returns the client ID of the stored secret."""
-    if node is None or not node.secrets:
-        return ""
-    return str(node.properties["azureAuth"]["servicePrincipal"]["clientId"]).lower()
-
-
-def _system(before: Node | None, request: RequestContext, now: float) -> dict[str, Any]:
-    by_key = request.caller.kind in {CallerKind.KEY, CallerKind.NODE_KEY}
-    who, kind = request.caller.name, (CallerKind.APPLICATION if by_key else request.caller.kind).value
-    at = format_utc_microseconds(now)
-    made = {"createdBy": who, "createdByType": kind, "createdAt": at}
-    first = {key: value for key, value in before.system.items() if key.startswith("created")} if before else made
-    last = {"lastModifiedBy": who, "lastModifiedByType": kind, "lastModifiedAt": at}
-    return {**first, **last}

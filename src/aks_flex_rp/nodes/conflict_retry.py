@@ -1,4 +1,4 @@
-"""Optimistic concurrency: reads a node, changes it and writes it, and retries after a conflict."""
+"""Optimistic concurrency: reads a node or a pool, changes it and writes it, and retries after a conflict."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from aks_flex_rp.store.model import Conflict
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aks_flex_rp.store.model import Node
 
 ATTEMPTS = 5  # on conflicts with other writers of the node
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
 async def retry_on_conflict(
-    read: Callable[[], Awaitable[Node | None]],
-    change: Callable[[Node | None], Awaitable[T]],
+    read: Callable[[], Awaitable[R | None]],
+    change: Callable[[R | None], Awaitable[T]],
     busy: Callable[[], Exception] | None = None,
     *,
-    known: Node | None = None,
+    known: R | None = None,
 ) -> T:
-    """Calls `change` with the node that was read, until it raises no Conflict.
+    """Calls `change` with the record that was read, until it raises no Conflict.
 
-    After the last attempt it raises `busy()`, or the Conflict if `busy` is not given. `known` is a node that the
+    After the last attempt it raises `busy()`, or the Conflict if `busy` is not given. `known` is a record that the
     caller has already read; it is read again only after a conflict.
     """
     found = await read() if known is None else known

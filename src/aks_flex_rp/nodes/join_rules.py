@@ -9,6 +9,7 @@ from aks_flex_rp.clusters.taints import DesiredTaints, taint_key
 from aks_flex_rp.join_state import AccessMethod
 from aks_flex_rp.resource import config_generator
 from aks_flex_rp.resource.models import KubernetesAuth, Properties
+from aks_flex_rp.resource.validation import DesiredNode
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.model import Node
@@ -23,13 +24,19 @@ def identity_method(node: Node) -> AccessMethod | None:
 
 
 def stored_properties(node: Node) -> Properties:
-    """Parses the properties of a node with the join method that they meant when they were written."""
-    return Properties.model_validate(node.properties).model_copy(update={"kubernetes_auth": _stored_auth(node)})
+    """Parses the effective properties of a node with the join method that they meant when they were written."""
+    return Properties.model_validate(node.effective).model_copy(update={"kubernetes_auth": _stored_auth(node)})
+
+
+def stored_desired(node: Node, allow_downgrade: bool = False) -> DesiredNode:
+    """Returns the desired state that a node has, for a write that does not change it."""
+    own = node.properties if node.pool else None
+    return DesiredNode(stored_properties(node), allow_downgrade, node.pool, own)
 
 
 def _stored_auth(node: Node) -> KubernetesAuth:
     """Parses the authentication. In earlier releases useAzureAuth alone meant exec, as the configuration shows."""
-    auth = KubernetesAuth.model_validate(node.properties.get("kubernetesAuth", {}))
+    auth = KubernetesAuth.model_validate(node.effective.get("kubernetesAuth", {}))
     meant = node.config.get("node", {}).get("kubelet", {}).get("auth")
     return auth.model_copy(update={"method": "exec"}) if auth.method is None and meant == "exec" else auth
 
@@ -62,8 +69,9 @@ def record_narrow_config(node: Node, before: Node | None) -> Node:
 
 def _narrow_since(node: Node) -> int:
     """Returns the time of a managed node's configuration that needs no earlier role; 0 for any other."""
-    is_managed = bool(node.properties.get("continuousMonitoring"))
-    return node.version if is_managed and config_generator.reads_secrets_by_name(node.config) else 0  # Unix time
+    return (
+        node.version if node.is_monitored and config_generator.reads_secrets_by_name(node.config) else 0
+    )  # Unix time
 
 
 def granted_identity(node: Node) -> str | None:

@@ -68,7 +68,7 @@ class JoinTracker:
         return {node.key: node.join.access async for node in self._each_node(cluster) if node.join.access}
 
     async def api_server_urls(self, cluster: str) -> frozenset[str]:
-        settings = [node.properties.get("nodeConfig", {}) async for node in self._each_node(cluster)]
+        settings = [node.effective.get("nodeConfig", {}) async for node in self._each_node(cluster)]
         urls = (each.get("kubelet", {}).get("serverURL") for each in settings)
         return frozenset(filter(None, urls))
 
@@ -229,7 +229,7 @@ class JoinTracker:
         """Records the readiness and the applied configuration of an unmanaged node, which only the cluster knows."""
 
         async def write(node: Node | None) -> None:
-            monitored = node is not None and bool(node.properties.get("continuousMonitoring"))
+            monitored = node is not None and node.is_monitored
             if node is None or (monitored and "appliedConfigVersion" in node.status):
                 return  # a daemon reports
             now = self.context.now()

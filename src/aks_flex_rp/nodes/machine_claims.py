@@ -149,7 +149,7 @@ class MachineClaims:
     async def _is_alive(self, node: Node, owner: KnownMachine) -> bool:
         """Returns whether the owner was heard from recently, or its Node is Ready."""
         seen = max(node.last_seen, self.last_seen(node.cluster, node.key))
-        if node.properties.get("continuousMonitoring") and self.context.now() - seen < ALIVE_SECONDS:
+        if node.is_monitored and self.context.now() - seen < ALIVE_SECONDS:
             return True
         try:
             found = await self.context.clusters.node_machine(node.cluster, node.key)

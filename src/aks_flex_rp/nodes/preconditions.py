@@ -1,4 +1,4 @@
-"""Conditions of a request on the etag of a node (RFC 9110)."""
+"""Conditions of a request on the etag of a node or a pool (RFC 9110)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.arm import errors
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.model import Node, Pool
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Preconditions:
     if_none_match: str = ""
     allow_downgrade: bool = False  # older versions than the current ones are allowed
 
-    def check(self, node: Node | None, name: str) -> None:
-        if node is not None and if_none_match_matches(self.if_none_match, node.etag):
-            raise errors.precondition_failed(name)
-        if self.if_match and (node is None or (self.if_match != "*" and node.etag not in _listed(self.if_match))):
-            raise errors.precondition_failed(name)
+    def check(self, found: Node | Pool | None, name: str, kind: str = "flexNodeConfig") -> None:
+        if found is not None and if_none_match_matches(self.if_none_match, found.etag):
+            raise errors.precondition_failed(name, kind)
+        if self.if_match and (found is None or (self.if_match != "*" and found.etag not in _listed(self.if_match))):
+            raise errors.precondition_failed(name, kind)
 
 
 def if_none_match_matches(header: str, etag: str) -> bool:

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext
-    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.model import Node, NodePage
 
 
 _COMPARISON = re.compile(
     r"\s*(?P<field>[A-Za-z]+(?:/[^\s']+)?)\s+(?P<verb>eq|ne)\s+'(?P<value>(?:[^']|'')*)'\s*", re.IGNORECASE
 )
+POOL_FIELD = "poolName"
 _AND = re.compile(r"and\s", re.IGNORECASE)
-FIELDS = "ready, version, joinState and labels/KEY"
+FIELDS = "ready, version, joinState, poolName and labels/KEY"
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,17 @@ class FilterComparison:
     value: str
     equal: bool
 
-    def matches(self, resource: dict[str, Any], version: str) -> bool:
-        """Compares a field of the resource, or its effective Kubernetes version."""
-        return (self._found(resource["properties"], version) == self.value) is self.equal
+    def matches(self, resource: dict[str, Any], version: str, effective: dict[str, Any] | None = None) -> bool:
+        """Compares a field of the resource, its Kubernetes version, or a label of its effective properties."""
+        properties = resource["properties"]
+        found = self._found(properties, version, properties if effective is None else effective)
+        return (found == self.value) is self.equal
 
-    def _found(self, properties: dict[str, Any], version: str) -> str | None:
+    def _found(self, properties: dict[str, Any], version: str, effective: dict[str, Any]) -> str | None:
         if self.field == "version":
             return version
         if self.field.startswith("labels/"):
-            labels: dict[str, str] = properties.get("nodeConfig", {}).get("labels", {})
+            labels: dict[str, str] = effective.get("nodeConfig", {}).get("labels", {})
             return labels.get(self.field.removeprefix("labels/"))
         return _PLAIN[self.field](properties)
 
@@ -55,6 +58,7 @@ def _ready(properties: dict[str, Any]) -> str:
 _PLAIN: dict[str, Callable[[dict[str, Any]], str | None]] = {
     "ready": _ready,
     "joinState": lambda properties: properties["status"].get("joinState"),
+    POOL_FIELD: lambda properties: properties.get("poolName"),
 }
 _NAMES = {name.lower(): name for name in (*_PLAIN, "version")}
 
@@ -173,17 +177,24 @@ class NodeQueries:
             return view.refused_node_resource(node, cluster.id), ""
         return self.resource(cluster, node, whole=False), node.config["kubernetes"]["version"]
 
+    async def _page(self, cluster: ClusterInfo, query: ListQuery, after: str, limit: int) -> NodePage:
+        """Reads nodes of the cluster, or only those of the pool that the filter names."""
+        store, key = self.context.store, cluster.id.key
+        pools = [each.value for each in query.comparisons if each.field == POOL_FIELD and each.equal]
+        return await (store.pool_nodes(key, pools[0], after, limit) if pools else store.nodes(key, after, limit))
+
     async def list(self, cluster: ClusterInfo, query: ListQuery) -> tuple[list[dict[str, Any]], str | None]:
         """Returns a page, and the start of the next one."""
         found: list[dict[str, Any]] = []
         after, looked_at = query.after, 0
         while True:
             limit = READ_BATCH if query.comparisons else query.top
-            page = await self.context.store.nodes(cluster.id.key, after, limit)
+            page = await self._page(cluster, query, after, limit)
             entries: list[Node | RefusedNode] = [*page.nodes, *page.refused]
             for node in sorted(entries, key=attrgetter("key")):
                 resource, version = self._list_entry(cluster, node)
-                if all(comparison.matches(resource, version) for comparison in query.comparisons):
+                effective = {} if isinstance(node, RefusedNode) else node.effective
+                if all(each.matches(resource, version, effective) for each in query.comparisons):
                     if len(found) == query.top:
                         return found, skip_token(after)
                     found.append(resource)

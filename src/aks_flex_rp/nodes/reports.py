@@ -168,7 +168,7 @@ class StatusReports:
         async def write(found: Node | None) -> Node:
             if found is None:
                 raise await self.context.missing_node(cluster.id, node.name, may_be_node=request.may_be_node)
-            monitored = bool(found.properties.get("continuousMonitoring"))
+            monitored = found.is_monitored
             status = merge_report(report, found.status, now, monitored=monitored)
             if status == found.status:
                 self.record_seen(found.cluster, found.key, now)  # a heartbeat without changes writes no row
@@ -204,7 +204,7 @@ class StatusReports:
         node = await context.store.node(cluster.id.key, name.lower())
         if node is None:
             raise await context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
-        method = node.properties["azureAuth"]["method"]
+        method = node.effective.get("azureAuth", {}).get("method", "none")
         answer: dict[str, Any] = {"configVersion": str(node.version), "method": method}
         if method == "servicePrincipal":
             principal = node.config["azure"]["servicePrincipal"]

@@ -13,13 +13,13 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.identity_ownership import IdentityOwnership, node_identity
 from aks_flex_rp.resource import config_generator
-from aks_flex_rp.resource.validation import DesiredNode
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.resource.validation import DesiredNode
     from aks_flex_rp.store.model import Document, Node
 
 
@@ -96,12 +96,9 @@ class WriteChecks:
         *,
         new_identity: bool,
     ) -> None:
-        stored, after = (
-            DesiredNode(join_rules.stored_properties(before)).document() if before else {},
-            desired.document(),
-        )
-        changed = next(owner_changes(stored, after), None)
-        if changed is None and new_identity and _value(after, "kubernetesAuth.method") == "exec":
+        stored = join_rules.stored_desired(before).document() if before else {}
+        changed = next(owner_changes(stored, desired.document()), None)
+        if changed is None and new_identity and desired.properties.kubernetes_auth.by_identity == "exec":
             changed = EXEC_IDENTITY
         if changed is None:
             return

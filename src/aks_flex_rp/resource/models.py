@@ -164,7 +164,12 @@ class NodeConfigProperties(WireModel):
     registry_mirrors: dict[str, list[str]] | None = None
 
 
-class Properties(WireModel):
+PoolName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{0,11}$")]  # as AKS names its pools
+
+
+class TemplateProperties(WireModel):
+    """What the nodes of a pool have in common."""
+
     continuous_monitoring: bool | None = None
     azure_auth: AzureAuth = Field(default_factory=AzureAuth)
     kubernetes_auth: KubernetesAuth = Field(default_factory=KubernetesAuth)
@@ -172,5 +177,18 @@ class Properties(WireModel):
     node_config: NodeConfigProperties = Field(default_factory=NodeConfigProperties)
 
 
-READ_ONLY = ("configVersion", "configUrl", "configUrlExpires", "config", "status", "lastSeen")
+class Properties(TemplateProperties):
+    pool_name: PoolName | None = None
+
+
+class PoolProperties(WireModel):
+    description: Annotated[str, Field(max_length=256)] | None = None
+    template: TemplateProperties = Field(default_factory=TemplateProperties)
+
+
+READ_ONLY = (
+    *("configVersion", "configUrl", "configUrlExpires", "config", "status", "lastSeen"),
+    *("poolRevision", "effective", "origins"),
+)
+POOL_READ_ONLY = ("revision", "nodeCount", "pendingNodeCount")
 ENVELOPE = ("id", "name", "type", "systemData", "etag")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zoneinfo
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from aks_flex_node.api import kubernetes_rules as kubernetes
@@ -17,10 +18,21 @@ from aks_flex_rp.resource import network_rules, versions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from aks_flex_rp.resource.models import Arc, Kubelet, NodeConfigProperties, Properties
+    from aks_flex_rp.resource.models import (
+        Arc,
+        AzureAuth,
+        Kubelet,
+        NodeConfigProperties,
+        Properties,
+        TemplateProperties,
+    )
 
 AUTH = ("properties", "azureAuth")
 NODE = ("properties", "nodeConfig")
+EXEC_NOT_ALLOWED = (
+    "This service does not allow exec, because such a node is outside the cluster's restrictions for nodes. "
+    "Use the method certificate. To allow exec for owners, set nodes.allowExec in the service's settings."
+)
 METHODS = ("servicePrincipal", "managedIdentity", "arc")
 
 
@@ -48,7 +60,40 @@ def check_rules(properties: Properties, context: ValidationContext) -> list[Prob
     ]
 
 
-def _identity(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
+def check_template_rules(template: TemplateProperties, context: ValidationContext) -> list[Problem]:
+    """Returns the problems of a pool's template, as far as they do not depend on what its nodes add to it."""
+    join = template.kubernetes_auth
+    exec_problem = [Problem(json_path("properties", "kubernetesAuth", "method"), EXEC_NOT_ALLOWED)]
+    return [
+        *_other_methods(template),
+        *_shared_identity(template.azure_auth),
+        *(_arc(template.azure_auth.arc) if template.azure_auth.arc else ()),
+        *(exec_problem if join.by_identity == "exec" and not context.exec_allowed else ()),
+        *_versions(template, context),
+        *_node(template.node_config),
+        *network_rules.check_network(template.node_config, context.reserved_ranges),
+    ]
+
+
+def _shared_identity(auth: AzureAuth) -> Iterator[Problem]:
+    """Refuses identities in a template, because all nodes of the pool would have the same one."""
+    shared = "Nodes that share an identity could act as each other. Set it for each node instead."
+    if auth.method == "servicePrincipal" or auth.service_principal:
+        yield Problem(
+            json_path(*AUTH, "servicePrincipal"), f"All nodes of the pool would have this service principal. {shared}"
+        )
+    managed, arc = auth.managed_identity, auth.arc
+    for block, name, value in (
+        ("managedIdentity", "clientId", managed.client_id if managed else None),
+        ("managedIdentity", "principalId", managed.principal_id if managed else None),
+        ("arc", "principalId", arc.principal_id if arc else None),
+        ("arc", "machineName", arc.machine_name if arc else None),
+    ):
+        if value is not None:
+            yield Problem(json_path(*AUTH, block, name), f"All nodes of the pool would have this identity. {shared}")
+
+
+def _other_methods(properties: TemplateProperties) -> Iterator[Problem]:
     auth = properties.azure_auth
     blocks = dict(zip(METHODS, (auth.service_principal, auth.managed_identity, auth.arc), strict=True))
     for method, block in blocks.items():
@@ -57,6 +102,11 @@ def _identity(properties: Properties, context: ValidationContext) -> Iterator[Pr
                 json_path(*AUTH, method),
                 f"These settings are for method {method}, but the method is {auth.method}.",
             )
+
+
+def _identity(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
+    auth = properties.azure_auth
+    yield from _other_methods(properties)
     if auth.method == "servicePrincipal":
         yield from _service_principal(properties, context)
     if auth.arc:
@@ -152,15 +202,12 @@ def _joining(properties: Properties, context: ValidationContext) -> Iterator[Pro
     if properties.azure_auth.method == "none":
         yield problem("The node has no Azure identity to join with: azureAuth.method is none.")
     if join.by_identity == "exec" and not context.exec_allowed:
-        yield problem(
-            "This service does not allow exec, because such a node is outside the cluster's restrictions for nodes. "
-            "Use the method certificate. To allow exec for owners, set nodes.allowExec in the service's settings."
-        )
+        yield problem(EXEC_NOT_ALLOWED)
     if context.accepts_entra is False:
         yield problem("This cluster does not accept Entra ID. Use the method bootstrapToken.")
 
 
-def _versions(properties: Properties, context: ValidationContext) -> Iterator[Problem]:
+def _versions(properties: TemplateProperties, context: ValidationContext) -> Iterator[Problem]:
     for name, text in properties.versions.model_dump(exclude_none=True).items():
         location = json_path("properties", "versions", name)
         plain = text.removeprefix("v")
@@ -212,11 +259,17 @@ def _node(node: NodeConfigProperties) -> Iterator[Problem]:
     if node.artifacts and node.artifacts.base_url:
         yield from _artifact_url(json_path(*NODE, "artifacts", "baseURL"), node.artifacts.base_url)
     window = node.update_policy.maintenance_window if node.update_policy else None
-    if window and window.time_zone and window.time_zone not in zoneinfo.available_timezones():
+    if window and window.time_zone and window.time_zone not in _time_zones():
         zone = json_path(*NODE, "updatePolicy", "maintenanceWindow", "timeZone")
         yield Problem(
             zone, f"{quoted(window.time_zone)} is not a time zone. Use a name such as Europe/Berlin or UTC."
         )
+
+
+@cache
+def _time_zones() -> set[str]:
+    """Returns the names of all time zones, which are read from many files."""
+    return zoneinfo.available_timezones()
 
 
 def _taints(node: NodeConfigProperties) -> Iterator[Problem]:

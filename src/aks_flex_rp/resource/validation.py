@@ -5,30 +5,48 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from aks_flex_rp.arm.errors import Problem, json_path, problem_from_pydantic
 from aks_flex_rp.resource import rules
-from aks_flex_rp.resource.models import ENVELOPE, READ_ONLY, Properties
+from aks_flex_rp.resource.effective import merge_properties
+from aks_flex_rp.resource.models import ENVELOPE, POOL_READ_ONLY, READ_ONLY, PoolProperties, Properties, WireModel
+from aks_flex_rp.store.model import PoolMembership
 
 if TYPE_CHECKING:
+    from aks_flex_rp.resource.models import TemplateProperties
     from aks_flex_rp.resource.rules import ValidationContext
 
 MAX_BODY_BYTES = 1 << 20  # bytes; a hundred times what a node needs
 MAX_DEPTH = 32
 MAX_VALUES = 5_000  # each invalid value is reported, which costs more than to send it
+MAX_TEMPLATE_BYTES = 1 << 16  # each node of the pool stores its effective properties
+TEMPLATE = "properties.template"
 SURROGATE = re.compile(r"\\u[dD]")
+
+M = TypeVar("M", bound=WireModel)
+
+
+@dataclass(frozen=True)
+class PoolTemplate:
+    """The template of a pool's revision."""
+
+    pool: str
+    revision: int
+    template: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class DesiredNode:
     """Desired state of a node from a request body."""
 
-    properties: Properties
+    properties: Properties  # the effective ones
     allow_downgrade: bool = False  # older versions than the current ones are allowed
+    membership: PoolMembership | None = None  # of a node of a pool
+    own: dict[str, Any] | None = None  # the own properties of a node of a pool, without secrets
 
     @property
     def secret(self) -> str | None:
@@ -37,10 +55,23 @@ class DesiredNode:
         return principal.client_secret.get_secret_value() if principal and principal.client_secret else None
 
     def document(self) -> dict[str, Any]:
-        """Returns the properties without secrets, as stored and shown."""
-        fields = self.properties.model_dump(exclude_none=True, exclude_defaults=False, mode="json")
-        (fields["azureAuth"].get("servicePrincipal") or {}).pop("clientSecret", None)
-        return {name: value for name, value in fields.items() if value != {}}
+        """Returns the node's own properties without secrets, as stored and shown."""
+        return _without_secrets(self.properties) if self.own is None else self.own
+
+
+def _without_secrets(properties: Properties, *, exclude_unset: bool = False) -> dict[str, Any]:
+    fields = properties.model_dump(exclude_none=True, exclude_unset=exclude_unset, mode="json")
+    (fields.get("azureAuth", {}).get("servicePrincipal") or {}).pop("clientSecret", None)
+    return {name: value for name, value in fields.items() if value != {}}
+
+
+def join_pool(own: Properties, template: PoolTemplate) -> DesiredNode:
+    """Returns the desired state of a node of a pool, from its own properties and the template."""
+    merged = merge_properties(template.template, own.model_dump(exclude_none=True, exclude_unset=True))
+    properties = Properties.model_validate(merged)
+    document = _without_secrets(properties, exclude_unset=True)
+    membership = PoolMembership(template.pool, template.revision, document)
+    return DesiredNode(properties, False, membership, _without_secrets(own, exclude_unset=True))
 
 
 def parse_body(body: bytes) -> dict[str, Any] | Problem:
@@ -58,24 +89,64 @@ def parse_body(body: bytes) -> dict[str, Any] | Problem:
     return _too_large(text, document) or document
 
 
-def validate_body(document: dict[str, Any], name: str, context: ValidationContext) -> DesiredNode | list[Problem]:
-    """Validates the schema, then the rules. Rules also apply to valid values next to invalid ones."""
+def validate_body(
+    document: dict[str, Any], name: str, context: ValidationContext, template: PoolTemplate | None = None
+) -> DesiredNode | list[Problem]:
+    """Validates the schema, then the rules. Rules also apply to valid values next to invalid ones.
+
+    The rules of a node of a pool apply to its effective properties.
+    """
+    properties, problems = _parse(document, name, Properties, READ_ONLY)
+    if properties is None:
+        return problems
+    desired = join_pool(properties, template) if template else DesiredNode(properties)
+    targets = {problem.target for problem in problems}
+    problems += [each for each in rules.check_rules(desired.properties, context) if not _below(each.target, targets)]
+    return problems or replace(desired, allow_downgrade=context.allow_downgrade)
+
+
+def validate_pool(document: dict[str, Any], name: str, context: ValidationContext) -> PoolProperties | list[Problem]:
+    """Validates the body of a pool. The rules of nodes apply to its template, as far as they need no node."""
+    properties, problems = _parse(document, name, PoolProperties, POOL_READ_ONLY)
+    if properties is None:
+        return problems
+    targets = {problem.target for problem in problems}
+    found = [
+        Problem(each.target.replace("properties", TEMPLATE, 1), each.message)
+        for each in rules.check_template_rules(properties.template, context)
+    ]
+    problems += [each for each in found if not _below(each.target, targets)]
+    size = len(json.dumps(template_document(properties.template)))
+    if size > MAX_TEMPLATE_BYTES:
+        problems.append(
+            Problem(
+                TEMPLATE, f"The template has {size} bytes. The maximum is {MAX_TEMPLATE_BYTES}: each node has it."
+            )
+        )
+    return problems or properties
+
+
+def template_document(template: TemplateProperties) -> dict[str, Any]:
+    """Returns the values of a template that its author set."""
+    found: dict[str, Any] = template.model_dump(exclude_none=True, exclude_unset=True, mode="json")
+    return {name: value for name, value in found.items() if value != {}}
+
+
+def _parse(
+    document: dict[str, Any], name: str, model: type[M], read_only: tuple[str, ...]
+) -> tuple[M | None, list[Problem]]:
+    """Returns what is valid of the properties, and the problems of their schema."""
     problems = list(_envelope(document, name))
     raw_properties = document.get("properties")
     if raw_properties is None:
         raw_properties = {}
     if not isinstance(raw_properties, dict):
-        return [*problems, Problem("properties", "The value must be an object.")]
+        return None, [*problems, Problem("properties", "The value must be an object.")]
     problems += _state(raw_properties)
-    raw_properties = {
-        key: value for key, value in raw_properties.items() if key not in (*READ_ONLY, "provisioningState")
-    }
-    properties, wrong = _shape(_without_nulls(raw_properties))
-    problems += wrong
-    if properties is not None:
-        targets = {problem.target for problem in problems}
-        problems += [each for each in rules.check_rules(properties, context) if not _below(each.target, targets)]
-    return problems or DesiredNode(properties or Properties(), context.allow_downgrade)
+    ignored = (*read_only, "provisioningState")
+    raw_properties = {key: value for key, value in raw_properties.items() if key not in ignored}
+    properties, wrong = _shape(_without_nulls(raw_properties), model)
+    return properties, [*problems, *wrong]
 
 
 def _below(target: str, targets: set[str]) -> bool:
@@ -109,12 +180,12 @@ def _state(properties: dict[str, Any]) -> list[Problem]:
     ]
 
 
-def _shape(properties: dict[str, Any]) -> tuple[Properties | None, list[Problem]]:
+def _shape(properties: dict[str, Any], model: type[M]) -> tuple[M | None, list[Problem]]:
     """Validates the schema. Removes invalid values, so that the rest can be checked by the rules."""
     problems: list[Problem] = []
     while True:
         try:
-            return Properties.model_validate(properties), problems
+            return model.model_validate(properties), problems
         except ValidationError as error:
             details = error.errors(include_url=False, include_input=False)
         targets = {

@@ -11,6 +11,7 @@ from aks_flex_rp.join_state import URL_EXPIRED, JoinPhase
 from aks_flex_rp.machine_ownership import CONFLICT_CONDITION
 from aks_flex_rp.node_cause import node_cause
 from aks_flex_rp.resource import versions
+from aks_flex_rp.resource.effective import explain
 from aks_flex_rp.store.model import REFUSED_CONDITION
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ def node_resource(node: Node, cluster: ClusterId, now: float, *, whole: bool = T
         "configVersion": str(node.version),
         **node.properties,
     }
+    if node.pool:
+        properties["poolRevision"] = node.pool.revision
     if whole:
-        properties["config"] = node.config
+        effective, origins = explain(node.properties, node.effective, node.config)
+        properties |= {"effective": effective, "origins": origins, "config": node.config}
     properties["status"] = node_status(node, now)
     if node.last_seen:
         properties["lastSeen"] = format_utc(node.last_seen)
@@ -72,7 +76,7 @@ def node_status(node: Node, now: float) -> dict[str, Any]:
         }
         status["conditions"] = [ready, *status.get("conditions", ())]
     silent = now - node.last_seen
-    if node.properties.get("continuousMonitoring") and node.last_seen and silent > SILENT_AFTER:
+    if node.is_monitored and node.last_seen and silent > SILENT_AFTER:
         status["conditions"] = [_silent(each, node.last_seen) for each in status["conditions"]]
     status["conditions"] = [*status["conditions"], *_untested(node), *_reused_url(node), *_revoked_key(node)]
     join = node.join
@@ -165,7 +169,7 @@ def key_document(keys: NodeKeys) -> dict[str, str]:
 def _pending(node: Node) -> dict[str, Any] | None:
     """Returns the condition of a joined node whose machine does not fetch the changed configuration by itself."""
     join, version = node.join, str(node.version)
-    if node.properties.get("continuousMonitoring") or not join.is_joined or join.delivered in {None, node.version}:
+    if node.is_monitored or not join.is_joined or join.delivered in {None, node.version}:
         return None
     if node.status.get("appliedConfigVersion") == version:
         return None

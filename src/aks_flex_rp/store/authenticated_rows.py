@@ -102,7 +102,7 @@ class AuthenticatedRows(ABC):
             try:
                 self._records.verify(signed)
             except RecordOutdated:
-                found = await self._read(select, *signed.identity)
+                found = await self._read(select, *(signed.identity if signed.keys is None else signed.keys))
                 row = found[0] if found else None
                 if row:
                     self._records.verify(sign(row))
@@ -181,3 +181,8 @@ async def verified_records(
         else:
             records += [record] if record is not None else []
     return tuple(records), tuple(refused)
+
+
+async def authentic_records(verify: Callable[[Row], Awaitable[T | None]], found: Sequence[Row]) -> tuple[T, ...]:
+    """Returns the records of the rows that are authentic."""
+    return (await verified_records(verify, found))[0]

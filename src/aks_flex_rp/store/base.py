@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.node_keys import parse_tombstone_identity
 from aks_flex_rp.store import fleet, outbox, rows, sql
-from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, verified_records
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, verified_records
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import SqlHeartbeats
@@ -27,6 +27,7 @@ from aks_flex_rp.store.model import (
     UserSession,
 )
 from aks_flex_rp.store.outbox import SqlOutbox
+from aks_flex_rp.store.pools import SqlPools
 from aks_flex_rp.store.record_authenticator import (
     escaped,
     identity_owner_row,
@@ -53,7 +54,7 @@ LARGEST = 2**63 - 1
 FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
 
 
-class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
+class SqlStore(SqlPools, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     def __init__(self, records: RecordAuthenticator) -> None:
         super().__init__(records)
         self._changes = ChangeBroadcast()
@@ -94,7 +95,7 @@ class SqlStore(AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
 
     async def clusters(self) -> tuple[Cluster, ...]:
         found = await self._read(sql.CLUSTERS)
-        return (await verified_records(self._verified_cluster, found))[0]
+        return await authentic_records(self._verified_cluster, found)
 
     async def cluster_keys(self) -> tuple[str, ...]:
         return tuple(str(row[0]) for row in await self._read(sql.CLUSTERS))
@@ -340,5 +341,4 @@ def _recorded(events: Sequence[AuditEvent]) -> tuple[sql.FollowStatement, ...]:
     """Returns the statement that inserts the audit events of a write in the same transaction."""
     if not events:
         return ()
-    values = tuple(value for event in events for value in rows.event_values(event))
-    return (sql.FollowStatement(lambda first: sql.insert_events(first, len(events)), values),)
+    return (sql.recorded([rows.event_values(event) for event in events]),)

@@ -75,6 +75,7 @@ class FleetEntry:
     monitored: bool
     last_seen: float
     created: float
+    pool: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class FleetQuery:
     version: str = ""  # of the kubelet
     trouble: bool = False
     behind: bool = False
+    pool: str = ""
     sort: FleetSort = "name"
     descending: bool = False
     offset: int = 0
@@ -126,9 +128,9 @@ def status_columns(status: Document) -> Values:
 
 def node_columns(node: Node) -> Values:
     """Returns the columns name, version, created, labels (searchable), join_state, failure, url_expires, monitored,
-    wanted.
+    wanted, pool, pool_revision.
     """
-    labels: dict[str, Any] = node.properties.get("nodeConfig", {}).get("labels") or {}
+    labels: dict[str, Any] = node.effective.get("nodeConfig", {}).get("labels") or {}
     return (
         node.name,
         node.version,
@@ -137,8 +139,10 @@ def node_columns(node: Node) -> Values:
         node.join.phase.value,
         (node.join.failure or "")[:LONGEST],
         float(node.join.url_expires or 0.0),
-        int(bool(node.properties.get("continuousMonitoring"))),
+        int(node.is_monitored),
         str(node.config.get("kubernetes", {}).get("version", "")),
+        node.pool.name if node.pool else "",
+        node.pool.revision if node.pool else 0,
     )
 
 
@@ -151,12 +155,14 @@ INSERT_CLUSTER_NUMBER = WriteStatement(
     " WHERE TRUE ON CONFLICT DO NOTHING RETURNING number"
 )
 
-_NODE_COLUMNS = "name, version, created, labels, join_state, failure, url_expires, monitored, wanted"
+_NODE_COLUMNS = (
+    "name, version, created, labels, join_state, failure, url_expires, monitored, wanted, pool, pool_revision"
+)
 _STATUS_COLUMNS = "ready, cause, trouble, kubelet, applied"
 _UPSERT_ASSIGNMENTS = ", ".join(f"{name} = excluded.{name}" for name in (*_NODE_COLUMNS.split(", "), "shape"))
 _TYPES = (
     *("BIGINT", "TEXT", "TEXT", "BIGINT", "DOUBLE PRECISION", "TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "INTEGER"),
-    *("TEXT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT"),
+    *("TEXT", "TEXT", "BIGINT", "TEXT", "TEXT", "TEXT", "TEXT", "BIGINT"),
 )
 _STATUS_TYPES = _TYPES[-5:]
 DERIVED_COLUMNS = (*_NODE_COLUMNS.split(", "), *_STATUS_COLUMNS.split(", "))  # derived from a node
@@ -260,7 +266,7 @@ def page(query: FleetQuery, now: float) -> tuple[str, Values]:
     return (
         f"SELECT place, key, name, {STATE_EXPRESSION} AS state, cause, failure, trouble, wanted, kubelet, version, "  # noqa: S608 - constants alone
         "applied,"
-        f" monitored, last_seen, created FROM fleet WHERE {where}"
+        f" monitored, last_seen, created, pool FROM fleet WHERE {where}"
         f" ORDER BY {order}{direction}{ties} LIMIT ${len(values) + 1} OFFSET ${len(values) + 2}"
     ), (*values, query.limit, query.offset)
 
@@ -286,6 +292,9 @@ def _where(query: FleetQuery, now: float) -> tuple[str, Values]:
     if query.version:
         values.append(query.version)
         conditions.append(f"kubelet = ${len(values)}")
+    if query.pool:
+        values.append(query.pool)
+        conditions.append(f"pool = ${len(values)}")
     if query.trouble:
         conditions.append("trouble <> ''")
     if query.behind:

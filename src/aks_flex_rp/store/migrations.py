@@ -226,11 +226,45 @@ SEALING_KEYS = (
 )
 HAS_RECORDS = "SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM clusters)"
 
+# Pools and the revisions of their templates, and the pool of each node in the fleet index. Both tables have codes.
+POOLS = (
+    """CREATE TABLE pools (
+        cluster KEYTEXT NOT NULL,
+        key KEYTEXT NOT NULL,
+        description TEXT NOT NULL,
+        number BIGINT NOT NULL,
+        template TEXT NOT NULL,
+        system_data TEXT NOT NULL,
+        created DOUBLE PRECISION NOT NULL,
+        version BIGINT NOT NULL,
+        code TEXT NOT NULL,
+        PRIMARY KEY (cluster, key)
+    )""",
+    """CREATE TABLE pool_revisions (
+        cluster KEYTEXT NOT NULL,
+        pool KEYTEXT NOT NULL,
+        number BIGINT NOT NULL,
+        created DOUBLE PRECISION NOT NULL,
+        template TEXT NOT NULL,
+        changes TEXT NOT NULL,
+        author TEXT NOT NULL,
+        author_id TEXT NOT NULL,
+        at DOUBLE PRECISION NOT NULL,
+        code TEXT NOT NULL,
+        PRIMARY KEY (cluster, pool, number)
+    )""",
+    "ALTER TABLE fleet ADD COLUMN pool TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE fleet ADD COLUMN pool_revision BIGINT NOT NULL DEFAULT 0",
+    "CREATE INDEX fleet_by_pool ON fleet (place, pool, key)",
+)
+POOLS_VERSION = 5
+
 MIGRATIONS = (
     Migration(1, TABLES, TYPES, NUMBERS_AND_WAKES),
     Migration(2, (*FLEET, *SESSIONS)),
     Migration(3, OUTBOX, postgres_after=OUTBOX_NUMBERS),
     Migration(4, (*IDENTITY_OWNERS, *AUDIT_IDS, *CODES), postgres_after=CLEARED_CODES, opens_upgrade=True),
+    Migration(POOLS_VERSION, POOLS),
 )
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)"

@@ -40,6 +40,15 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class PoolMembership:
+    """The pool of a node, and the properties that the node has by it."""
+
+    name: str
+    revision: int  # of the pool's template
+    effective: Document  # the template, overridden by the node's own properties
+
+
+@dataclass(frozen=True)
 class Node:
     """A flexNodeConfig resource."""
 
@@ -50,7 +59,7 @@ class Node:
         int  # configVersion: seconds since 1970, strictly increasing for a node, also after deletion and re-creation
     )
     etag: str
-    properties: Document  # as accepted, without secrets
+    properties: Document  # the node's own, as accepted, without secrets
     config: Document  # generated configuration, without secrets
     secrets: bytes = b""  # encrypted
     system: Document = field(default_factory=dict)  # systemData
@@ -60,6 +69,57 @@ class Node:
     last_seen: float = 0.0
     created: float = 0.0
     revision: int = field(default=0, compare=False)  # incremented by every write; 0 if not read from the store
+    pool: PoolMembership | None = None
+
+    @property
+    def effective(self) -> Document:
+        """The properties from which the configuration is generated."""
+        return self.pool.effective if self.pool else self.properties
+
+    @property
+    def is_monitored(self) -> bool:
+        return bool(self.effective.get("continuousMonitoring"))
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A flexNodePools resource: what many nodes have in common."""
+
+    cluster: str  # key of the cluster
+    key: str
+    template: Document  # of the newest revision
+    number: int = 1  # of the newest revision
+    description: str = ""
+    system: Document = field(default_factory=dict)  # systemData
+    created: float = 0.0  # identifies the pool among earlier ones of its name
+    version: int = 0  # increased by every write, also after deletion and re-creation; 0 if not read from the store
+
+    @property
+    def etag(self) -> str:
+        return f'"{self.version}"'
+
+
+@dataclass(frozen=True)
+class PoolRevision:
+    """A template of a pool, as it was at a time. It never changes."""
+
+    cluster: str
+    pool: str
+    number: int
+    created: float  # of the pool
+    template: Document
+    changes: dict[str, list[object]] = field(default_factory=dict)  # by path: the value before, and in this revision
+    author: str = ""
+    author_id: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class PoolCounts:
+    """The number of nodes of a pool, and of those that are not on its newest revision."""
+
+    nodes: int = 0
+    pending: int = 0
 
 
 @dataclass(frozen=True)
@@ -106,12 +166,20 @@ class AuditAction(StoredEnum):
     SIGN_IN = "signIn"
     RECORD_REFUSED = "record.refused"
     RECORD_ACCEPTED = "record.accepted"
+    POOL_CREATED = "pool.created"
+    POOL_UPDATED = "pool.updated"
+    POOL_DELETED = "pool.deleted"
+    POOL_APPLIED = "pool.applied"
     # Denied operations, besides those above
     READ = "read"
     LIST = "list"
     WRITE = "write"
     REPORT_STATUS = "reportStatus"
     AUDIT = "audit"
+    READ_POOL = "readPool"
+    WRITE_POOL = "writePool"
+    DELETE_POOL = "deletePool"
+    APPLY_POOL = "applyPool"
 
 
 class AuditOutcome(StoredEnum):

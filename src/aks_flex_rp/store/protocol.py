@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_rp.store.heartbeat import HeartbeatProtocol
 from aks_flex_rp.store.outbox import OutboxProtocol
+from aks_flex_rp.store.pools import PoolsProtocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.outbox import OutboxMessage
 
 
-class Store(OutboxProtocol, HeartbeatProtocol, Protocol):
+class Store(OutboxProtocol, HeartbeatProtocol, PoolsProtocol, Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...

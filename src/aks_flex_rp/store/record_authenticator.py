@@ -29,6 +29,7 @@ UPGRADE_SECONDS = 24 * 3600.0  # in which the rows of an earlier release are sig
 ROLLING_SECONDS = 3600.0  # in which replicas of an earlier release may still write
 ALARM_SECONDS = 600.0  # between alarms of one record
 ACCEPTABLE_KINDS = frozenset({"node", "deleted node", "cluster"})  # by `aks-flex-rp records accept`
+POOLS = "flexNodePools"
 MAX_KNOWN_RECORDS = 500_000  # whose revision is remembered
 
 
@@ -43,6 +44,7 @@ class SignedRow:
     code: str = ""
     may_be_unsigned: bool = True  # during an upgrade
     problem: str = ""  # why the row is refused, whatever its code
+    keys: tuple[object, ...] | None = None  # that select the row; its identity if None
 
     @property
     def shown(self) -> str:
@@ -88,6 +90,36 @@ def signed_session(values: Sequence[Any], code: str = "") -> SignedRow:
 
 def signed_identity_owner(values: Sequence[Any], code: str = "") -> SignedRow:
     return SignedRow("identity owner", (str(values[0]),), storable(values), 0, code)
+
+
+def pool_identity(cluster: str, key: str) -> tuple[str, ...]:
+    """Returns the identity of a pool, which must differ from that of a node with the same name."""
+    return (cluster, POOLS, key)
+
+
+def signed_pool(values: Sequence[Any], code: str = "") -> SignedRow:
+    *names, created, version = storable(values)
+    cluster, key = str(names[0]), str(names[1])
+    content = (*names, _float(created), version)
+    return SignedRow(
+        "pool", pool_identity(cluster, key), content, version, code, may_be_unsigned=False, keys=(cluster, key)
+    )
+
+
+def signed_pool_revision(values: Sequence[Any], code: str = "") -> SignedRow:
+    cluster, pool, number, created, *content, at = storable(values)
+    identity = (*pool_identity(str(cluster), str(pool)), str(number))
+    signed = (cluster, pool, number, _float(created), *content, _float(at))
+    keys = (cluster, pool, number)
+    return SignedRow("pool revision", identity, signed, 0, code, may_be_unsigned=False, keys=keys)
+
+
+def pool_row(row: Row) -> SignedRow:
+    return signed_pool(row[:8], row[8])
+
+
+def pool_revision_row(row: Row) -> SignedRow:
+    return signed_pool_revision(row[:9], row[9])
 
 
 def identity_owner_row(row: Row) -> SignedRow:

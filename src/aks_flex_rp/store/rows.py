@@ -14,6 +14,9 @@ from aks_flex_rp.store.model import (
     Delivery,
     Document,
     Node,
+    Pool,
+    PoolMembership,
+    PoolRevision,
     UserSession,
 )
 
@@ -27,6 +30,8 @@ Values = tuple[Any, ...]
 
 # What parsing a row can raise whose columns have other types or documents than the service writes.
 PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+POOL_REVISION, EFFECTIVE = "poolRevision", "effective"  # in the document of a node's properties
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII only, so that both databases accept any text
 
@@ -63,7 +68,7 @@ def node_values(node: Node) -> Values:
     """Returns the columns that a write of a node sets. The agent's report is written separately."""
     names = (node.cluster, node.key, node.name, node.version, node.etag)
     documents = (
-        to_json(node.properties),
+        to_json(_stored_properties(node)),
         to_json(node.config),
         node.secrets,
         to_json(node.system),
@@ -72,14 +77,29 @@ def node_values(node: Node) -> Values:
     return (*names, *documents, node.identity, node.created)
 
 
+def _stored_properties(node: Node) -> Document:
+    """Returns the document of a node's own properties, with what it has by its pool."""
+    if node.pool is None:
+        return node.properties
+    return {**node.properties, POOL_REVISION: node.pool.revision, EFFECTIVE: node.pool.effective}
+
+
+def _membership(properties: Document) -> PoolMembership | None:
+    """Removes what a node has by its pool from its stored properties, and returns it."""
+    revision, effective = properties.pop(POOL_REVISION, 0), properties.pop(EFFECTIVE, None)
+    return None if effective is None else PoolMembership(str(properties["poolName"]), int(revision), effective)
+
+
 def node_of(row: Row) -> Node:
+    properties = from_json(row[5])
+    pool = _membership(properties)
     return Node(
         cluster=row[0],
         key=row[1],
         name=row[2],
         version=row[3],
         etag=row[4],
-        properties=from_json(row[5]),
+        properties=properties,
         config=from_json(row[6]),
         secrets=bytes(row[7]),
         system=from_json(row[8]),
@@ -89,6 +109,35 @@ def node_of(row: Row) -> Node:
         status=_reported(row[12]),
         last_seen=_moment(row[13]),
         revision=row[14],
+        pool=pool,
+    )
+
+
+def pool_values(pool: Pool) -> Values:
+    documents = (to_json(pool.template), to_json(pool.system))
+    return (pool.cluster, pool.key, pool.description, pool.number, *documents, pool.created, pool.version)
+
+
+def pool_of(row: Row) -> Pool:
+    return Pool(row[0], row[1], from_json(row[4]), row[3], row[2], from_json(row[5]), row[6], row[7])
+
+
+def pool_revision_values(revision: PoolRevision) -> Values:
+    names = (revision.cluster, revision.pool, revision.number, revision.created)
+    return (
+        *names,
+        to_json(revision.template),
+        to_json(revision.changes),
+        revision.author,
+        revision.author_id,
+        revision.at,
+    )
+
+
+def pool_revision_of(row: Row) -> PoolRevision:
+    cluster, pool, number, created, template, changes, author, author_id, at, _code = row
+    return PoolRevision(
+        cluster, pool, number, created, from_json(template), from_json(changes), author, author_id, at
     )
 
 

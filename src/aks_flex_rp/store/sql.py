@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 # `single_statement` replaces this with the condition that the deciding statement returned a row.
 IF_DECIDED = "/* decided */ TRUE"
@@ -80,7 +80,11 @@ REPLACE_CLUSTER = WriteStatement(
 
 DELETE_CLUSTER = WriteStatement(
     "DELETE FROM clusters WHERE key = $1"
-    " AND NOT EXISTS (SELECT 1 FROM nodes WHERE cluster = $1 AND gone = 0) RETURNING key"
+    " AND NOT EXISTS (SELECT 1 FROM nodes WHERE cluster = $1 AND gone = 0) RETURNING key",
+    (
+        f"DELETE FROM pools WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+        f"DELETE FROM pool_revisions WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+    ),
 )
 
 # Nodes ------------------------------------------------------------------------------------------------------------
@@ -201,6 +205,12 @@ def insert_events(first: int, events: int) -> str:
     rows = [f"({casts(start, EVENT_TYPES)})" for start in starts]
     values = f"SELECT * FROM (VALUES {', '.join(rows)}) AS events WHERE {IF_DECIDED}"  # noqa: S608 - numbers and types
     return f"INSERT INTO audit ({EVENT_COLUMNS}) {values}"
+
+
+def recorded(events: Sequence[tuple[object, ...]]) -> FollowStatement:
+    """Returns the statement that inserts the audit events of a write, as rows, in the same transaction."""
+    values = tuple(value for event in events for value in event)
+    return FollowStatement(lambda first: insert_events(first, len(events)), values)
 
 
 FORGET_AUDIT = WriteStatement("DELETE FROM audit WHERE at < $1 RETURNING sequence")

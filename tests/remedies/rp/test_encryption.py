@@ -201,17 +201,20 @@ def test_database_of_an_earlier_release_is_migrated_first(
 
 
 def turn_back(made: ServiceSettings) -> None:
-    """Gives the database the schema of the previous release, as that release would have written it."""
-    indexes = ("identities_of_node", "nodes_of_identity", "nodes_unsigned")
+    """Gives the database the schema before authentication codes, as that release would have written it."""
+    indexes = ("identities_of_node", "nodes_of_identity", "nodes_unsigned", "fleet_by_pool")
     codes = [f"ALTER TABLE {each} DROP COLUMN code" for each in ("nodes", "clusters", "sessions")]
     for each in (
         *(f"DROP INDEX {each}" for each in indexes),
         "DROP TABLE identity_owners",
         "DROP TABLE record_upgrade",
+        "DROP TABLE pools",
+        "DROP TABLE pool_revisions",
+        *(f"ALTER TABLE fleet DROP COLUMN {each}" for each in ("pool", "pool_revision")),
         "ALTER TABLE audit DROP COLUMN who_id",
         *codes,
         *(f"ALTER TABLE sessions DROP COLUMN {each}" for each in ("checked", "refresh")),
-        "DELETE FROM schema_version WHERE version = 4",
+        "DELETE FROM schema_version WHERE version >= 4",
     ):
         change(made, each)
     made.authenticated_file.unlink(missing_ok=True)

@@ -104,6 +104,13 @@ class Api:
     def credentials(self, name: str) -> Answer:
         return self.ask("POST", self.path(name, "listCredentials"))
 
+    def pool(
+        self, method: str, pool: str = "", *below: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """Sends a request to the pools of the cluster, one of them, or what is below it."""
+        path = "/".join(filter(None, (f"{self.cluster}/flexNodePools", pool, *below)))
+        return self.ask(method, path, body, headers=headers)
+
     def audit(self, name: str = "", **query: str) -> Answer:
         resource = self.cluster.node(name) if name else str(self.cluster)
         return self.ask("GET", "/audit", query={"resource": resource, **query})

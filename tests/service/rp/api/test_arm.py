@@ -259,15 +259,19 @@ def test_operations_list_contains_all_node_operations(admin: Api) -> None:
     listed = admin.ask("GET", "/providers/microsoft.containerService/operations")
 
     assert listed.status == 200
-    names = {each["name"].rpartition("flexNodeConfig/")[2] for each in listed.json["value"]}
+    names = {each["name"].partition("managedClusters/")[2] for each in listed.json["value"]}
     assert names == {
-        "read",
-        "write",
-        "delete",
-        "regenerateToken/action",
-        "listConfigUrl/action",
-        "reportStatus/action",
-        "listCredentials/action",
+        "flexNodeConfig/read",
+        "flexNodeConfig/write",
+        "flexNodeConfig/delete",
+        "flexNodeConfig/regenerateToken/action",
+        "flexNodeConfig/listConfigUrl/action",
+        "flexNodeConfig/reportStatus/action",
+        "flexNodeConfig/listCredentials/action",
+        "flexNodePools/read",
+        "flexNodePools/write",
+        "flexNodePools/delete",
+        "flexNodePools/apply/action",
     }
     assert admin.as_somebody("").ask("GET", "/providers/Microsoft.ContainerService/operations").status == 401
 

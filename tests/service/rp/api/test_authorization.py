@@ -32,6 +32,7 @@ TABLE: dict[str, Any] = json.loads((Path(__file__).parent / "permissions.json").
 CONTRACT: dict[str, Any] = json.loads(files("aks_flex_rp.api").joinpath("openapi.json").read_text())
 OPERATIONS = [*TABLE["contract"].values(), *TABLE["outside the contract"]]
 TRUSTED = {"registryMirrors": {"docker.io": ["https://mirror.example"]}}
+POOL = "matrix"
 FORMER = "https://management.azure.com"
 OTHER_TENANT = "bbbbbbbb-1111-4000-8000-000000000002"
 SCOPES = {"cluster": PLANT, "neighbour": NEIGHBOUR, "island": ISLAND}
@@ -116,6 +117,14 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
         "revokeKey": lambda: api.ask("POST", api.path(name, "revokeKey")),
         "audit": lambda: api.audit(name),
         "writeTrusted": lambda: api.put(name, principal(nodeConfig=TRUSTED)),
+        "readPool": lambda: api.pool("GET", POOL),
+        "listPools": lambda: api.pool("GET"),
+        "writePool": lambda: api.pool("PUT", POOL, body={"properties": {}}),
+        "deletePool": lambda: api.pool("DELETE", POOL),
+        "applyPool": lambda: api.pool("POST", POOL, "apply"),
+        "readRevision": lambda: api.pool("GET", POOL, "revisions", "1"),
+        "listRevisions": lambda: api.pool("GET", POOL, "revisions"),
+        "writeTrustedPool": lambda: api.pool("PUT", POOL, body={"properties": {"template": {"nodeConfig": TRUSTED}}}),
         "operations": lambda: api.ask("GET", "/providers/Microsoft.ContainerService/operations"),
     }
     return doing[operation]()
@@ -134,6 +143,7 @@ def test_callers_are_allowed_exactly_the_operations_in_role_table(
     allowed = TABLE["allowed"][who][scope]
     for operation in OPERATIONS:
         etag = admin.put(name, principal()).headers["etag"]
+        admin.pool("PUT", POOL, body={"properties": {}})
 
         answer = do(operation, caller, name, etag)
 
@@ -145,6 +155,7 @@ def test_callers_are_allowed_exactly_the_operations_in_role_table(
             assert answer.error["code"] == "AuthorizationFailed"
     for each in (admin, service.admin):
         each.delete(name)
+    admin.pool("DELETE", POOL)
 
 
 def test_role_table_has_every_operation_of_the_contract() -> None:

@@ -1,0 +1,149 @@
+"""Operations of pools: reads and writes a request, and builds the ARM response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.api.authorized_request import next_link
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.nodes import queries
+from aks_flex_rp.nodes.pool_apply import PoolApply
+from aks_flex_rp.nodes.pool_commands import ALL_REVISIONS, PoolCommands
+from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.resource.pool_view import pool_resource, revision_resource
+from aks_flex_rp.store.model import PoolCounts
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.responses import Response
+
+    from aks_flex_rp.api.authorization import PoolTarget
+    from aks_flex_rp.api.authorized_request import AuthorizedRequest
+    from aks_flex_rp.nodes.commands import NodeCommands
+
+
+def pool_operations(target: PoolTarget, action: Operation | None) -> dict[str, Operation]:
+    """Returns the operations of a path by method."""
+    if action:
+        return {"POST": action}
+    if not target.name or target.revisions:
+        return {"GET": Operation.READ_POOL}
+    return {"GET": Operation.READ_POOL, "PUT": Operation.WRITE_POOL, "DELETE": Operation.DELETE_POOL}
+
+
+@dataclass(frozen=True)
+class PoolRoutes:
+    nodes: NodeCommands
+
+    @property
+    def commands(self) -> PoolCommands:
+        return PoolCommands(self.nodes.context)
+
+    @property
+    def operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+        return {
+            Operation.READ_POOL: self._read,
+            Operation.WRITE_POOL: self._put,
+            Operation.DELETE_POOL: self._delete,
+            Operation.APPLY_POOL: self._apply,
+        }
+
+    async def _read(self, request: AuthorizedRequest) -> Response:
+        target = request.pool
+        if not target.name:
+            return await self._list(request)
+        pool = await self.commands.get(request.cluster, target.name)
+        if target.revision is not None:
+            revision = await self.commands.revision(pool, target.revision)
+            return http_messages.json_response(200, revision_resource(revision, request.cluster.id))
+        if target.revisions:
+            return await self._list_revisions(request)
+        shown = pool_resource(pool, request.cluster.id, await self.commands.counts(pool))
+        return http_messages.json_response(200, shown, {"ETag": pool.etag})
+
+    async def _list(self, request: AuthorizedRequest) -> Response:
+        query = _page_query(request)
+        store, cluster = self.nodes.context.store, request.cluster.id
+        found = await store.pools(cluster.key, query.after, query.top + 1)
+        counts = await store.pool_counts(cluster.key)
+        shown = [pool_resource(each, cluster, counts.get(each.key, PoolCounts())) for each in found[: query.top]]
+        return _page(request, shown, found[query.top - 1].key if len(found) > query.top else None)
+
+    async def _list_revisions(self, request: AuthorizedRequest) -> Response:
+        query = _page_query(request)
+        pool = await self.commands.get(request.cluster, request.pool.name)
+        before = int(query.after) if query.after.isdecimal() and len(query.after) < 16 else ALL_REVISIONS
+        found = await self.nodes.context.store.pool_revisions(pool, before, query.top + 1)
+        shown = [revision_resource(each, request.cluster.id) for each in found[: query.top]]
+        return _page(request, shown, str(found[query.top - 1].number) if len(found) > query.top else None)
+
+    async def _put(self, request: AuthorizedRequest) -> Response:
+        body = await http_messages.read_json(request.http_request)
+        pool, created = await self.commands.put(
+            request.cluster, request.pool.name, body, request.preconditions, request.request
+        )
+        shown = pool_resource(pool, request.cluster.id, await self.commands.counts(pool))
+        return http_messages.json_response(201 if created else 200, shown, {"ETag": pool.etag})
+
+    async def _delete(self, request: AuthorizedRequest) -> Response:
+        deleted = await self.commands.delete(
+            request.cluster, request.pool.name, request.preconditions, request.request
+        )
+        return http_messages.json_response(200 if deleted else 204)
+
+    async def _apply(self, request: AuthorizedRequest) -> Response:
+        asked = _apply_request(await http_messages.read_optional_json(request.http_request))
+        pool = await self.commands.get(request.cluster, request.pool.name)
+        template = await PoolTemplates(self.nodes.context.store).of_revision(pool, asked.revision or pool.number)
+        result = await PoolApply(self.nodes).apply(
+            request.cluster, pool, template, asked.names, request.request, allow_downgrade=asked.allow_downgrade
+        )
+        refused = [
+            {"name": name, **error.document()} for name, error in sorted(result.refused, key=lambda each: each[0])
+        ]
+        shown = {
+            "revision": result.revision,
+            "applied": sorted(result.applied),
+            "unchanged": sorted(result.unchanged),
+            "refused": refused,
+        }
+        return http_messages.json_response(200, shown)
+
+
+@dataclass(frozen=True)
+class ApplyRequest:
+    revision: int | None  # the newest if None
+    names: list[str] | None  # of nodes; all nodes of the pool if None
+    allow_downgrade: bool
+
+
+def _apply_request(body: dict[str, Any]) -> ApplyRequest:
+    number, names, downgrade = body.get("revision"), body.get("nodeNames"), body.get("allowDowngrade", False)
+    problems = [
+        Problem(errors.json_path(name), "Unknown property. Correct its name, or remove it.")
+        for name in body
+        if name not in {"revision", "nodeNames", "allowDowngrade"}
+    ]
+    if number is not None and (type(number) is not int or not 0 < number < ALL_REVISIONS):
+        problems.append(Problem("revision", "The value must be the number of a revision."))
+    if names is not None and not (isinstance(names, list) and all(isinstance(each, str) for each in names)):
+        problems.append(Problem("nodeNames", "The value must be a list of names of nodes."))
+    if not isinstance(downgrade, bool):
+        problems.append(Problem("allowDowngrade", "The value must be true or false."))
+    if problems:
+        raise errors.invalid_request(problems)
+    return ApplyRequest(number, names, downgrade)
+
+
+def _page_query(request: AuthorizedRequest) -> queries.ListQuery:
+    return queries.parse_list_query(None, *(request.query.get(name) for name in ("$top", "$skiptoken")))
+
+
+def _page(request: AuthorizedRequest, shown: list[dict[str, Any]], after: str | None) -> Response:
+    more = {} if after is None else {"nextLink": next_link(request.http_request, queries.skip_token(after))}
+    return http_messages.json_response(200, {"value": shown, **more})

@@ -1,0 +1,272 @@
+"""Commands `pool …`: pools of flex nodes, the revisions of their templates, and their application to nodes."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aks_flex_node.api.node_changes import NodeOptions
+from aks_flex_node.api.node_summary import printable
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.cli import output
+from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
+from aks_flex_rp.cli.node_write_commands import apply_options, read_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.api_client import ServiceClient
+    from aks_flex_rp.arm.ids import ClusterId
+
+    Document = dict[str, Any]
+
+app = typer.Typer(help="Manage pools: one description for many nodes.", no_args_is_help=True)
+PoolOption = Annotated[str, typer.Option("--name", "-n", metavar="POOL", help="Name of the pool.")]
+RevisionOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision of the template.")]
+COLUMNS = ("NAME", "REVISION", "NODES", "PENDING", "DESCRIPTION")
+REVISION_COLUMNS = ("REVISION", "TIME", "AUTHOR", "CHANGED")
+
+
+@with_service
+def write_pool(
+    service: ServiceOptions,
+    ctx: typer.Context,
+    name: PoolOption,
+    cluster: ClusterName = "",
+    file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="The template as JSON or YAML. Options override the file."),
+    ] = None,
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="Description of the pool.")] = None,
+    auth_method: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="Azure identity of the agents: arc, managedIdentity, none."),
+    ] = None,
+    monitor: Annotated[
+        bool | None, typer.Option("--monitor/--no-monitor", help="Managed nodes: apply changes and report status.")
+    ] = None,
+    kubernetes_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3.")
+    ] = None,
+    containerd_version: Annotated[str | None, typer.Option(metavar="VERSION", help="containerd version.")] = None,
+    agent_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Agent version (managed nodes).")
+    ] = None,
+    max_pods: Annotated[int | None, typer.Option(metavar="N", help="Maximum number of pods.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="KEY=VALUE; KEY- removes. Repeatable.")
+    ] = None,
+    taint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE:EFFECT", help="KEY=VALUE:EFFECT; KEY:EFFECT- removes. Repeatable."),
+    ] = None,
+    kubelet_setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A kubelet setting, for example kubeReserved.cpu=100m; KEY- removes. Repeatable.",
+        ),
+    ] = None,
+    drift_policy: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Action on drift: log or repair.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    versions = {"kubernetes": kubernetes_version, "containerd": containerd_version, "agent": agent_version}
+    options = NodeOptions(
+        auth_method=auth_method,
+        monitor=monitor,
+        versions={key: version for key, version in versions.items() if version is not None},
+        max_pods=max_pods,
+        labels=label or (),
+        taints=taint or (),
+        kubelet_settings=kubelet_setting or (),
+        drift_policy=drift_policy,
+    )
+    target, client = service.cluster(cluster), service.client()
+    creates = ctx.command.name == "create"
+    found: Document = {"properties": {}} if creates else client.pool(target, name)
+    before = found["properties"]
+    template = before.get("template", {}) if file is None else _template(file)
+    properties: Document = {"template": apply_options(template, options)}
+    shown = before.get("description", "") if description is None else description
+    properties |= {"description": shown} if shown else {}
+    written = put_pool(client, target, name, properties, found.get("etag", ""))
+    after = written["properties"]
+    output.print_result(f"{name} {'created' if creates else 'updated'}, revision {after['revision']}", written, json)
+    if not json and after["pendingNodeCount"]:
+        output.print_note(
+            f"{after['pendingNodeCount']} of {after['nodeCount']} nodes are on another revision. To change them, run "
+            f"`aks-flex-rp pool apply --name {name}`."
+        )
+
+
+app.command("create", help="Create a pool.")(write_pool)
+app.command("update", help="Update the template of a pool, as a new revision. No node is changed.")(write_pool)
+
+
+def put_pool(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, etag: str) -> Document:
+    from aks_flex_rp.api_client import RequestRefused
+
+    try:
+        return client.put_pool(cluster, name, properties, etag)
+    except RequestRefused as refusal:
+        if refusal.status != 412:
+            raise
+    if etag:
+        raise ConfigError(
+            "pool-conflict",
+            f"Another client changed the pool {name} at the same time.",
+            "Check the pool with `aks-flex-rp pool show`, and run the command again.",
+        )
+    raise ConfigError(
+        "pool-exists", f"The pool {name} already exists.", "Use `aks-flex-rp pool update` to change it."
+    )
+
+
+def _template(file: Path) -> Document:
+    """Reads a template from a file, also one with the envelope of a pool."""
+    document = read_mapping(file, "--file")
+    inner = document.get("properties", document)
+    inner = inner.get("template", inner) if isinstance(inner, dict) else inner
+    if not isinstance(inner, dict):
+        raise ConfigError("node-file-invalid", f"{file} is invalid: template has the wrong type.", "Check `--file`.")
+    return inner
+
+
+@app.command()
+@with_service
+def show(service: ServiceOptions, name: PoolOption, cluster: ClusterName = "", json: JsonOption = False) -> None:
+    """Show a pool: its template, revision and number of nodes."""
+    found = service.client().pool(service.cluster(cluster), name)
+    properties = found["properties"]
+    rows = {
+        "name": found["name"],
+        "id": found["id"],
+        "description": printable(properties.get("description")),
+        "revision": str(properties["revision"]),
+        "nodes": f"{properties['nodeCount']} ({properties['pendingNodeCount']} on another revision)",
+        "modified by": found["systemData"].get("lastModifiedBy", ""),
+    }
+    template = json_module.dumps(properties["template"], indent=2)
+    output.print_result(f"{output.format_pairs(rows)}\ntemplate\n{template}", found, json)
+
+
+@app.command("list")
+@with_service
+def show_all(service: ServiceOptions, cluster: ClusterName = "", json: JsonOption = False) -> None:
+    """List the pools of a cluster."""
+    found = list(service.client().pools(service.cluster(cluster)))
+    rows = [
+        (
+            each["name"],
+            *(str(each["properties"][name]) for name in ("revision", "nodeCount", "pendingNodeCount")),
+            printable(each["properties"].get("description")) or "-",
+        )
+        for each in found
+    ]
+    output.print_result(output.format_table(rows, COLUMNS) if rows else "No pools.", found, json)
+
+
+@app.command()
+@with_service
+def delete(
+    service: ServiceOptions,
+    name: PoolOption,
+    cluster: ClusterName = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Delete a pool without nodes, with its revisions."""
+    target = service.cluster(cluster)
+    if not yes:
+        output.confirm(f"Delete the pool {name} of the cluster {target.name}?")
+    service.client().delete_pool(target, name)
+    output.print_result(f"{name} deleted", {}, json)
+
+
+@app.command()
+@with_service
+def revisions(service: ServiceOptions, name: PoolOption, cluster: ClusterName = "", json: JsonOption = False) -> None:
+    """List the revisions of a pool's template, the newest first."""
+    found = list(service.client().pool_revisions(service.cluster(cluster), name))
+    rows = [
+        (
+            each["name"],
+            each["properties"]["createdAt"][:19].replace("T", " "),
+            printable(each["properties"]["author"]),
+            ", ".join(change["path"] for change in each["properties"]["changes"]) or "-",
+        )
+        for each in found
+    ]
+    output.print_result(output.format_table(rows, REVISION_COLUMNS), found, json)
+
+
+@app.command()
+@with_service
+def diff(
+    service: ServiceOptions,
+    name: PoolOption,
+    cluster: ClusterName = "",
+    revision: RevisionOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what a revision changed, by default the newest one."""
+    client, target = service.client(), service.cluster(cluster)
+    number = revision or client.pool(target, name)["properties"]["revision"]
+    found = client.pool_revision(target, name, number)
+    lines = [
+        f"{change['path']}: {_value(change.get('before'))} -> {_value(change.get('after'))}"
+        for change in found["properties"]["changes"]
+    ]
+    output.print_result("\n".join(lines) or "No changes.", found, json)
+
+
+def _value(value: object) -> str:
+    return "(none)" if value is None else printable(json_module.dumps(value))
+
+
+@app.command()
+@with_service
+def apply(
+    service: ServiceOptions,
+    name: PoolOption,
+    cluster: ClusterName = "",
+    revision: RevisionOption = None,
+    node: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="A node of the pool. Repeatable. Default: all.")
+    ] = None,
+    allow_downgrade: Annotated[
+        bool, typer.Option("--allow-downgrade", help="Allow older versions than the nodes have.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring nodes of a pool to a revision, by default all nodes to the newest one.
+
+    Managed nodes fetch their configuration by themselves. A node whose configuration would be invalid is not changed.
+    """
+    result = service.client().apply_pool(
+        service.cluster(cluster), name, revision, node or (), downgrade=allow_downgrade
+    )
+    counts = f"{len(result['applied'])} nodes changed, {len(result['unchanged'])} already there"
+    output.print_result(f"{name} revision {result['revision']}: {counts}", result, json)
+    if result["refused"]:
+        raise _refused(name, result["refused"])
+
+
+def _refused(pool: str, refused: Sequence[Document]) -> ConfigError:
+    lines = [f"  {each['name']}: {_message(each['error'])}" for each in refused]
+    return ConfigError(
+        "pool-apply-refused",
+        f"{len(refused)} nodes of the pool {pool} were not changed:\n" + "\n".join(lines),
+        "Correct the template or the nodes, and run the command again.",
+    )
+
+
+def _message(error: Document) -> str:
+    details = [f"{each.get('target')}: {each['message']}" for each in error.get("details", ())]
+    target = f" ({error['target']})" if error.get("target") else ""
+    return printable(" ".join((error["message"] + target, *details)))

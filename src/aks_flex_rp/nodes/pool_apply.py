@@ -1,0 +1,173 @@
+"""Brings nodes of a pool to a revision of its template.
+
+Each node is written by itself, in batches that the store commits together, so an interrupted apply can be repeated.
+A node whose effective properties would be invalid is named, and keeps what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.context import property_changes
+from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
+from aks_flex_rp.nodes.write_permissions import WriteChecks, owner_changes, owner_required
+from aks_flex_rp.resource import rules
+from aks_flex_rp.resource.models import Properties
+from aks_flex_rp.resource.validation import join_pool
+from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
+    from aks_flex_rp.store.model import Node, Pool
+
+AT_ONCE = 100  # nodes per batch; a larger one would delay polls
+
+
+@dataclass
+class ApplyResult:
+    revision: int
+    applied: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)  # nodes that are on the revision already
+    refused: list[tuple[str, ArmError]] = field(default_factory=list)
+
+
+def check_may_apply(pool: Pool, template: PoolTemplate, request: RequestContext) -> None:
+    """Raises ArmError if an earlier revision has values for which only an owner may decide, and that were changed."""
+    changed = None if request.is_owner else next(owner_changes(pool.template, template.template), None)
+    if changed:
+        raise owner_required(replace(changed, path=f"template.{changed.path}"))
+
+
+@dataclass(frozen=True)
+class PoolApply:
+    commands: NodeCommands
+
+    @property
+    def context(self) -> NodeContext:
+        return self.commands.context
+
+    async def apply(
+        self,
+        cluster: ClusterInfo,
+        pool: Pool,
+        template: PoolTemplate,
+        names: Sequence[str] | None,
+        request: RequestContext,
+        *,
+        allow_downgrade: bool = False,
+    ) -> ApplyResult:
+        """Applies the template to the named nodes, or to all nodes of the pool if `names` is None."""
+        check_may_apply(pool, template, request)
+        result = ApplyResult(template.revision)
+        step = _NodeApply(self.commands, cluster, template, request, result, allow_downgrade)
+        async for batch in self._batches(cluster, pool, names):
+            await asyncio.gather(*(step.apply(name, node) for name, node in batch))
+        counts = {"applied": len(result.applied), "refused": len(result.refused)}
+        event = request.event(
+            self.context.now(),
+            AuditAction.POOL_APPLIED,
+            cluster.id.pool(pool.key),
+            revision=template.revision,
+            **counts,
+        )
+        await self.context.store.record(event)
+        return result
+
+    async def _batches(
+        self, cluster: ClusterInfo, pool: Pool, names: Sequence[str] | None
+    ) -> AsyncIterator[list[tuple[str, Node | None]]]:
+        """Yields the names of nodes, with the nodes if they are read already."""
+        if names is not None:
+            unique = list({name.lower(): name for name in names}.values())
+            for first in range(0, len(unique), AT_ONCE):
+                yield [(name, None) for name in unique[first : first + AT_ONCE]]
+            return
+        after: str | None = ""
+        while after is not None:
+            page = await self.context.store.pool_nodes(cluster.id.key, pool.key, after, AT_ONCE)
+            yield [(node.name, node) for node in page.nodes]
+            after = page.after
+
+
+@dataclass(frozen=True)
+class _NodeApply:
+    commands: NodeCommands
+    cluster: ClusterInfo
+    template: PoolTemplate
+    request: RequestContext
+    result: ApplyResult
+    allow_downgrade: bool
+
+    async def apply(self, name: str, known: Node | None) -> None:
+        store, key = self.commands.context.store, self.cluster.id.key
+        try:
+            changed = await retry_on_conflict(
+                lambda: store.node(key, name.lower()),
+                lambda node: self._write(name, node),
+                lambda: errors.concurrent_changes(name),
+                known=known,
+            )
+        except ArmError as error:
+            self.result.refused.append((name, error))
+        except (RecordRefused, RecordUnverifiable) as error:
+            self.result.refused.append((name, ArmError(500, "RecordRefused", error.message)))
+        else:
+            (self.result.applied if changed else self.result.unchanged).append(name)
+
+    async def _write(self, name: str, before: Node | None) -> bool:
+        """Writes a node. Returns False if it is on the revision already."""
+        context, pool = self.commands.context, self.template.pool
+        if before is None:
+            raise errors.node_not_found(self.cluster.id, name)
+        if before.pool is None or before.pool.name != pool:
+            raise ArmError(409, "NodeNotInPool", f"The node '{name}' is not in the pool '{pool}'.")
+        if before.pool.revision == self.template.revision:
+            return False
+        desired = self._desired(before)
+        await WriteChecks(context).check(self.cluster, before.name, desired, before, self.request)
+        node = self._node(before, desired)
+        event = self.request.event(
+            context.now(),
+            AuditAction.UPDATE,
+            self.cluster.id.node(before.name),
+            configVersion=str(node.version),
+            poolName=pool,
+            poolRevision=self.template.revision,
+            changed=property_changes(before.effective, node.effective),
+        )
+        await context.store.put_node(node, before.etag, [event])
+        if before.join.access and not node.join.access:
+            await self.commands.withdraw(self.cluster, before, self.request)
+        return True
+
+    def _desired(self, before: Node) -> DesiredNode:
+        desired = join_pool(Properties.model_validate(before.properties), self.template)
+        context = validation_context(
+            self.commands.context, self.cluster, before, allow_downgrade=self.allow_downgrade
+        )
+        if problems := rules.check_rules(desired.properties, context):
+            raise errors.invalid_request(problems)
+        return replace(desired, allow_downgrade=self.allow_downgrade)
+
+    def _node(self, before: Node, desired: DesiredNode) -> Node:
+        """Returns the node on the revision. The version stays if the machine has nothing to change."""
+        context = self.commands.context
+        version = max(int(context.now()), before.version + 1)
+        node = NodeBuilder(context, self.cluster, self.request.caller).build(
+            before.name, desired, before, version, before.join
+        )
+        if node.config == before.config:
+            return replace(before, properties=node.properties, pool=node.pool, system=node.system)
+        if not before.join.is_joined and before.join.url_expires is not None and before.join.delivered is None:
+            # The machine may already have fetched the configuration of the URL.
+            return replace(node, join=node.join.with_delivered(before.version))
+        return node

@@ -1,0 +1,161 @@
+"""Creates, updates, deletes and reads pools, and the revisions of their templates.
+
+A changed template is a new revision. Nodes stay on the revision that they have until it is applied (`pool_apply`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aks_flex_rp.arm import errors
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.node_builder import system_data, validation_context
+from aks_flex_rp.nodes.write_permissions import owner_changes, owner_required
+from aks_flex_rp.resource import validation
+from aks_flex_rp.resource.effective import changed_values
+from aks_flex_rp.store.model import AuditAction, AuditOutcome, Conflict, Pool, PoolRevision
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.nodes.preconditions import Preconditions
+    from aks_flex_rp.resource.models import PoolProperties
+    from aks_flex_rp.store.model import Document, PoolCounts
+
+T = TypeVar("T")
+KIND = "flexNodePools"
+NAMED_NODES = 5  # of a pool that cannot be deleted
+ALL_REVISIONS = 2**62
+
+
+@dataclass(frozen=True)
+class PoolCommands:
+    context: NodeContext
+
+    async def get(self, cluster: ClusterInfo, name: str) -> Pool:
+        """Returns a pool. Raises ArmError if there is none."""
+        found = await self.context.store.pool(cluster.id.key, name)
+        if found is None:
+            raise errors.pool_not_found(cluster.id, name)
+        return found
+
+    async def counts(self, pool: Pool) -> PoolCounts:
+        return await self.context.store.count_pool(pool)
+
+    async def revision(self, pool: Pool, number: int) -> PoolRevision:
+        found = await self.context.store.pool_revision(pool, number)
+        if found is None:
+            raise errors.revision_not_found(pool.key, number)
+        return found
+
+    async def put(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        body: dict[str, Any],
+        preconditions: Preconditions,
+        request: RequestContext,
+    ) -> tuple[Pool, bool]:
+        """Writes a pool. Returns it, and whether it is new. An unchanged body changes nothing."""
+
+        async def write(before: Pool | None) -> tuple[Pool, bool]:
+            preconditions.check(before, name, KIND)
+            desired = self._validate(cluster, name, body, before)
+            template = validation.template_document(desired.template)
+            await self._check_owner_properties(cluster, name, template, before, request)
+            after = self._pool(cluster, name, desired, template, before, request)
+            if before and (after.template, after.description) == (before.template, before.description):
+                return before, False
+            return await self._write(cluster, after, before, request), before is None
+
+        written, created = await self._update(cluster, name, write)
+        if created and not await self.context.clusters.is_there(cluster.id.key):
+            await self.context.store.delete_pool(written)  # the cluster was removed during the write
+            raise errors.cluster_not_found(cluster.id)
+        return written, created
+
+    async def delete(
+        self, cluster: ClusterInfo, name: str, preconditions: Preconditions, request: RequestContext
+    ) -> bool:
+        """Deletes a pool with its revisions. Returns False if it does not exist. Raises ArmError if it has nodes."""
+        store = self.context.store
+
+        async def delete(before: Pool | None) -> bool:
+            preconditions.check(before, name, KIND)
+            if before is None:
+                return False
+            event = request.event(
+                self.context.now(), AuditAction.POOL_DELETED, cluster.id.pool(name), before=before.template
+            )
+            try:
+                await store.delete_pool(before, [event])
+            except Conflict:
+                if count := (await store.count_pool(before)).nodes:
+                    some = await store.pool_nodes(cluster.id.key, name, limit=NAMED_NODES)
+                    raise errors.pool_has_nodes(name, count, [each.name for each in some.nodes]) from None
+                raise
+            return True
+
+        return await self._update(cluster, name, delete)
+
+    async def _update(self, cluster: ClusterInfo, name: str, change: Callable[[Pool | None], Awaitable[T]]) -> T:
+        return await retry_on_conflict(
+            lambda: self.context.store.pool(cluster.id.key, name),
+            change,
+            lambda: errors.concurrent_changes(name, KIND),
+        )
+
+    def _validate(self, cluster: ClusterInfo, name: str, body: dict[str, Any], before: Pool | None) -> PoolProperties:
+        context = validation_context(self.context, cluster, None, allow_downgrade=True)
+        has_exec = before is not None and before.template.get("kubernetesAuth", {}).get("method") == "exec"
+        desired = validation.validate_pool(
+            body, name, replace(context, exec_allowed=context.exec_allowed or has_exec)
+        )
+        if isinstance(desired, list):
+            raise errors.invalid_request(desired)
+        return desired
+
+    async def _check_owner_properties(
+        self, cluster: ClusterInfo, name: str, template: Document, before: Pool | None, request: RequestContext
+    ) -> None:
+        changed = None if request.is_owner else next(owner_changes(before.template if before else {}, template), None)
+        if changed is None:
+            return
+        what = AuditAction.POOL_UPDATED if before else AuditAction.POOL_CREATED
+        event = request.event(self.context.now(), what, cluster.id.pool(name), property=changed.path)
+        await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+        raise owner_required(replace(changed, path=f"template.{changed.path}"))
+
+    def _pool(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        desired: PoolProperties,
+        template: Document,
+        before: Pool | None,
+        request: RequestContext,
+    ) -> Pool:
+        now = self.context.now()
+        number = before.number + (before.template != template) if before else 1
+        system = system_data(before.system if before else None, request.caller, now)
+        created = before.created if before else now
+        return Pool(cluster.id.key, name, template, number, desired.description or "", system, created)
+
+    async def _write(self, cluster: ClusterInfo, after: Pool, before: Pool | None, request: RequestContext) -> Pool:
+        now, earlier = self.context.now(), before.template if before else {}
+        changes = changed_values(earlier, after.template)
+        event = request.event(
+            now,
+            AuditAction.POOL_UPDATED if before else AuditAction.POOL_CREATED,
+            cluster.id.pool(after.key),
+            revision=after.number,
+            changed=changes,
+        )
+        revision = None
+        if before is None or before.number != after.number:
+            who = request.caller
+            names = (after.cluster, after.key, after.number, after.created)
+            revision = PoolRevision(*names, after.template, changes, who.name, who.id, now)
+        return await self.context.store.put_pool(after, before.version if before else None, revision, [event])

@@ -1,0 +1,218 @@
+"""Pools, the revisions of their templates, and the nodes of a pool.
+
+Rows of pools and revisions are authenticated like those of nodes. The nodes of a pool are found by the fleet index.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_rp.store import rows, sql
+from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
+from aks_flex_rp.store.model import Conflict, NodePage, PoolCounts, RecordRefused
+from aks_flex_rp.store.record_authenticator import (
+    pool_identity,
+    pool_revision_row,
+    pool_row,
+    signed_pool,
+    signed_pool_revision,
+)
+from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, casts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aks_flex_rp.store.changes import NodeChange
+    from aks_flex_rp.store.model import AuditEvent, Pool, PoolRevision
+    from aks_flex_rp.store.rows import Row, Values
+
+POOL_COLUMNS = "cluster, key, description, number, template, system_data, created, version, code"
+REVISION_COLUMNS = "cluster, pool, number, created, template, changes, author, author_id, at, code"
+REVISION_TYPES = (
+    *("TEXT", "TEXT", "BIGINT", "DOUBLE PRECISION", "TEXT", "TEXT", "TEXT", "TEXT", "DOUBLE PRECISION", "TEXT"),
+)
+
+SELECT_POOL = f"SELECT {POOL_COLUMNS} FROM pools WHERE cluster = $1 AND key = $2"  # noqa: S608 - constants
+SELECT_POOLS = f"SELECT {POOL_COLUMNS} FROM pools WHERE cluster = $1 AND key > $2 ORDER BY key LIMIT $3"  # noqa: S608 - constants
+SELECT_ALL_POOLS = f"SELECT {POOL_COLUMNS} FROM pools WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"  # noqa: S608 - constants
+CREATE_POOL = (
+    f"INSERT INTO pools ({POOL_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"  # noqa: S608 - constants
+    " ON CONFLICT (cluster, key) DO NOTHING RETURNING key"
+)
+REPLACE_POOL = (
+    "UPDATE pools SET description = $3, number = $4, template = $5, system_data = $6, created = $7, version = $8,"
+    " code = $9 WHERE cluster = $1 AND key = $2 AND version = $10 RETURNING key"
+)
+DELETE_POOL = (
+    "DELETE FROM pools WHERE cluster = $1 AND key = $2 AND version = $3"
+    " AND NOT EXISTS (SELECT 1 FROM fleet f JOIN places p ON p.number = f.place"
+    " WHERE p.cluster = $1 AND f.pool = $2) RETURNING key"
+)
+DELETE_REVISIONS = FollowStatement(
+    lambda _: f"DELETE FROM pool_revisions WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
+)
+
+SELECT_REVISION = (
+    f"SELECT {REVISION_COLUMNS} FROM pool_revisions"  # noqa: S608 - constants
+    " WHERE cluster = $1 AND pool = $2 AND number = $3"
+)
+SELECT_REVISIONS = (
+    f"SELECT {REVISION_COLUMNS} FROM pool_revisions"  # noqa: S608 - constants
+    " WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
+)
+SELECT_ALL_REVISIONS = (
+    f"SELECT {REVISION_COLUMNS} FROM pool_revisions"  # noqa: S608 - constants
+    " WHERE (cluster, pool, number) > ($1, $2, $3) ORDER BY cluster, pool, number LIMIT $4"
+)
+
+# The rows of the fleet index are not authenticated, so the pool of each node is compared again.
+POOL_NODES = (
+    f"SELECT {sql.NODE_COLUMNS} FROM fleet f JOIN places p ON p.number = f.place"  # noqa: S608 - constants
+    " JOIN nodes n ON n.cluster = p.cluster AND n.key = f.key"
+    f" WHERE f.place = $1 AND f.pool = $2 AND f.key > $3 AND {sql.NOT_DELETED} ORDER BY f.key LIMIT $4"
+)
+COUNTS = (
+    "SELECT f.pool, count(*), SUM(CASE WHEN f.pool_revision <> p.number THEN 1 ELSE 0 END)"
+    " FROM fleet f JOIN pools p ON p.cluster = $2 AND p.key = f.pool WHERE f.place = $1 AND f.pool > ''"
+    " GROUP BY f.pool"
+)
+COUNT = (
+    "SELECT count(*), SUM(CASE WHEN pool_revision <> $3 THEN 1 ELSE 0 END) FROM fleet WHERE place = $1 AND pool = $2"
+)
+
+
+class PoolsProtocol(Protocol):
+    async def put_pool(
+        self, pool: Pool, expected: int | None, revision: PoolRevision | None, events: Sequence[AuditEvent] = ()
+    ) -> Pool:
+        """Creates a pool (`expected` is None) or replaces it if its version is `expected`, and returns it.
+
+        A new revision of its template, and the audit events, are written in the same transaction. Raises Conflict if
+        the version differs, or if the pool exists.
+        """
+        ...
+
+    async def pool(self, cluster: str, key: str) -> Pool | None:
+        """Returns a pool. Raises RecordRefused if it was changed without the service."""
+        ...
+
+    async def pools(self, cluster: str, after: str = "", limit: int = 100) -> tuple[Pool, ...]:
+        """Returns pools of a cluster, ordered by key, without those that are refused."""
+        ...
+
+    async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
+        """Deletes a pool with its revisions. Raises Conflict if it was changed, or has nodes."""
+        ...
+
+    async def pool_revision(self, pool: Pool, number: int) -> PoolRevision | None: ...
+
+    async def pool_revisions(self, pool: Pool, before: int, limit: int = 100) -> tuple[PoolRevision, ...]:
+        """Returns revisions with lower numbers than `before`, the newest first."""
+        ...
+
+    async def pool_nodes(self, cluster: str, pool: str, after: str = "", limit: int = 100) -> NodePage:
+        """Returns nodes of a pool, ordered by key, without those that are refused."""
+        ...
+
+    async def pool_counts(self, cluster: str) -> dict[str, PoolCounts]:
+        """Returns the numbers of nodes by pool, for the pools of a cluster that have nodes."""
+        ...
+
+    async def count_pool(self, pool: Pool) -> PoolCounts: ...
+
+
+class SqlPools(AuthenticatedRows, ABC):
+    @abstractmethod
+    async def _write(
+        self, write: sql.WriteStatement, values: Values, change: NodeChange | None = None
+    ) -> Sequence[Row]: ...
+
+    @abstractmethod
+    async def _cluster_number(self, cluster: str) -> int: ...
+
+    async def put_pool(
+        self, pool: Pool, expected: int | None, revision: PoolRevision | None, events: Sequence[AuditEvent] = ()
+    ) -> Pool:
+        version = self._records.new_revision(*pool_identity(pool.cluster, pool.key))
+        written = replace(pool, version=max(version, (expected or 0) + 1))
+        columns = rows.pool_values(written)
+        values = (*columns, self._records.sign(signed_pool(columns)))
+        follows = [sql.recorded([rows.event_values(each) for each in events])] if events else []
+        if revision:
+            columns = rows.pool_revision_values(revision)
+            code = self._records.sign(signed_pool_revision(columns))
+            follows.append(FollowStatement(_insert_revision, (*columns, code)))
+        text = CREATE_POOL if expected is None else REPLACE_POOL
+        decisive = values if expected is None else (*values, expected)
+        if not await self._write(*sql.compose_write(text, decisive, *follows)):
+            raise Conflict(f"The pool {pool.key} was changed since it was read.")
+        return written
+
+    async def pool(self, cluster: str, key: str) -> Pool | None:
+        found = await self._read(SELECT_POOL, cluster, key)
+        return await self._verified_pool(found[0]) if found else None
+
+    async def pools(self, cluster: str, after: str = "", limit: int = 100) -> tuple[Pool, ...]:
+        found = await self._read(SELECT_POOLS, cluster, after, limit)
+        return await authentic_records(self._verified_pool, found)
+
+    async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
+        recorded = [sql.recorded([rows.event_values(each) for each in events])] if events else []
+        decisive = (pool.cluster, pool.key, pool.version)
+        if not await self._write(*sql.compose_write(DELETE_POOL, decisive, DELETE_REVISIONS, *recorded)):
+            raise Conflict(f"The pool {pool.key} was changed since it was read, or has nodes.")
+
+    async def pool_revision(self, pool: Pool, number: int) -> PoolRevision | None:
+        found = await self._read(SELECT_REVISION, pool.cluster, pool.key, number)
+        if found:
+            return await self._verified_revision(found[0], pool)
+        if number == pool.number:  # written with the pool, and deleted only with it
+            signed = signed_pool_revision((pool.cluster, pool.key, number, *[""] * 6))
+            refused = signed.refused("its row was deleted")
+            await self._alarm(refused, signed)
+            raise refused
+        return None
+
+    async def pool_revisions(self, pool: Pool, before: int, limit: int = 100) -> tuple[PoolRevision, ...]:
+        found = await self._read(SELECT_REVISIONS, pool.cluster, pool.key, before, limit)
+        return await authentic_records(lambda row: self._verified_revision(row, pool), found)
+
+    async def pool_nodes(self, cluster: str, pool: str, after: str = "", limit: int = 100) -> NodePage:
+        found = await self._read(POOL_NODES, await self._cluster_number(cluster), pool, after, limit + 1)
+        nodes = await authentic_records(self._verified_node, found[:limit])
+        last = str(found[limit - 1][1]) if len(found) > limit else None
+        return NodePage(tuple(each for each in nodes if each.pool and each.pool.name == pool), last)
+
+    async def pool_counts(self, cluster: str) -> dict[str, PoolCounts]:
+        found = await self._read(COUNTS, await self._cluster_number(cluster), cluster)
+        return {str(name): PoolCounts(int(nodes), int(pending)) for name, nodes, pending in found}
+
+    async def count_pool(self, pool: Pool) -> PoolCounts:
+        number = await self._cluster_number(pool.cluster)
+        [(nodes, pending)] = await self._read(COUNT, number, pool.key, pool.number)
+        return PoolCounts(int(nodes), int(pending or 0))
+
+    async def _verified_pool(self, row: Row) -> Pool | None:
+        passed = await self._verified(row, pool_row, SELECT_POOL)
+        return await self._parsed(passed, rows.pool_of, pool_row) if passed else None
+
+    async def _verified_revision(self, row: Row, pool: Pool) -> PoolRevision | None:
+        """Returns the revision of a row. One of an earlier pool with this name has a valid code, but is refused."""
+        passed = await self._verified(row, pool_revision_row, SELECT_REVISION)
+        found = await self._parsed(passed, rows.pool_revision_of, pool_revision_row) if passed else None
+        if found and found.created != pool.created:
+            signed = pool_revision_row(row)
+            refused = RecordRefused(signed.shown, "it is of an earlier pool with this name")
+            await self._alarm(refused, signed)
+            raise refused
+        return found
+
+
+def _insert_revision(first: int) -> str:
+    replaced = ", ".join(f"{each} = excluded.{each}" for each in REVISION_COLUMNS.split(", "))
+    return (
+        f"INSERT INTO pool_revisions ({REVISION_COLUMNS}) SELECT {casts(first, REVISION_TYPES)} WHERE {IF_DECIDED}"
+        f" ON CONFLICT (cluster, pool, number) DO UPDATE SET {replaced}"
+    )

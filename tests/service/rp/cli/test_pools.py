@@ -1,0 +1,121 @@
+"""Tests of `aks-flex-rp pool …` with a real service on this machine, and of the remedies of its errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.api_client import ServiceClient
+from aks_flex_rp.cli.command_context import ServiceOptions
+from aks_flex_rp.cli.pool_commands import put_pool
+from tests.remedies.catalogue import advice, command
+from tests.service.rp.api.fake_clusters import CLUSTER_VERSION, PLANT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.service.rp.cli.cli_harness import Person
+
+ON_PLANT = ("--cluster", "plant")
+POOL = (*ON_PLANT, "--name", "edge")
+
+
+def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
+    assert person.does("pool", "list", *ON_PLANT).out == "No pools.\n"
+    made = person.does("pool", "create", *POOL, "--label", "site=north", "--max-pods", "50", "--description", "Pumps")
+    assert made.out == "edge created, revision 1\n"
+    for name in ("edge-1", "edge-2"):
+        person.does("node", "create", *ON_PLANT, "--name", name, "--pool", "edge")
+
+    updated = person.does("pool", "update", *POOL, "--max-pods", "60", "--taint", "a=b:NoSchedule")
+    assert updated.out == "edge updated, revision 2\n"
+    assert "2 of 2 nodes are on another revision" in updated.err
+    assert person.does("pool", "list", *ON_PLANT).out.splitlines()[1].split() == ["edge", "2", "2", "2", "Pumps"]
+    listed = person.does("pool", "revisions", *POOL).out.splitlines()
+    assert [line.split()[0] for line in listed] == ["REVISION", "2", "1"]
+    assert listed[1].endswith("nodeConfig.maxPods, nodeConfig.taints['a:NoSchedule']")
+    changes = person.does("pool", "diff", *POOL).out
+    assert "nodeConfig.maxPods: 50 -> 60\n" in changes
+    assert "nodeConfig.taints['a:NoSchedule']: (none) -> " in changes
+    assert "nodeConfig.maxPods: (none) -> 50" in person.does("pool", "diff", *POOL, "--revision", "1").out
+
+    one = person.does("pool", "apply", *POOL, "--node", "edge-1")
+    assert one.out == "edge revision 2: 1 nodes changed, 0 already there\n"
+    assert person.does("pool", "apply", *POOL).out == "edge revision 2: 1 nodes changed, 1 already there\n"
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
+    assert "edge (revision 2): nodeConfig.maxPods, nodeConfig.labels.site, nodeConfig.taints['a:NoSchedule']" in shown
+    assert "site=north" in shown
+    nodes = person.does("node", "list", *ON_PLANT, "--pool", "edge", "--json").json
+    assert [each["name"] for each in nodes] == ["edge-1", "edge-2"]
+
+    refused = person.types("pool", "delete", *POOL, "--yes")
+    assert refused.code == 5
+    assert "has 2 nodes: edge-1, edge-2." in refused.err
+    for name in ("edge-1", "edge-2"):
+        person.does("node", "update", *ON_PLANT, "--name", name, "--pool", "")
+    assert person.does("pool", "delete", *POOL, "--yes").out == "edge deleted\n"
+
+
+def test_template_comes_from_a_file_or_from_pool_show(person: Person, tmp_path: Path) -> None:
+    file = tmp_path / "pool.yaml"
+    file.write_text("nodeConfig: {maxPods: 70}\n")
+    person.does("pool", "create", *POOL, "--file", str(file), "--label", "a=b")
+    shown = person.does("pool", "show", *POOL, "--json")
+    assert shown.json["properties"]["template"] == {"nodeConfig": {"maxPods": 70, "labels": {"a": "b"}}}
+    assert '"maxPods": 70' in person.does("pool", "show", *POOL).out
+    file.write_text(shown.out)
+    assert person.does("pool", "update", *POOL, "--file", str(file)).out == "edge updated, revision 1\n"
+    file.write_text("template: []\n")
+    assert "template has the wrong type" in person.types("pool", "update", *POOL, "--file", str(file)).err
+
+
+def test_node_without_own_identity_takes_that_of_its_pool(person: Person) -> None:
+    person.does("pool", "create", *POOL, "--auth-method", "arc", "--monitor")
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1")
+    moved = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pool", "edge", "--json").json
+    assert "azureAuth" not in moved["properties"]
+    assert moved["properties"]["effective"]["azureAuth"] == {"method": "arc"}
+    assert "arc" in person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
+
+
+@pytest.mark.remedy("pool-exists")
+def test_existing_pool_is_updated_or_another_name_is_chosen(person: Person) -> None:
+    person.does("pool", "create", *POOL)
+    assert "pool-exists" in person.types("pool", "create", *POOL, "--max-pods", "50").err
+    person.does(*command("pool-exists", "aks-flex-rp pool update")[1:], *POOL, "--max-pods", "50")
+    advice("pool-exists", "or choose another name")
+    person.does("pool", "create", *ON_PLANT, "--name", "other", "--max-pods", "50")
+
+
+@pytest.mark.remedy("pool-conflict")
+def test_concurrent_change_of_a_pool_is_refused(person: Person) -> None:
+    person.does("pool", "create", *POOL)
+    client = ServiceClient(ServiceOptions(state=person.state).connection())
+    before = client.pool(PLANT, "edge")
+    person.does("pool", "update", *POOL, "--max-pods", "50")
+    with pytest.raises(ConfigError) as caught:
+        put_pool(client, PLANT, "edge", {"template": {}}, before["etag"])
+    assert caught.value.name == "pool-conflict"
+    advice("pool-conflict", "Check the new template, then repeat the command")
+    put_pool(client, PLANT, "edge", {"template": {}}, client.pool(PLANT, "edge")["etag"])
+
+
+@pytest.mark.remedy("pool-apply-refused")
+def test_refused_nodes_are_named_and_can_be_corrected(person: Person) -> None:
+    person.does("pool", "create", *POOL, "--kubernetes-version", CLUSTER_VERSION)
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--pool", "edge")
+    person.does("pool", "update", *POOL, "--kubernetes-version", "1.33.1")
+    refused = person.types("pool", "apply", *POOL)
+    assert refused.code == 3
+    assert "pool-apply-refused" in refused.err
+    assert "edge-1: '1.33.1' is older than the current version" in refused.err
+
+    person.does(*command("pool-apply-refused", "aks-flex-rp pool apply")[1:], *POOL, "--allow-downgrade")
+    person.does("pool", "update", *POOL, "--kubernetes-version", "1.33.0")
+    assert person.types("pool", "apply", *POOL).code == 3
+    person.does(
+        *command("pool-apply-refused", "aks-flex-rp pool update")[1:], *POOL, "--kubernetes-version", CLUSTER_VERSION
+    )
+    person.does("pool", "apply", *POOL)

@@ -1,0 +1,276 @@
+"""Tests of pools, their revisions and their nodes, and of attacks on their rows, on both databases."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+import pytest
+
+from aks_flex_rp import record_review
+from aks_flex_rp.crypto.encryption import Sealer, key_id
+from aks_flex_rp.key_rotation import count_by_key, reseal
+from aks_flex_rp.raw_database import PostgresDatabase, SqliteDatabase
+from aks_flex_rp.store.fleet import FleetQuery
+from aks_flex_rp.store.model import Conflict, Node, Pool, PoolCounts, PoolMembership, PoolRevision, RecordRefused
+from aks_flex_rp.store.record_authenticator import signed_node
+from aks_flex_rp.store.sqlite import connect
+from tests.service.rp.store.builders import KEY, cluster, event, node, record_authenticator
+from tests.service.rp.store.test_rolling_upgrade import CONFIG, PROPERTIES, created, write
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from aks_flex_rp.raw_database import Database
+    from aks_flex_rp.store.protocol import Store
+    from tests.service.rp.store.conftest import Place
+
+TEMPLATE = {"nodeConfig": {"labels": {"site": "oslo"}}}
+
+
+def pool(key: str = "edge", number: int = 1, **more: Any) -> Pool:
+    return replace(Pool("/c", key, {**TEMPLATE, "number": number}, number, "text", {"by": "me"}, 12.5), **more)
+
+
+def revision(of: Pool, **more: Any) -> PoolRevision:
+    made = PoolRevision(of.cluster, of.key, of.number, of.created, of.template, {"a": [None, 1]}, "me", "id", 13.5)
+    return replace(made, **more)
+
+
+async def put(store: Store, of: Pool, before: Pool | None = None) -> Pool:
+    return await store.put_pool(of, before.version if before else None, revision(of), [event("pool.created", "/c/p")])
+
+
+def member(key: str, of: str = "edge", number: int = 1, **more: Any) -> Node:
+    effective = {"poolName": of, "continuousMonitoring": True, **TEMPLATE}
+    return node(key, properties={"poolName": of}, pool=PoolMembership(of, number, effective), **more)
+
+
+async def test_pool_and_its_revisions_are_kept(store: Store) -> None:
+    first = await put(store, pool())
+    second = await put(store, pool(number=2), first)
+    assert await store.pool("/c", "edge") == second
+    assert second.version > first.version
+    assert second.etag != first.etag
+    assert await store.pool_revision(second, 1) == revision(pool())
+    assert [each.number for each in await store.pool_revisions(second, 99)] == [2, 1]
+    assert [each.number for each in await store.pool_revisions(second, 2)] == [1]
+    assert await store.pool_revision(second, 3) is None
+    assert len(await store.audit(resource="/c/p")) == 2
+
+
+async def test_pools_are_listed_by_cluster(store: Store) -> None:
+    for key in ("b", "a", "c"):
+        await put(store, pool(key))
+    await put(store, pool("a", cluster="/d"))
+    assert [each.key for each in await store.pools("/c")] == ["a", "b", "c"]
+    assert [each.key for each in await store.pools("/c", "a", 1)] == ["b"]
+
+
+async def test_concurrent_writes_of_a_pool_conflict(store: Store) -> None:
+    first = await put(store, pool())
+    with pytest.raises(Conflict):
+        await put(store, pool())
+    await put(store, pool(number=2), first)
+    with pytest.raises(Conflict):
+        await put(store, pool(number=2), first)
+    assert [each.number for each in await store.pool_revisions(first, 99)] == [2, 1]
+
+
+async def test_node_keeps_its_own_properties_and_those_of_its_pool(store: Store) -> None:
+    await store.put_node(member("edge-1", number=3), None)
+    found = await store.node("/c", "edge-1")
+    assert found is not None
+    assert found.properties == {"poolName": "edge"}
+    assert found.effective["nodeConfig"] == TEMPLATE["nodeConfig"]
+    assert (found.is_monitored, found.pool and found.pool.revision) == (True, 3)
+
+
+async def test_nodes_of_a_pool_are_listed_and_counted(store: Store) -> None:
+    made = await put(store, pool(number=2))
+    await put(store, pool("other"))
+    for number, key in enumerate(("c", "a", "b"), 1):
+        await store.put_node(member(key, number=min(number, 2)), None)
+    await store.put_node(member("z", "other"), None)
+    await store.put_node(node("alone"), None)
+    page = await store.pool_nodes("/c", "edge", limit=2)
+    assert ([each.key for each in page.nodes], page.after) == (["a", "b"], "b")
+    page = await store.pool_nodes("/c", "edge", "b", 2)
+    assert ([each.key for each in page.nodes], page.after) == (["c"], None)
+    assert await store.count_pool(made) == PoolCounts(3, 1)
+    assert await store.pool_counts("/c") == {"edge": PoolCounts(3, 1), "other": PoolCounts(1, 0)}
+    (number,) = (await store.cluster_numbers()).values()
+    query = FleetQuery((number,), pool="edge", search="site=oslo")
+    assert [(each.key, each.pool, each.monitored) for each in await store.fleet(query, 1.0)] == [
+        (key, "edge", True) for key in ("a", "b", "c")
+    ]
+
+
+async def test_pool_with_nodes_is_not_deleted(store: Store) -> None:
+    made = await put(store, pool())
+    await store.put_node(member("edge-1"), None)
+    with pytest.raises(Conflict):
+        await store.delete_pool(made)
+    await store.delete_node("/c", "edge-1", None)
+    await store.delete_pool(made, [event("pool.deleted", "/c/p")])
+    assert await store.pool("/c", "edge") is None
+    again = await put(store, pool(created=99.0))
+    assert again.version > made.version
+    assert await store.pool_revisions(again, 99) == (revision(pool(created=99.0)),)
+
+
+async def test_changed_pool_is_not_deleted(store: Store) -> None:
+    first = await put(store, pool())
+    await put(store, pool(number=2), first)
+    with pytest.raises(Conflict):
+        await store.delete_pool(first)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "UPDATE pools SET template = '{}'",
+        "UPDATE pools SET number = 1",
+        "UPDATE pools SET code = ''",
+        "UPDATE pools SET key = 'other'",
+    ],
+)
+async def test_pool_that_was_changed_in_the_database_is_refused(store: Store, place: Place, attack: str) -> None:
+    """An administrator of the database changes the template, so that the next apply brings it to all nodes."""
+    await put(store, pool(number=2))
+    await write(place, attack)
+    with pytest.raises(RecordRefused):
+        await store.pool("/c", "other" if "key" in attack else "edge")
+    assert await store.pools("/c") == ()
+    alarms = await store.audit(what="record.refused")
+    assert [each.resource.partition("/flexNodePools/")[1] for each in alarms] == ["/flexNodePools/"]
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "UPDATE pool_revisions SET template = '{}' WHERE number = 2",
+        "UPDATE pool_revisions SET author = 'somebody' WHERE number = 2",
+        "UPDATE pool_revisions SET template = (SELECT r.template FROM pool_revisions r WHERE r.number = 1),"
+        " code = (SELECT r.code FROM pool_revisions r WHERE r.number = 1) WHERE number = 2",
+        "DELETE FROM pool_revisions WHERE number = 2",
+    ],
+)
+async def test_changed_or_deleted_revision_is_refused(store: Store, place: Place, attack: str) -> None:
+    made = await put(store, pool(number=2), await put(store, pool()))
+    await write(place, attack)
+    with pytest.raises(RecordRefused):
+        await store.pool_revision(made, 2)
+    assert await store.pool_revision(made, 1)
+
+
+async def test_revision_of_an_earlier_pool_is_refused(store: Store, place: Place) -> None:
+    """The row has a valid code, because the service wrote it for a pool of the same name that was deleted."""
+    first = await put(store, pool())
+    await write(place, "CREATE TABLE kept AS SELECT * FROM pool_revisions")
+    await store.delete_pool(first)
+    again = await put(store, pool(created=99.0))
+    await write(place, "DELETE FROM pool_revisions", "INSERT INTO pool_revisions SELECT * FROM kept")
+    with pytest.raises(RecordRefused, match="earlier pool"):
+        await store.pool_revision(again, 1)
+
+
+async def test_earlier_content_of_a_pool_is_refused(store: Store, place: Place) -> None:
+    first = await put(store, pool())
+    await write(place, "CREATE TABLE kept AS SELECT * FROM pools")
+    await put(store, pool(number=2), first)
+    assert await store.pool("/c", "edge")
+    await write(place, "DELETE FROM pools", "INSERT INTO pools SELECT * FROM kept")
+    with pytest.raises(RecordRefused, match="older"):
+        await store.pool("/c", "edge")
+
+
+async def test_store_of_the_previous_schema_gets_pools(place: Place) -> None:
+    row = ("/c", "edge-1", "Edge-1", 7, "e", PROPERTIES, CONFIG, b"", "{}", '{"state":"Joined"}', "", 1.5)
+    code = record_authenticator().sign(signed_node(row, 1))
+    await write(place, created("edge-1"), f"UPDATE nodes SET code = '{code}'", steps=4)  # noqa: S608 - a test's own
+    store = place()
+    await store.start()
+    try:
+        found = await store.node("/c", "edge-1")
+        assert found is not None
+        assert (found.pool, found.effective) == (None, found.properties)
+        assert await store.repair_fleet() == 1  # the node was written without its row
+        made = await put(store, pool())
+        await store.put_node(replace(member("edge-1", version=8), revision=found.revision), found.etag)
+        assert await store.count_pool(made) == PoolCounts(1, 0)
+    finally:
+        await store.stop()
+
+
+@asynccontextmanager
+async def raw(place: Place) -> AsyncIterator[Database]:
+    """Opens the database as the commands for its maintenance do."""
+    if place.kind == "sqlite":
+        with closing(connect(f"file:{place.address}?mode=rw")) as connection:
+            yield SqliteDatabase(connection)
+        return
+    opened = await asyncpg.connect(place.address)
+    try:
+        yield PostgresDatabase(opened)
+    finally:
+        await opened.close()
+
+
+async def test_changed_pool_and_revision_can_be_reviewed_and_accepted(place: Place) -> None:
+    codes, store = record_authenticator().codes, place()
+    await store.start()
+    made = await put(store, pool())
+    await store.stop()
+    await write(place, "UPDATE pools SET description = 'changed'", "UPDATE pool_revisions SET author = 'changed'")
+    async with raw(place) as database:
+        found = [each async for each in record_review.refused_records(database, codes)]
+        assert [(each.kind, each.name) for each in found] == [
+            ("pool", "flexNodePools/edge"),
+            ("pool revision", "flexNodePools/edge/1"),
+        ]
+        assert [each.content[name] for each, name in zip(found, ("description", "author"), strict=True)] == [
+            "changed",
+            "changed",
+        ]
+        for each in found:
+            assert await record_review.accept(database, codes, each.name, each.digest, time.time()) == [each.name]
+        assert [each async for each in record_review.refused_records(database, codes)] == []
+    store = place()
+    await store.start()
+    try:
+        again = await store.pool("/c", "edge")
+        assert again is not None
+        assert (again.description, again.version > made.version) == ("changed", True)
+        kept = await store.pool_revision(again, 1)
+        assert kept is not None
+        assert kept.author == "changed"
+    finally:
+        await store.stop()
+
+
+async def test_key_rotation_signs_pools_and_revisions_again(place: Place) -> None:
+    newest = b"n" * 32
+    store = place()
+    await store.start()
+    await put(store, pool())
+    await store.stop()
+    async with raw(place) as database:
+        rotation = await reseal(database, Sealer([newest, KEY], "test"))
+        assert rotation.unopened == []
+        assert (rotation.resealed["pools"], rotation.resealed["revisions of pools"]) == (1, 1)
+        assert set(await count_by_key(database)) == {key_id(newest).hex()}
+        refused = record_review.refused_records(database, record_authenticator(newest).codes)
+        assert [each async for each in refused] == []
+
+
+async def test_pools_end_with_their_cluster(store: Store, place: Place) -> None:
+    await store.put_cluster(cluster(), None)
+    await put(store, pool())
+    assert await store.delete_cluster("/c")
+    assert await store.pools("/c") == ()
+    async with raw(place) as database:
+        assert await database.rows("SELECT 1 FROM pool_revisions") == []
