@@ -122,9 +122,8 @@ def test_admin_key_allows_every_operation_of_an_owner(operation: Operation) -> N
 @pytest.mark.parametrize("operation", COLUMNS)
 def test_node_key_allows_nothing_by_roles(operation: Operation) -> None:
     """The authorizer decides as which node a key may act, and a grant can name no key."""
-    key = Caller("thumbprint", "node edge-1", CallerKind.NODE_KEY, node=(CLUSTER.key, "edge-1"))
-    everybody = [RoleGrant(role=Role.OWNER, scope="/", principal="thumbprint")]
-    assert not allowed(Roles(everybody), operation, key)
+    key = Caller(ME, "node edge-1", CallerKind.NODE_KEY, ids=frozenset({ME}), node=(CLUSTER.key, "edge-1"))
+    assert not allowed(Roles([RoleGrant(role=Role.OWNER, scope="/", principal=ME)]), operation, key)
 
 
 @pytest.mark.parametrize("operation", COLUMNS)
