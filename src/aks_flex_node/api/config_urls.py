@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from aks_flex_node.errors import CommandUsageError
 
 CONFIG_PATH = "/configs/"
+KEY_URL = "keyUrl"  # in a sealed bundle: the URL at the service that binds the key and has the complete bundle
 MAX_URL_LENGTH = 4096
 DEFAULT_PORTS = {"https": 443, "http": 80}
 _FRAGMENT = re.compile(r"(?:ca=sha256:(?P<pin>[0-9a-fA-F]{64})|key=(?P<key>[\w-]{43}))?", re.ASCII)
