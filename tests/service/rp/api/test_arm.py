@@ -268,6 +268,8 @@ def test_operations_list_contains_all_node_operations(admin: Api) -> None:
         "listConfigUrl/action",
         "reportStatus/action",
         "listCredentials/action",
+        "rotateKey/action",
+        "revokeKey/action",
     }
     assert admin.as_somebody("").ask("GET", "/providers/Microsoft.ContainerService/operations").status == 401
 
