@@ -41,6 +41,7 @@ from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
 from aks_flex_rp.crypto.tls_certificates import ServerTls
 from aks_flex_rp.dashboard.app import open_dashboard
 from aks_flex_rp.delivery.config_url import BuiltInDelivery
+from aks_flex_rp.delivery.split_delivery import SplitDelivery
 from aks_flex_rp.nodes.access_grants import AccessGrants
 from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from aks_flex_rp.nodes.cluster_sync import ClusterSync
@@ -229,9 +230,10 @@ class Service:
             reporting,
             metrics,
         )
-        built_in = self._bundles if settings.delivery.method == "builtIn" else None
         metrics_access = MetricsAccess(settings.metrics_token_file)
-        own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running, metrics_access)
+        own = ServiceRoutes(
+            authorizer, self.join_tracker, metrics, self._bundles, lambda: self._running, metrics_access
+        )
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
         self.app = PollHandler(
             create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), authorizer, metrics
@@ -307,7 +309,7 @@ class Service:
             return self._bundles
         from aks_flex_rp.delivery.azure_blob import open_blob_delivery  # noqa: PLC0415 - only this method needs the Azure SDK
 
-        return open_blob_delivery(self.settings)
+        return SplitDelivery(open_blob_delivery(self.settings), self._bundles)
 
     def _arm_remover(self) -> Callable[[], ArmRemover] | None:
         """Returns the access to Azure with which the service removes resources of deleted nodes, if it has any."""

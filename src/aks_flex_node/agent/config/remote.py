@@ -98,6 +98,7 @@ class ConfigBundle:
     text: str = field(repr=False)  # {"config": …}, contains secrets
     version: str = ""  # configVersion, if present
     key_audience: str = ""  # the provider has bound the node key, and assertions have this audience
+    key_url: str = field(default="", repr=False)  # at the provider, of a sealed bundle that is not complete
 
     def with_kubelet_auth(self, method: str) -> ConfigBundle:
         """Returns the bundle with the kubelet's authentication, so that the daemon uses the method of the join."""
@@ -130,7 +131,7 @@ class ConfigRequest:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
         if self.machine:
             headers[MACHINE_HEADER] = self.machine.to_header()
-        if self.prove:
+        if self.prove and not url.key:  # a storage account binds no key
             secret = url.address.partition("?")[0].rpartition("/")[2]
             headers[KEY_HEADER] = self.prove(url_audience(secret), time.time() + self.clock_offset)
         return headers
@@ -159,10 +160,12 @@ def fetch_config(
         raise _unreachable(url, fault.cause) from None
     except WrongClockError:
         raise _unreachable(url, "the clock of this machine is wrong, and the server refuses its time") from None
-    bundle = parse_bundle(_unsealed(content, url), url.origin)
+    opened = _unsealed(content, url)
+    bundle = parse_bundle(opened, url.origin)
     if bundle.version and not bundle.version.isdigit():
         raise _invalid(url.origin, "its `configVersion` is not a number")
-    return ConfigBundle(bundle.text, bundle.version, audience)
+    key_url = str(json.loads(opened).get(config_urls.KEY_URL) or "") if url.key else ""
+    return ConfigBundle(bundle.text, bundle.version, audience, key_url)
 
 
 def _unsealed(content: bytes, url: ConfigUrl) -> bytes:

@@ -268,6 +268,8 @@ def test_operations_list_contains_all_node_operations(admin: Api) -> None:
         "flexNodeConfig/listConfigUrl/action",
         "flexNodeConfig/reportStatus/action",
         "flexNodeConfig/listCredentials/action",
+        "flexNodeConfig/rotateKey/action",
+        "flexNodeConfig/revokeKey/action",
         "flexNodePools/read",
         "flexNodePools/write",
         "flexNodePools/delete",
