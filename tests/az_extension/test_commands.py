@@ -309,3 +309,30 @@ def test_no_wait_prints_nothing_and_is_refused_with_output_url(az: WarmAz, site:
     assert site.admin.get(name).status == 200
     lost = az.run("aks", "flex-node", "update", *ON, "--name", name, "--no-wait", "--output-url", check=False)
     assert "cannot be used with --no-wait" in lost.err
+
+
+def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> None:
+    def pool(verb: str, *words: str) -> Any:
+        return az("aks", "flex-node", "pool", verb, *ON, *words)
+
+    on = ("--name", "line")
+    made = pool("create", *on, "--labels", "site=north", "--max-pods", "50", "--description", "Pumps")
+    assert made["properties"]["template"] == {"nodeConfig": {"labels": {"site": "north"}, "maxPods": 50}}
+    assert flex(az, "create", "--name", name, "--pool", "line")["properties"]["poolRevision"] == 1
+    assert [each["name"] for each in flex(az, "list", "--pool", "line")] == [name]
+    changed = pool("update", *on, "--max-pods", "60")["properties"]
+    assert (changed["revision"], changed["pendingNodeCount"], changed["description"]) == (2, 1, "Pumps")
+    revisions = pool("list-revisions", *on)
+    assert [each["name"] for each in revisions] == ["2", "1"]
+    assert pool("apply", *on, "--nodes", name) == {
+        "revision": 2,
+        "applied": [name],
+        "unchanged": [],
+        "refused": [],
+    }
+    assert pool("apply", *on, "--revision", "1")["applied"] == [name]
+    assert "line" in [each["name"] for each in pool("list")]
+    assert pool("show", *on)["properties"]["nodeCount"] == 1
+    flex(az, "update", "--name", name, "--pool", "")
+    az.run("aks", "flex-node", "pool", "delete", *ON, *on, "--yes")
+    assert site.admin.pool("GET", "line").status == 404

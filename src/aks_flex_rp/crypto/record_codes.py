@@ -6,7 +6,6 @@ derived from the encryption keys, so that both are rotated together.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
@@ -62,12 +61,12 @@ class RecordCodes:
         return code_key_id(code) == self._newest
 
     def _code(self, key: str, kind: str, values: Sequence[object]) -> str:
-        made = hmac.new(self._keys[key], digestmod=hashlib.sha256)
+        content = bytearray()
         for value in (kind, *values):
             encoded = _encoded(value)
-            made.update(len(encoded).to_bytes(LENGTH_BYTES, "big"))
-            made.update(encoded)
-        return f"{key}.{made.hexdigest()}"
+            content += len(encoded).to_bytes(LENGTH_BYTES, "big")
+            content += encoded
+        return f"{key}.{hmac.digest(self._keys[key], content, 'sha256').hex()}"
 
 
 def code_key_id(code: object) -> str:
