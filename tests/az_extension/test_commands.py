@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from aks_flex_node.api.node_keys import KEY_HEADER
+from tests.node_key_client import HeldKey
 from tests.service.lab.cloud_harness import CLUSTER
 
 if TYPE_CHECKING:
@@ -237,6 +239,20 @@ def test_regenerate_token_returns_new_config_url(az: WarmAz, name: str) -> None:
     assert set(made) == {"name", "configUrl", "configUrlExpires", "configVersion"}
     moved = az.run("aks", "flex-node", "regenerate-token", *ON, "--name", name, "--replace")
     assert f"The machine that uses the URL becomes node {name}." in moved.err
+
+
+def test_revoke_key_names_the_key_that_is_revoked(az: WarmAz, site: Site, name: str) -> None:
+    url = flex(az, "create", "--name", name, "--output-url")["properties"]["configUrl"]
+    early = az.run("aks", "flex-node", "revoke-key", *ON, "--name", name, check=False)
+    assert "has no key" in early.err
+    key, path = HeldKey(), url.partition("#")[0].removeprefix(site.service.connection.url)
+    assert site.service.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
+
+    revoked = flex(az, "revoke-key", "--name", name)
+
+    assert (revoked["name"], revoked["thumbprint"]) == (name, key.thumbprint)
+    shown = flex(az, "show", "--name", name)["properties"]["status"]["nodeKey"]
+    assert (shown["state"], shown["fingerprint"]) == ("Revoked", revoked["fingerprint"])
 
 
 def test_wait_ends_when_node_is_ready_or_join_failed(az: WarmAz, site: Site, name: str) -> None:

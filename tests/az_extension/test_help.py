@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.azure_cli import Az
 
 DESCRIBING = Path(__file__).with_name("describe_commands.py")
-VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "wait", "join-command"}
+VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "revoke-key", "wait", "join-command"}
 POOL_VERBS = {f"pool {verb}" for verb in ("create", "update", "show", "list", "delete", "list-revisions", "apply")}
 LONGEST = 22  # maximum characters of an option without a shorter alias, as in azdev
 
