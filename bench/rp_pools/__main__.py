@@ -20,7 +20,9 @@ import urllib3
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_node.api.contract import API_VERSION
+from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.resource.effective import merge_properties
+from aks_flex_rp.resource.models import Properties
 from aks_flex_rp.store.model import Cluster, Pool, PoolMembership, PoolRevision
 from bench.rp_load.connections import percentile
 from bench.rp_load.fleet import CLUSTER, FACTS, TOGETHER, name_of, node
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.protocol import Store
 
-FIRST = {"nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}
-SECOND = {
-    "nodeConfig": {"maxPods": 60, "labels": {"site": "north"}, "taints": [{"key": "a", "effect": "NoSchedule"}]}
-}
+COMMON = {"continuousMonitoring": True, "azureAuth": {"method": "arc"}}
+FIRST = {**COMMON, "nodeConfig": {"maxPods": 50, "labels": {"site": "north"}}}
+TAINT = {"key": "a", "effect": "NoSchedule"}
+SECOND = {**COMMON, "nodeConfig": {"maxPods": 60, "labels": {"site": "north"}, "taints": [TAINT]}}
 
 
 def arguments() -> argparse.Namespace:
@@ -48,8 +50,10 @@ def arguments() -> argparse.Namespace:
 
 def member(number: int, pool: str) -> Node:
     made = node(number)
-    own = {**made.properties, "poolName": pool, "nodeConfig": {"labels": {"rack": str(number % 40)}}}
-    return replace(made, properties=own, pool=PoolMembership(pool, 1, merge_properties(FIRST, own)))
+    own = {"poolName": pool, "nodeConfig": {"labels": {"rack": str(number % 40)}}}
+    effective = merge_properties(FIRST, own)
+    identity = node_identity(Properties.model_validate(effective), CLUSTER, FACTS.tenant_id, made.key)
+    return replace(made, properties=own, identity=identity, pool=PoolMembership(pool, 1, effective))
 
 
 async def fill(store: Store, options: argparse.Namespace) -> None:

@@ -18,8 +18,7 @@ from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
 from aks_flex_rp.nodes.write_permissions import WriteChecks, owner_changes, owner_required
 from aks_flex_rp.resource import rules
-from aks_flex_rp.resource.models import Properties
-from aks_flex_rp.resource.validation import join_pool
+from aks_flex_rp.resource.validation import stay_in_pool
 from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
 
 if TYPE_CHECKING:
@@ -73,8 +72,14 @@ class PoolApply:
         result = ApplyResult(template.revision)
         builder = NodeBuilder(self.context, cluster, request.caller)
         step = _NodeApply(self.commands, cluster, template, request, result, allow_downgrade, builder)
+        writing: asyncio.Future[list[None]] | None = None
         async for batch in self._batches(cluster, pool, names):
-            await asyncio.gather(*(step.apply(name, node) for name, node in batch))
+            after = asyncio.gather(*(step.apply(name, node) for name, node in batch))
+            if writing:  # the store commits a batch while the next one is prepared
+                await writing
+            writing = after
+        if writing:
+            await writing
         counts = {"applied": len(result.applied), "refused": len(result.refused)}
         event = request.event(
             self.context.now(),
@@ -173,7 +178,7 @@ class _NodeApply:
         return found
 
     def _validate(self, before: Node, context: ValidationContext) -> DesiredNode | ArmError:
-        desired = join_pool(Properties.model_validate(before.properties), self.template)
+        desired = stay_in_pool(before.properties, self.template)
         problems = rules.check_rules(desired.properties, context)
         return (
             errors.invalid_request(problems) if problems else replace(desired, allow_downgrade=self.allow_downgrade)
