@@ -105,7 +105,7 @@ def write_pool(
 
 
 app.command("create", help="Create a pool.")(write_pool)
-app.command("update", help="Update the template of a pool, as a new revision. No node is changed.")(write_pool)
+app.command("update", help="Update a pool as a new revision. No node is changed.")(write_pool)
 
 
 def put_pool(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, etag: str) -> Document:
@@ -244,9 +244,10 @@ def apply(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring nodes of a pool to a revision, by default all nodes to the newest one.
+    """Bring nodes of a pool to a revision of its template.
 
-    Managed nodes fetch their configuration by themselves. A node whose configuration would be invalid is not changed.
+    Default: all nodes, and the newest revision. Managed nodes fetch their configuration
+    by themselves. A node whose configuration would be invalid is not changed.
     """
     result = service.client().apply_pool(
         service.cluster(cluster), name, revision, node or (), downgrade=allow_downgrade
