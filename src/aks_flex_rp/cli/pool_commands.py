@@ -13,7 +13,8 @@ from aks_flex_node.api.node_summary import printable
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cli import output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
-from aks_flex_rp.cli.node_write_commands import apply_options, read_mapping
+from aks_flex_rp.cli.node_write_commands import apply_options
+from aks_flex_rp.cli.property_files import read_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
