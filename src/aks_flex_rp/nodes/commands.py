@@ -142,6 +142,7 @@ class NodeCommands:
                 raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
+            request.check_key(node)
             desired = join_rules.stored_desired(node, config_generator.allows_downgrade(node.config))
             options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN, replacing=replacing)
             return await self._write(cluster, node.name, desired, node, request, options=options)
