@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.processes import run
+from aks_flex_node.api.node_keys import KEY_HEADER
 from tests.az_extension.harness import AUDIENCE
 from tests.az_extension.test_identities import VARIABLE
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import client_of
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION
 
@@ -82,6 +84,14 @@ def room(site: Site, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def bind_key(site: Site, name: str) -> None:
+    """Fetches the configuration of a node with a key, as its machine does."""
+    url = str(site.admin.ask("POST", site.admin.path(name, "regenerateToken"), {}).json["configUrl"])
+    path = url.partition("#")[0].removeprefix(site.service.connection.url)
+    proof = {KEY_HEADER: HeldKey().url_proof(url)}
+    assert site.service.connection.ask("GET", path, proof).status == 200
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_documented_example_runs_as_printed(
     az: WarmAz, site: Site, there: str, room: Path, example: str, monkeypatch: pytest.MonkeyPatch
@@ -90,6 +100,8 @@ def test_documented_example_runs_as_printed(
     text = EXAMPLES[example].replace("…", "-g edge --cluster plant", 1)
     if "pool create" in text:
         site.admin.pool("DELETE", "edge")
+    if "revoke-key" in text:
+        bind_key(site, there)
     for pattern, instead in {
         r"my-rg": "edge",
         r"my-cluster": "plant",
