@@ -10,6 +10,7 @@ from aks_flex_node.timestamps import format_utc
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.navigation import sign_in
 from tests.browser.wizard import command_on, create_with_principal, create_with_token
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.fake_clusters import PLANT
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def test_joining_page_shows_progress_until_node_is_ready(provider: Provider, ope
     joins, clusters = provider.running.service.join_tracker, provider.running.clusters
     [secret] = [secret for secret, (node, _) in clusters.tokens.items() if node == name]
     wait_for(page, "Created", "now")
-    assert provider.running.admin.fetch(found[1]).status == 200
+    assert provider.running.admin.fetch(found[1], key=HeldKey()).status == 200
     wait_for(page, "Configuration fetched", "now")
     assert provider.running.call(joins.on_token_csr(PLANT.key, name, secret, "csr-1"))
     wait_for(page, "Join requested", "now")
@@ -80,4 +81,4 @@ def test_join_command_is_shown_only_once(provider: Provider, open_page: Opened) 
     assert "shown once" in page.get_by_role("main").inner_text()
     assert page.get_by_role("link", name="create a new join command").get_attribute("href")
     assert secret not in provider.running.log
-    assert provider.running.admin.fetch(url).status == 200
+    assert provider.running.admin.fetch(url, key=HeldKey()).status == 200

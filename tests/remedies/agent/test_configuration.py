@@ -150,7 +150,7 @@ def test_all_listed_problems_of_a_configuration_are_corrected(machine: Sandbox) 
         ),
         pytest.param(
             CLUSTER,
-            "Set `azure.servicePrincipal`, `azure.managedIdentity`",
+            "Or set `azure.servicePrincipal`, `azure.managedIdentity`",
             CLUSTER | IDENTITY,
             marks=pytest.mark.remedy("azure-identity-missing"),
             id="azure-identity-missing",
