@@ -61,13 +61,16 @@ PRIVATE = 0o600
 def plan(spec: Spec, facts: Facts) -> Iterator[Action]:
     """Yields the actions that make the machine match the spec; none when it already matches."""
     touched: set[str] = set()
+    programs = {one.path for one in spec.programs}
     folders = {one.path for one in spec.resources if isinstance(one, Directory)}
     for resource in spec.resources:
-        for action in _plan_one(resource, facts, touched):
+        for action in _plan_one(resource, facts, touched, programs):
             if isinstance(action, MakeDirectory | WriteFile | MakeLink | PlaceTree):
                 yield from _make_parents(action.path, facts, folders)
             if isinstance(action, WriteFile | MakeLink | SetAside):
                 touched.add(action.path)
+            if isinstance(action, PlaceTree) and facts.entries.get(action.path):
+                touched.add(action.path)  # the program of a running service is replaced
             yield action
     yield from _secure_parents(spec, facts, folders)
     yield from _leftovers(spec, facts)
@@ -111,7 +114,7 @@ def _set_aside_misplaced(path: str, facts: Facts, kind: EntryKind) -> Iterator[A
         yield SetAside(path)
 
 
-def _plan_one(resource: Resource, facts: Facts, touched: set[str]) -> Iterator[Action]:
+def _plan_one(resource: Resource, facts: Facts, touched: set[str], programs: set[str]) -> Iterator[Action]:
     match resource:
         case Directory() | File() | Symlink() | ProgramTree():
             yield from _plan_path(resource, facts)
@@ -126,7 +129,7 @@ def _plan_one(resource: Resource, facts: Facts, touched: set[str]) -> Iterator[A
             if (entry := facts.entries[path]) and entry.kind is EntryKind.DIRECTORY:
                 yield SetAside(path)
         case Service():
-            yield from _plan_service(resource, facts, touched)
+            yield from _plan_service(resource, facts, touched, programs)
         case Sysctl() | KernelModule() | NoSwap() if facts.live:
             yield from _plan_kernel(resource, facts)
 
@@ -195,7 +198,7 @@ def _plan_kernel(resource: Sysctl | KernelModule | NoSwap, facts: Facts) -> Iter
             yield from (SwapOff(device) for device in facts.swaps)
 
 
-def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator[Action]:
+def _plan_service(service: Service, facts: Facts, touched: set[str], programs: set[str]) -> Iterator[Action]:
     unit = facts.units[service.name]
     fresh = touched & set(service.inputs)
     # systemd may still have an old version of an inactive or removed unit in memory.
@@ -213,6 +216,7 @@ def _plan_service(service: Service, facts: Facts, touched: set[str]) -> Iterator
         yield StartUnit(service.name, service.wait)
     elif (
         fresh
+        or touched & programs
         or started_with != service.fingerprint
         or service.name in facts.replaced
         or (service.name in facts.unhealthy and service.name not in facts.blocked)

@@ -15,7 +15,19 @@ from aks_flex_node.agent.components.artifact_urls import artifact, fill_url
 from aks_flex_node.agent.components.kubelet import kubelet_settings
 from aks_flex_node.agent.components.templates import proxy_environment
 from aks_flex_node.agent.config.models import Proxy
-from tests.unit.agent.builders import MACHINE, config_of, files_of, folders_of, links_of, service_of, text_of
+from aks_flex_node.host.actions import MakeDirectory, Remove, RestartUnit
+from tests.unit.agent.builders import (
+    MACHINE,
+    Ready,
+    config_of,
+    empty_host,
+    engine_on,
+    files_of,
+    folders_of,
+    links_of,
+    service_of,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.machine import Machine
@@ -199,3 +211,20 @@ def test_pinned_digest_is_found_by_file_name() -> None:
     hashes = {"kubelet": "ab" * 32}
     assert artifact("c", "1", "https://h/kubelet?sig=x", (), hashes, "").digest == "sha256:" + "ab" * 32
     assert artifact("c", "1", "https://h/kubectl", (), hashes, "").digest == ""
+
+
+def test_containerd_restarts_at_once_when_its_program_is_installed_again() -> None:
+    """The program of the running service is replaced by the same action, so another run must not be needed."""
+    host = empty_host()
+    engine = engine_on(host)
+    engine.stager = Ready(host)
+    engine.apply(containerd.COMPONENT)
+    program = next(iter(containerd.desired(engine.config, engine.machine).programs))
+    manifest = f"{program.path}/.manifest.json"
+    host.apply(Remove(manifest))
+    host.apply(MakeDirectory(manifest))
+
+    done = engine.apply(containerd.COMPONENT)
+
+    assert done[-1] == RestartUnit("containerd.service", wait=False)
+    assert not engine.plan(containerd.COMPONENT).actions
