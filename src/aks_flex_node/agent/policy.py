@@ -195,8 +195,8 @@ REFUSAL_HINT = (
 )
 
 JOIN_REFUSAL_HINT = (
-    "To try again does not help before one of them changes: let an operator change these settings of the node, or "
-    f"let the administrator of this machine change {POLICY_FILE}. Then run the join line again."
+    "A retry fails until one of the two changes: an operator removes these settings from the node, or the "
+    f"administrator of this machine changes {POLICY_FILE}. Then run the join command again."
 )
 
 

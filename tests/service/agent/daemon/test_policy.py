@@ -145,7 +145,7 @@ def test_forbidden_configuration_is_refused_at_the_join(
     assert refused.value.name == "refused-by-policy"
     assert f"{POLICY_FILE}, forbids " in refused.value.message
     assert f"({what})" in refused.value.message
-    assert "To try again does not help before" in refused.value.hint
+    assert "A retry fails until one of the two changes" in refused.value.hint
     told = status(service, name)
     assert (told["joinState"], told["joinFailure"]) == ("Failed", refused.value.message), "the operator sees it"
     _, again = context.load_or_fetch_config(selection)
