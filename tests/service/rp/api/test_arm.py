@@ -268,10 +268,15 @@ def test_operations_list_contains_all_node_operations(admin: Api) -> None:
         "flexNodeConfig/listConfigUrl/action",
         "flexNodeConfig/reportStatus/action",
         "flexNodeConfig/listCredentials/action",
+        "flexNodeConfig/rotateKey/action",
+        "flexNodeConfig/revokeKey/action",
+        "flexNodeConfig/release/action",
         "flexNodePools/read",
         "flexNodePools/write",
         "flexNodePools/delete",
         "flexNodePools/apply/action",
+        "flexNodePools/enrolments/read",
+        "flexNodePools/enrolments/write",
     }
     assert admin.as_somebody("").ask("GET", "/providers/Microsoft.ContainerService/operations").status == 401
 
