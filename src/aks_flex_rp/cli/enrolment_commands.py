@@ -132,7 +132,10 @@ def revoke(
 def machines(
     service: ServiceOptions, pool: PoolName, id: EnrolmentId, cluster: ClusterName = "", json: JsonOption = False
 ) -> None:
-    """List the machines that have used an enrolment, those that wait for approval first."""
+    """List the machines that have used an enrolment.
+
+    Those that wait for approval are first.
+    """
     found = service.client().enrolled_machines(service.cluster(cluster), pool, id)
     rows = [
         (
