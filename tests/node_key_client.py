@@ -8,6 +8,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
 from aks_flex_node.api import node_keys
 
 
@@ -22,6 +27,15 @@ class HeldKey:
     @property
     def thumbprint(self) -> str:
         return self.public.thumbprint
+
+    def signed(self, header: dict[str, Any], claims: dict[str, Any]) -> str:
+        """Returns a token with any header and claims, and a signature that is valid for them."""
+        now = int(time.time())
+        body = f"{_encoded(header)}.{_encoded({**claims, 'iat': now, 'exp': now + 60})}"
+        key = load_pem_private_key(self.private.encode(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        r, s = decode_dss_signature(key.sign(body.encode(), ec.ECDSA(hashes.SHA256())))
+        return f"{body}.{node_keys.encode(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
     def proof(self, audience: str, now: float | None = None) -> str:
         return node_keys.sign_proof(self.private, audience, time.time() if now is None else now)

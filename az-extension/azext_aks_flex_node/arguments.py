@@ -13,7 +13,13 @@ from azure.cli.core.decorators import Completer
 
 from azext_aks_flex_node.client import SECTION
 from azext_aks_flex_node.secret_input import SECRET_VARIABLE
-from azext_aks_flex_node.vendored.node_changes import BOOTSTRAP_TOKEN, IDENTITIES, KUBERNETES_AUTH_METHODS
+from azext_aks_flex_node.vendored.node_changes import (
+    ARC,
+    BOOTSTRAP_TOKEN,
+    IDENTITIES,
+    KUBERNETES_AUTH_METHODS,
+    MANAGED_IDENTITY,
+)
 
 COMPLETION_OPTIONS = ("resource_group", "cluster_name", "rp_endpoint", "rp_audience", "rp_key_file", "rp_ca_file")
 
@@ -27,10 +33,20 @@ def node_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]
     """Completes node names of the cluster on the command line."""
     from azext_aks_flex_node.aaz.latest.aks.flex_node import List  # noqa: PLC0415 - circular import
 
+    return _names(List(cli_ctx=cmd.cli_ctx), prefix, namespace)
+
+
+@Completer
+def pool_completer(cmd: Any, prefix: str, namespace: Any, **_: Any) -> list[str]:
+    """Completes pool names of the cluster on the command line."""
+    from azext_aks_flex_node.aaz.latest.aks.flex_node.pool import ListPoolsCommand  # noqa: PLC0415 - circular import
+
+    return _names(ListPoolsCommand(cli_ctx=cmd.cli_ctx), prefix, namespace)
+
+
+def _names(listing: Any, prefix: str, namespace: Any) -> list[str]:
     options = {name: getattr(namespace, name, None) for name in COMPLETION_OPTIONS}
-    found = List(cli_ctx=cmd.cli_ctx)(
-        command_args={name: AAZUndefined if value is None else value for name, value in options.items()}
-    )
+    found = listing(command_args={name: AAZUndefined if value is None else value for name, value in options.items()})
     return [each["name"] for each in found if each["name"].lower().startswith(prefix.lower())]
 
 
@@ -106,6 +122,32 @@ def node(schema: Schema, *, new: bool = False, ids: bool = True) -> None:
         id_part="child_name_1" if ids and not new else None,
         completer=None if new else node_completer,
     )
+
+
+def pool(schema: Schema, *, ids: bool = True) -> None:
+    """Adds the options that identify a pool, and those of the service."""
+    cluster(schema, ids=ids)
+    schema.name = PlainArg(
+        options=["-n", "--name", "--pool"],
+        help="Name of the pool.",
+        required=True,
+        id_part="child_name_1" if ids else None,
+        completer=pool_completer,
+    )
+    self_hosted(schema)
+
+
+def template_options(schema: Schema) -> None:
+    """Adds the options of a pool's template, which has no identity of its own."""
+    schema.auth_method = AAZStrArg(
+        options=["--auth-method"],
+        arg_group="Identity",
+        enum={each: each for each in (BOOTSTRAP_TOKEN, MANAGED_IDENTITY, ARC)},
+        help="Azure identity of the agents. Each node has its own.",
+    )
+    versions(schema)
+    settings(schema)
+    management(schema)
 
 
 def replace_machine(schema: Any) -> None:
@@ -278,6 +320,11 @@ def _maintenance_window(schema: Schema, group: str) -> None:
 
 def node_options(schema: Schema) -> None:
     """Adds the options that `create` and `update` share."""
+    schema.pool = AAZStrArg(
+        options=["--pool"],
+        arg_group="Node",
+        help='Pool of the node. It gets the settings that it does not set itself. "" removes it from its pool.',
+    )
     identity(schema)
     versions(schema)
     settings(schema)

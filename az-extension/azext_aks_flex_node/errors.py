@@ -22,7 +22,10 @@ CONTRIBUTOR, READER = "Azure Kubernetes Service Contributor Role", "Reader"
 # Options by request path. The longest matching path applies.
 OPTIONS = {
     "nodeName": "--name",
-    "$filter": "--label, --ready, --join-state, --kubernetes-version",
+    "poolName": "--name",
+    "revision": "--revision",
+    "properties.poolName": "--pool",
+    "$filter": "--label, --ready, --join-state, --kubernetes-version, --pool",
     "properties.continuousMonitoring": "--continuous-monitoring",
     "properties.azureAuth": "--auth-method",
     "properties.azureAuth.servicePrincipal": "--client-id",
@@ -101,7 +104,7 @@ def _message(error: HttpResponseError, document: Document) -> str:
 
 
 def _of_option(document: Document) -> str:
-    target = str(document.get("target") or "")
+    target = str(document.get("target") or "").replace("properties.template.", "properties.", 1)
     fits = [path for path in OPTIONS if target == path or target.startswith((f"{path}.", f"{path}["))]
     named = f"{OPTIONS[max(fits, key=len)]}: " if fits else ""
     return f"{named}{target}: " if target else named
@@ -191,6 +194,8 @@ ADVICE_BY_CODE: dict[str, Callable[[FlexNodeContext], str]] = {
     "ParentResourceNotFound": _cluster_advice,
     "NodeNotKnown": _node_advice,
     "ResourceNotFound": _node_advice,
+    "PoolNotFound": lambda _: "List the pools with `az aks flex-node pool list`, or create one with `pool create`.",
+    "RevisionNotFound": lambda _: "List the revisions with `az aks flex-node pool list-revisions`.",
     "ResourceGroupNotFound": lambda _: "List the resource groups with `az group list -o table`.",
 }
 ADVICE_BY_STATUS: dict[int, tuple[type[azclierror.AzCLIError], Callable[[FlexNodeContext], str]]] = {

@@ -22,7 +22,7 @@ NODES = (
 PAGE = 1000
 
 
-class _Operation(AAZHttpOperation):
+class NodeOperation(AAZHttpOperation):
     CLIENT_TYPE = CLIENT
     METHOD = "GET"
 
@@ -64,7 +64,7 @@ class _Operation(AAZHttpOperation):
         return "MgmtErrorFormat"
 
 
-class ListNodes(_Operation):
+class ListNodes(NodeOperation):
     """Reads one page: the first, or the next one of the context."""
 
     def __init__(self, ctx: FlexNodeContext, filter_text: str) -> None:
@@ -84,7 +84,7 @@ class ListNodes(_Operation):
         return {**parameters, **(self.serialize_query_param("$filter", self._filter) if self._filter else {})}
 
 
-class GetNode(_Operation):
+class GetNode(NodeOperation):
     """Reads a node."""
 
     @property

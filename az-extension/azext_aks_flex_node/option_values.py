@@ -54,6 +54,7 @@ def node_options_of(args: Document) -> NodeOptions:
         server_url=args.get("server_url"),
         labels=args.get("labels", ()),
         taints=args.get("taints", ()),
+        pool=args.get("pool"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Table rows of nodes for `-o table`."""
+"""Table rows of nodes, pools and revisions for `-o table`."""
 
 from __future__ import annotations
 
@@ -76,3 +76,31 @@ def time_ago(moment: str | None, now: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size} {unit} ago"
     return f"{seconds} s ago"
+
+
+def pool_rows(found: Document | list[Document]) -> Document | list[Document]:
+    """Returns the row of one pool, or the rows of several."""
+    return [_pool_row(each) for each in found] if isinstance(found, list) else _pool_row(found)
+
+
+def _pool_row(pool: Document) -> Document:
+    properties = pool["properties"]
+    return {
+        "Name": pool["name"],
+        "Revision": properties["revision"],
+        "Nodes": properties["nodeCount"],
+        "Pending": properties["pendingNodeCount"],
+        "Description": printable(properties.get("description")),
+    }
+
+
+def revision_rows(found: list[Document]) -> list[Document]:
+    return [
+        {
+            "Revision": each["name"],
+            "Time": each["properties"]["createdAt"],
+            "Author": printable(each["properties"]["author"]),
+            "Changed": ", ".join(change["path"] for change in each["properties"]["changes"])[:MAX_WIDTH],
+        }
+        for each in found
+    ]

@@ -23,7 +23,7 @@ import urllib3
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_rp.join_state import JoinState
-from aks_flex_rp.store.model import Cluster
+from aks_flex_rp.store.model import Cluster, PoolMembership
 from bench.rp_load.connections import percentile
 from bench.rp_load.fleet import CLUSTER, FACTS, TOGETHER, VERSION, node
 from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, running_service, sqlite
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.protocol import Store
 
 SIZES = (100, 100_000)
+POOLS = 50
 VIEWS = {
     "first": "",
     "newest": "sort=seen&order=desc",
@@ -45,6 +46,8 @@ VIEWS = {
     "search label": "search=site%3Dhall-17",
     "search nothing": "search=nobody",
     "last page": "page=2000",
+    "pool": "pool=pool7",
+    "pool, label": "pool=pool7&search=site%3Dhall-17",
 }
 
 
@@ -59,7 +62,8 @@ def member(number: int) -> Node:
     """Returns a node of a fleet: most are ready, some are not, some are outdated, some are joining."""
     made = node(number)
     labels = {"site": f"hall-{number % 300}", "line": str(number % 7), "kind": "press"}
-    properties = {**made.properties, "nodeConfig": {"labels": labels}}
+    properties = {**made.properties, "nodeConfig": {"labels": labels}, "poolName": f"pool{number % POOLS}"}
+    made = replace(made, pool=PoolMembership(f"pool{number % POOLS}", 1, properties))
     if number % 50 == 0:
         return replace(made, properties=properties, join=JoinState.from_document({"state": "Created"}))
     ready = "False" if number % 20 == 0 else "True"

@@ -42,6 +42,7 @@ from aks_flex_rp.crypto.tls_certificates import CertificateFiles as GivenFiles
 from aks_flex_rp.crypto.tls_certificates import ServerTls
 from aks_flex_rp.dashboard.app import open_dashboard
 from aks_flex_rp.delivery.config_url import BuiltInDelivery
+from aks_flex_rp.delivery.split_delivery import SplitDelivery
 from aks_flex_rp.nodes.access_grants import AccessGrants
 from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
 from aks_flex_rp.nodes.cluster_sync import ClusterSync
@@ -234,9 +235,10 @@ class Service:
             metrics,
             EnrolmentCommands(context, settings.origin, lambda: self.tls.pin),
         )
-        built_in = self._bundles if settings.delivery.method == "builtIn" else None
         metrics_access = MetricsAccess(settings.metrics_token_file)
-        own = ServiceRoutes(authorizer, self.join_tracker, metrics, built_in, lambda: self._running, metrics_access)
+        own = ServiceRoutes(
+            authorizer, self.join_tracker, metrics, self._bundles, lambda: self._running, metrics_access
+        )
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
         self.enroller = Enroller(commands, lambda source: limits.acquire(f"refused {source}", "write") == 0)
         machines = MachineRoutes(self.enroller, authorizer, self.join_tracker)
@@ -313,7 +315,7 @@ class Service:
             return self._bundles
         from aks_flex_rp.delivery.azure_blob import open_blob_delivery  # noqa: PLC0415 - only this method needs the Azure SDK
 
-        return open_blob_delivery(self.settings)
+        return SplitDelivery(open_blob_delivery(self.settings), self._bundles)
 
     def _arm_remover(self) -> Callable[[], ArmRemover] | None:
         """Returns the access to Azure with which the service removes resources of deleted nodes, if it has any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 sys.path.insert(0, sys.argv[1])
 
@@ -16,8 +17,10 @@ invoker = cli.invocation_cls(cli_ctx=cli, parser_cls=cli.parser_cls, commands_lo
 cli.invocation = invoker
 invoker.data["command_string"] = OWN
 loader = invoker.commands_loader
-loader.load_command_table([*OWN.split(), "create"])
-own = {name: command for name, command in loader.command_table.items() if name.startswith(f"{OWN} ")}
+own: dict[str, Any] = {}
+for group in ((), ("pool",)):  # az loads only the commands of the group on the command line
+    loader.load_command_table([*OWN.split(), *group, "create"])
+    own |= {name: command for name, command in loader.command_table.items() if name.startswith(f"{OWN} ")}
 required, shared = {}, {"ids"}  # az adds --ids and options of its own to every command
 for name, command in own.items():
     loader.command_name = name

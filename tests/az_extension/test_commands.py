@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from aks_flex_node.api.node_keys import KEY_HEADER
+from tests.node_key_client import HeldKey
 from tests.service.lab.cloud_harness import CLUSTER
 
 if TYPE_CHECKING:
@@ -239,6 +241,20 @@ def test_regenerate_token_returns_new_config_url(az: WarmAz, name: str) -> None:
     assert f"The machine that uses the URL becomes node {name}." in moved.err
 
 
+def test_revoke_key_names_the_key_that_is_revoked(az: WarmAz, site: Site, name: str) -> None:
+    url = flex(az, "create", "--name", name, "--output-url")["properties"]["configUrl"]
+    early = az.run("aks", "flex-node", "revoke-key", *ON, "--name", name, check=False)
+    assert "has no key" in early.err
+    key, path = HeldKey(), url.partition("#")[0].removeprefix(site.service.connection.url)
+    assert site.service.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
+
+    revoked = flex(az, "revoke-key", "--name", name)
+
+    assert (revoked["name"], revoked["thumbprint"]) == (name, key.thumbprint)
+    shown = flex(az, "show", "--name", name)["properties"]["status"]["nodeKey"]
+    assert (shown["state"], shown["fingerprint"]) == ("Revoked", revoked["fingerprint"])
+
+
 def test_wait_ends_when_node_is_ready_or_join_failed(az: WarmAz, site: Site, name: str) -> None:
     flex(az, "create", "--name", name)
     wait = ("aks", "flex-node", "wait", *ON, "--name", name, "--timeout", "1", "--interval", "1")
@@ -309,3 +325,30 @@ def test_no_wait_prints_nothing_and_is_refused_with_output_url(az: WarmAz, site:
     assert site.admin.get(name).status == 200
     lost = az.run("aks", "flex-node", "update", *ON, "--name", name, "--no-wait", "--output-url", check=False)
     assert "cannot be used with --no-wait" in lost.err
+
+
+def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> None:
+    def pool(verb: str, *words: str) -> Any:
+        return az("aks", "flex-node", "pool", verb, *ON, *words)
+
+    on = ("--name", "line")
+    made = pool("create", *on, "--labels", "site=north", "--max-pods", "50", "--description", "Pumps")
+    assert made["properties"]["template"] == {"nodeConfig": {"labels": {"site": "north"}, "maxPods": 50}}
+    assert flex(az, "create", "--name", name, "--pool", "line")["properties"]["poolRevision"] == 1
+    assert [each["name"] for each in flex(az, "list", "--pool", "line")] == [name]
+    changed = pool("update", *on, "--max-pods", "60")["properties"]
+    assert (changed["revision"], changed["pendingNodeCount"], changed["description"]) == (2, 1, "Pumps")
+    revisions = pool("list-revisions", *on)
+    assert [each["name"] for each in revisions] == ["2", "1"]
+    assert pool("apply", *on, "--nodes", name) == {
+        "revision": 2,
+        "applied": [name],
+        "unchanged": [],
+        "refused": [],
+    }
+    assert pool("apply", *on, "--revision", "1")["applied"] == [name]
+    assert "line" in [each["name"] for each in pool("list")]
+    assert pool("show", *on)["properties"]["nodeCount"] == 1
+    flex(az, "update", "--name", name, "--pool", "")
+    az.run("aks", "flex-node", "pool", "delete", *ON, *on, "--yes")
+    assert site.admin.pool("GET", "line").status == 404

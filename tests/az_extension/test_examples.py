@@ -35,10 +35,10 @@ print("https://answer")
 
 
 def of_help() -> Iterator[tuple[str, str]]:
-    for file in sorted(COMMANDS.glob("_[a-z]*.py")):
+    for file in sorted(COMMANDS.rglob("_[a-z]*.py")):
         text = re.sub(r"\\\n\s+", "", file.read_text())
         for title, said in re.findall(r":example: (.*)\n((?:        .*\n)+)", text):
-            yield f"{file.stem}: {title}", "\n".join(map(str.strip, said.splitlines()))
+            yield f"{file.parent.stem}/{file.stem}: {title}", "\n".join(map(str.strip, said.splitlines()))
 
 
 def of_documents() -> Iterator[tuple[str, str]]:
@@ -59,6 +59,7 @@ def there(site: Site, name: str) -> str:
     identity = {"method": "servicePrincipal", "servicePrincipal": {"clientId": client_of(name), "clientSecret": "x"}}
     made = site.admin.put(name, {"properties": {"azureAuth": identity, "continuousMonitoring": True}}).json
     ready = {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-15T10:00:00Z"}]}
+    assert site.admin.pool("PUT", "edge", body={"properties": {}}).status in {200, 201}
     report = {**ready, "appliedConfigVersion": made["properties"]["configVersion"]}
     assert site.admin.ask("POST", site.admin.path(name, "reportStatus"), report).status == 200
     return name
@@ -87,6 +88,8 @@ def test_documented_example_runs_as_printed(
 ) -> None:
     name = f"{there}-new" if "flex-node create" in EXAMPLES[example] else there
     text = EXAMPLES[example].replace("…", "-g edge --cluster plant", 1)
+    if "pool create" in text:
+        site.admin.pool("DELETE", "edge")
     for pattern, instead in {
         r"my-rg": "edge",
         r"my-cluster": "plant",

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from tests.azure_cli import Az
 
 DESCRIBING = Path(__file__).with_name("describe_commands.py")
-VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "wait", "join-command"}
+VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "revoke-key", "wait", "join-command"}
+POOL_VERBS = {f"pool {verb}" for verb in ("create", "update", "show", "list", "delete", "list-revisions", "apply")}
 LONGEST = 22  # maximum characters of an option without a shorter alias, as in azdev
 
 
@@ -35,7 +36,7 @@ def options(table: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_all_commands_are_registered_by_extension(table: dict[str, Any]) -> None:
-    assert set(table) == VERBS
+    assert set(table) == VERBS | POOL_VERBS
     assert {each["source"] for each in table.values()} == {"az-aks-flex-node"}
 
 
@@ -70,7 +71,7 @@ def test_cluster_and_node_options_have_completers(table: dict[str, Any]) -> None
     for verb, command in table.items():
         arguments = command["arguments"]
         assert arguments["cluster_name"]["completer"], verb
-        assert verb in {"create", "list"} or arguments["name"]["completer"], verb
+        assert verb in {"create", "list", "pool list"} or arguments["name"]["completer"], verb
 
 
 def test_tab_completion_offers_node_names(az: WarmAz, name: str) -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
+from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from tests.browser.accessibility import judge, judge_on_every_screen
 from tests.browser.navigation import follow, sign_in, sign_in_by_entra
 from tests.browser.test_node_page import address
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import SECRET, client_of, principal
 from tests.service.rp.api.fake_clusters import PLANT
 
@@ -208,13 +210,32 @@ def test_delete_is_refused_when_node_changed_meanwhile(provider: Provider, open_
     assert provider.running.admin.get(name).status == 200
 
 
+def test_key_is_revoked_after_confirmation(provider: Provider, open_page: Opened) -> None:
+    admin, name, page = provider.running.admin, "oven-key", open_page()
+    url = admin.put(name, {"properties": {"continuousMonitoring": True}}, url=True).properties["configUrl"]
+    key, path = HeldKey(), url.partition("#")[0].removeprefix(admin.connection.url)
+    assert admin.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
+    sign_in(page, provider, address(name))
+    assert fingerprint(key.thumbprint) in page.locator("main").inner_text()
+
+    follow(page, page.get_by_role("link", name="Revoke key"))
+    assert "stays in the cluster" in page.locator("main").inner_text()
+    follow(page, page.get_by_role("button", name="Revoke key"))
+
+    text = page.locator("main").inner_text()
+    assert f"{fingerprint(key.thumbprint)} (revoked)" in text
+    assert page.get_by_role("link", name="Revoke key").count() == 0
+    assert admin.get(name).properties["status"]["nodeKey"]["state"] == "Revoked"
+    admin.delete(name)
+
+
 def test_reader_post_to_edit_token_and_delete_is_refused(entra_provider: EntraProvider, open_page: Opened) -> None:
     page = open_page()
     sign_in_by_entra(page, entra_provider, entra_provider.reader, address("press-1"))
     token = page.locator("input[name=csrf]").first.get_attribute("value") or ""
     etag = entra_provider.running.admin.get("press-1").json["etag"]
     origin = {"Origin": entra_provider.url}
-    for below in ("/edit", "/token", "/delete"):
+    for below in ("/edit", "/token", "/delete", "/revoke-key"):
         form = {"csrf": token, "etag": etag, "name": "press-1", "labels": "a=b"}
         answer = page.request.post(entra_provider.url + address("press-1", below), form=form, headers=origin)
         assert answer.status == 403
@@ -229,7 +250,7 @@ def test_post_with_wrong_csrf_token_is_refused(provider: Provider, open_page: Op
     page = open_page()
     sign_in(page, provider, address("press-5"))
     etag = provider.running.admin.get("press-5").json["etag"]
-    for below in ("/edit", "/token", "/delete"):
+    for below in ("/edit", "/token", "/delete", "/revoke-key"):
         form = {"csrf": "x", "etag": etag, "name": "press-5"}
         answer = page.request.post(
             provider.url + address("press-5", below), form=form, headers={"Origin": provider.url}

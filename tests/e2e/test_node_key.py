@@ -10,6 +10,7 @@ import pytest
 
 from aks_flex_lab import node_agent
 from tests.agents import differences, facts, flex
+from tests.managed_node import Followed
 from tests.providers import VERSION, Provider
 from tests.wait import until, until_named
 
@@ -152,3 +153,25 @@ def test_second_machine_is_refused_in_words(lab: Lab, node: KeyNode, add_machine
     [event] = [each for each in node.provider.audit(node.name) if each["what"] == "configUrl.reused"]
     assert event["detail"]["machine"]["hostName"] == other.name
     assert event["detail"]["first"]["key"] == node.key()["thumbprint"]
+
+
+def test_node_with_azure_identity_gets_a_key_at_its_next_poll(lab: Lab, add_machine: Add) -> None:
+    """As a node that joined with an earlier release, which has no key."""
+    node = Followed.make(lab, add_machine("key-3"))
+    machine = node.machine
+    node.join()
+    until(lambda: "nodeKey" in node.provider.get(node.name)["status"], "the join binds a key")
+    machine.run("systemctl", "stop", "aks-flex-node")
+    machine.run("rm", KEY_FILE, KEY_COPY)
+    before = node.provider.get(node.name)["status"]["nodeKey"]["thumbprint"]
+
+    machine.run("systemctl", "start", "aks-flex-node")
+
+    until(lambda: machine.run("test", "-s", KEY_FILE, check=False).ok, "the machine has a key again")
+    until(
+        lambda: node.provider.get(node.name)["status"]["nodeKey"]["thumbprint"] != before,
+        "the Azure identity has bound the new key, which is in use",
+    )
+    node.follows(node.update(nodeConfig={"labels": {"tier": "gold"}}))
+    assert any(each["what"] == "rotateKey" for each in node.provider.audit(node.name))
+    node.delete()

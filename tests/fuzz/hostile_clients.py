@@ -144,7 +144,7 @@ class HostileClients:
             except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
                 pass  # the service closed the connection of a malformed request
             finally:
-                writer.close()
+                writer.transport.abort()  # also a connection that the service does not end
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bool:
         """Sends one request; returns whether the connection can be used again."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROVIDER_PATHS = re.compile(
     r"/subscriptions/[^/]+/resourcegroups/[^/]+/providers/microsoft\.containerservice/managedclusters/[^/]+"
-    r"/flexnodeconfig(/.*)?|/providers/microsoft\.containerservice/operations/?",
+    r"/flexnode(?:config|pools)(/.*)?|/providers/microsoft\.containerservice/operations/?",
     re.IGNORECASE,
 )
 PROVIDER_SECONDS = 60.0  # time limit for a provider's response

@@ -28,6 +28,7 @@ from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.engine import Engine
 from aks_flex_node.agent.reconcile.ledger import Ledger
 from aks_flex_node.agent.reconcile.lock import exclusive
+from aks_flex_node.api import config_urls
 from aks_flex_node.errors import CommandUsageError, ConfigError, MachineError
 from aks_flex_node.host.host import EntryKind
 from aks_flex_node.host.real import RealHost
@@ -197,12 +198,14 @@ def load_or_fetch_config(
     settings = loader.load_fetch_settings(os.environ, flags)
     machine = identify_machine(RealHost(), selection.url.origin)
     sources = artifact_sources(settings)
-    url, data_dir = selection.url, str(settings.paths.data_dir)
+    url, data_dir, bundle = selection.url, str(settings.paths.data_dir), None
     if url.is_enrolment:
         bundle = enrol(RealHost(), url, settings, sources, machine, progress)
     elif url.key or os.geteuid() != 0:  # a storage account binds no key, and only root may keep one
         bundle = fetch_config(url, sources, machine=machine)
-    else:
+        if bundle.key_url:
+            url = config_urls.parse(bundle.key_url)
+    if bundle is None or bundle.key_url:
         bundle = fetch_with_key(
             RealHost(), data_dir, lambda prove: fetch_config(url, sources, machine=machine, prove=prove)
         )

@@ -13,6 +13,7 @@ from aks_flex_node.api.enrolments import ENROLMENT_PATH
 from aks_flex_node.errors import CommandUsageError
 
 CONFIG_PATH = "/configs/"
+KEY_URL = "keyUrl"  # in a sealed bundle: the URL at the service that binds the key and has the complete bundle
 MAX_URL_LENGTH = 4096
 SAS_PARAMETERS = frozenset({"se", "sig", "sp", "spr", "sr", "st", "sv", "skoid"})  # of a signed URL of Azure Storage
 DEFAULT_PORTS = {"https": 443, "http": 80}

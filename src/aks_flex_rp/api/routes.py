@@ -159,7 +159,7 @@ class ServiceRoutes:
     authorizer: Authorizer
     join_tracker: JoinTracker
     metrics: Metrics
-    bundles: BuiltInDelivery | None
+    bundles: BuiltInDelivery
     ready: Callable[[], bool]
     metrics_access: MetricsAccess
 
@@ -193,9 +193,7 @@ class ServiceRoutes:
     async def _find_bundle(self, incoming: Incoming, request_id: str, operation: str) -> FetchedBundle:
         """Returns the bundle of the URL in the request. All invalid URLs get the same response."""
         source = http_messages.client_address(incoming)
-        found = None
-        if self.bundles:
-            found = await self.bundles.fetch(incoming.path_params["secret"], time.time())
+        found = await self.bundles.fetch(incoming.path_params["secret"], time.time())
         if operation == "bundle":
             self.metrics.bundles.labels("fetched" if found else "refused").inc()
         log_fields = {

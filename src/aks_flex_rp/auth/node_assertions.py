@@ -26,6 +26,7 @@ from aks_flex_node.api.node_keys import (
     PROOF_SECONDS,
     PROOF_TYPE,
     PublicKey,
+    encode,
     short,
 )
 from aks_flex_rp.auth.auth_errors import Unauthenticated
@@ -84,12 +85,12 @@ async def verify_assertion(
     """Returns the caller of an assertion and when the assertion expires. Raises Unauthenticated."""
     try:
         key = _public_key(token, ASSERTION_TYPE)
-        node = _subject(token)
+        thumbprint, node = key.thumbprint, _subject(token)
         known = await find(node) if node else None
-        if node is None or known is None or key.thumbprint not in known.keys.known:
+        if node is None or known is None or thumbprint not in known.keys.known:
             raise Unauthenticated(
                 "NodeKeyNotKnown",
-                f"The key {short(key.thumbprint)} does not belong to the node that the request names. Create a new "
+                f"The key {short(thumbprint)} does not belong to the node that the request names. Create a new "
                 "join command for the node, and run it on its machine.",
             )
         claims = _claims(token, key, known.audience)
@@ -97,8 +98,8 @@ async def verify_assertion(
     except InvalidNodeKey as error:
         code: AuthErrorCode = "NodeKeyTimeInvalid" if error.is_time else "InvalidAuthenticationToken"
         raise Unauthenticated(code, f"The assertion of the node key {error.why}") from None
-    name = f"node {node[1]} (key {short(key.thumbprint)})"
-    return Caller(key.thumbprint, name, CallerKind.NODE_KEY, node=node), float(claims["exp"]) + CLOCK_SECONDS
+    name = f"node {node[1]} (key {short(thumbprint)})"
+    return Caller(thumbprint, name, CallerKind.NODE_KEY, node=node), float(claims["exp"]) + CLOCK_SECONDS
 
 
 def _public_key(token: str, kind: str) -> PublicKey:
@@ -111,9 +112,16 @@ def _public_key(token: str, kind: str) -> PublicKey:
     named = header.get("jwk")
     found = named if isinstance(named, dict) else {}
     key = PublicKey(str(found.get("x", "")), str(found.get("y", "")))
-    if found != key.jwk or not all(_COORDINATE.fullmatch(each) for each in (key.x, key.y)):
+    if found != key.jwk or not all(_is_coordinate(each) for each in (key.x, key.y)):
         raise InvalidNodeKey("has no public key of the curve P-256.")
     return key
+
+
+def _is_coordinate(text: str) -> bool:
+    """Returns whether the text is the only encoding of its bytes. With another one, a revoked key would have another
+    thumbprint.
+    """
+    return _COORDINATE.fullmatch(text) is not None and encode(_decoded(text)) == text
 
 
 def _claims(token: str, key: PublicKey, audience: str) -> dict[str, Any]:

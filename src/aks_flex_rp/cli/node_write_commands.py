@@ -24,6 +24,7 @@ from aks_flex_rp.cli.command_context import (
     read_secret,
     with_service,
 )
+from aks_flex_rp.cli.property_files import read_mapping, read_properties
 
 if TYPE_CHECKING:
     from aks_flex_rp.api_client import ServiceClient
@@ -200,7 +201,8 @@ def write_node(
     body = read_properties(file)
     target, client = service.cluster(cluster), service.client()
     if ctx.command.name == "create":
-        managed = {"continuousMonitoring": True} if monitor is None else {}
+        in_pool = pool or (body or {}).get("poolName")  # then its template decides
+        managed = {"continuousMonitoring": True} if monitor is None and not in_pool else {}
         properties = apply_options({**managed, **(body or {})}, options)
         written = create_node(client, target, name, properties, join_command)
     else:
@@ -367,37 +369,3 @@ def _secret(file: str | None, token_file: str | None) -> str | None:
     if not secret:
         raise ConfigError("secret-empty", f"{file} does not contain a secret.", "Check `--client-secret-file`.")
     return secret
-
-
-def read_properties(file: Path | None) -> Document | None:
-    """Reads properties from a file, with or without the ARM envelope."""
-    if file is None:
-        return None
-    document = read_mapping(file, "--file")
-    inner = document.get("properties", document)
-    if not isinstance(inner, dict):
-        raise _invalid_file(file, "properties")
-    made = node_changes.writable_properties(document) if "properties" in document else inner
-    malformed = node_changes.malformed_path(made)
-    if malformed:
-        raise _invalid_file(file, malformed)
-    return made
-
-
-def read_mapping(file: Path, option: str) -> Document:
-    """Reads a JSON or YAML file that contains a mapping."""
-    import yaml
-
-    try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is neither JSON nor YAML"
-        raise ConfigError("node-file-invalid", f"{file} is invalid: {why}.", f"Check `{option}`.") from None
-    if not isinstance(document, dict):
-        raise ConfigError("node-file-invalid", f"{file} is invalid: it is not a mapping.", f"Check `{option}`.")
-    return document
-
-
-def _invalid_file(file: Path, path: str) -> ConfigError:
-    why = f"{path} has the wrong type"
-    return ConfigError("node-file-invalid", f"{file} is invalid: {why}.", "Check `--file`.")

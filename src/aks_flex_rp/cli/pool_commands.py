@@ -13,7 +13,8 @@ from aks_flex_node.api.node_summary import printable
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cli import enrolment_commands, output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
-from aks_flex_rp.cli.node_write_commands import apply_options, read_mapping
+from aks_flex_rp.cli.node_write_commands import apply_options
+from aks_flex_rp.cli.property_files import read_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ def write_pool(
 
 
 app.command("create", help="Create a pool.")(write_pool)
-app.command("update", help="Update the template of a pool, as a new revision. No node is changed.")(write_pool)
+app.command("update", help="Update a pool as a new revision. No node is changed.")(write_pool)
 
 
 def put_pool(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, etag: str) -> Document:
@@ -245,9 +246,10 @@ def apply(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring nodes of a pool to a revision, by default all nodes to the newest one.
+    """Bring nodes of a pool to a revision of its template.
 
-    Managed nodes fetch their configuration by themselves. A node whose configuration would be invalid is not changed.
+    Default: all nodes, and the newest revision. Managed nodes fetch their configuration
+    by themselves. A node whose configuration would be invalid is not changed.
     """
     result = service.client().apply_pool(
         service.cluster(cluster), name, revision, node or (), downgrade=allow_downgrade

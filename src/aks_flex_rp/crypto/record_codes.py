@@ -6,7 +6,6 @@ derived from the encryption keys, so that both are rotated together.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 LENGTH_BYTES = 8
+PIECE_BYTES = 2047  # of more, hashlib releases Python's lock, and then waits for it longer than it hashes
 DIGEST_LENGTH = 16  # hexadecimal digits
 DERIVATION = b"aks-flex-rp authentication of records"
 
@@ -62,11 +62,14 @@ class RecordCodes:
         return code_key_id(code) == self._newest
 
     def _code(self, key: str, kind: str, values: Sequence[object]) -> str:
-        made = hmac.new(self._keys[key], digestmod=hashlib.sha256)
+        content = bytearray()
         for value in (kind, *values):
             encoded = _encoded(value)
-            made.update(len(encoded).to_bytes(LENGTH_BYTES, "big"))
-            made.update(encoded)
+            content += len(encoded).to_bytes(LENGTH_BYTES, "big")
+            content += encoded
+        made, view = hmac.new(self._keys[key], digestmod="sha256"), memoryview(content)
+        for start in range(0, len(content), PIECE_BYTES):
+            made.update(view[start : start + PIECE_BYTES])
         return f"{key}.{made.hexdigest()}"
 
 

@@ -28,6 +28,7 @@ from aks_flex_rp.dashboard.node_actions import DeletePage, ResumeAction, RevokeK
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
 from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
+from aks_flex_rp.dashboard.pool_pages import PoolPages
 from aks_flex_rp.dashboard.scopes import DashboardScopes
 from aks_flex_rp.dashboard.sessions import SessionManager
 from aks_flex_rp.dashboard.sign_in import EntraSignIn, SignInPage
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.settings import ServiceSettings
 
 
+POOL_PATH = "/ui/pools/{subscription}/{group}/{cluster}/{pool}"
 NODE_PATH = "/ui/nodes/{subscription}/{group}/{cluster}/{node}"
 
 log = logging.getLogger("aks_flex_rp.pages")
@@ -68,6 +70,7 @@ class Dashboard:
     resume_action: ResumeAction
     create_page: CreatePage
     join_page: JoinPage
+    pool_pages: PoolPages
     audit_page: AuditPage
     help_page: HelpPage
 
@@ -89,6 +92,9 @@ class Dashboard:
             *self._closed(f"{NODE_PATH}/resume", post=self.resume_action.resume),
             *self._closed(f"{NODE_PATH}/joining", self.join_page.show),
             *self._closed("/ui/create", self.create_page.show, self.create_page.take),
+            *self._closed("/ui/pools", self.pool_pages.show_all),
+            *self._closed(POOL_PATH, self.pool_pages.show),
+            *self._closed(f"{POOL_PATH}/apply", post=self.pool_pages.apply),
             *self._closed("/ui/audit", self.audit_page.show),
             *self._closed("/ui/audit.csv", self.audit_page.export_csv),
             *self._closed("/ui/audit.json", self.audit_page.export_json),
@@ -218,6 +224,7 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
         ResumeAction(scopes, arm.queries, arm.commands),
         CreatePage(pages, scopes, arm, url_cookie),
         JoinPage(pages, scopes, arm.queries, url_cookie),
+        PoolPages(pages, scopes, arm.commands),
         AuditPage(pages, scopes),
         HelpPage(pages),
     )

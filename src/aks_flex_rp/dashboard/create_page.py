@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from aks_flex_rp.dashboard.node_draft import (
     locate_draft_errors,
     parse_draft,
 )
+from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import validation as bodies
 from aks_flex_rp.resource import versions
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.scopes import DashboardScopes, ShownCluster
     from aks_flex_rp.nodes.commands import WriteResult
     from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.resource.validation import PoolTemplate
 
 STEPS = ("Cluster and name", "Identity", "Versions and settings", "Labels and taints", "Review")
 ONLY_NEW = Preconditions(if_none_match="*")
@@ -124,10 +127,23 @@ class CreatePage:
         fields = {each.field for each in errors}
         judged = [
             each
-            for each in locate_draft_errors(found, validate_draft(found, known))
+            for each in locate_draft_errors(found, await self._problems(found, known))
             if each.field not in {SECRET, *fields}
         ]
         return [*errors, *judged]
+
+    async def _problems(self, found: NodeDraft, cluster: ClusterInfo) -> list[Problem]:
+        templates = PoolTemplates(self.arm.commands.context.store)
+        try:
+            template = await templates.for_node(cluster, found.body(), None)
+        except ArmError as error:
+            return [Problem(error.target, error.message)]
+        return validate_draft(found, cluster, template)
+
+    async def _template(self, found: NodeDraft, cluster: ClusterInfo | None) -> str:
+        """Returns the template of the chosen pool, as it is shown on the last step."""
+        pool = await self.arm.commands.context.store.pool(cluster.id.key, found["pool"]) if cluster else None
+        return json.dumps(pool.template, indent=2, ensure_ascii=False) if pool and found["pool"] else ""
 
     async def _exists(self, cluster: ClusterInfo, name: str) -> bool:
         try:
@@ -180,6 +196,7 @@ class CreatePage:
             titles=STEPS,
             clusters=clusters,
             cluster=chosen,
+            template=await self._template(form.draft, known) if form.draft["pool"] else "",
             **wizard_options(form.draft, known),
         )
 
@@ -202,10 +219,10 @@ def wizard_options(found: NodeDraft, cluster: ClusterInfo | None) -> dict[str, A
     }
 
 
-def validate_draft(found: NodeDraft, cluster: ClusterInfo) -> list[Problem]:
+def validate_draft(found: NodeDraft, cluster: ClusterInfo, template: PoolTemplate | None = None) -> list[Problem]:
     """Validates the draft with the rules of the API."""
     context = ValidationContext(cluster.facts.version, cluster.facts.aad, reserved_ranges=cluster.facts.taken)
-    judged = bodies.validate_body(found.body(), found["name"], context)
+    judged = bodies.validate_body(found.body(), found["name"], context, template)
     return judged if isinstance(judged, list) else []
 
 

@@ -114,8 +114,9 @@ class ResumeAction:
     async def resume(self, visit: PageRequest) -> Response:
         where, known, request = await self.scopes.node(visit, Operation.WRITE)
         node, _ = await self.queries.get(known, where.node)
-        if is_paused(node.properties):
-            resumed = document_diff.apply_values(node.properties, {PAUSED: None})
+        if is_paused(node.effective):
+            own = is_paused(node.properties)  # otherwise the pool pauses it
+            resumed = document_diff.apply_values(node.properties, {PAUSED: None if own and not node.pool else False})
             preconditions = Preconditions(if_match=node.etag)
             await self.commands.put(known, node.name, {"properties": resumed}, preconditions, request, url=False)
         return page_request.redirect(ShownCluster(known.id, 0, "").node(node.name))
@@ -170,8 +171,8 @@ class DeletePage:
             node=node,
             cluster=cluster.id,
             here_is=ShownCluster(cluster.id, 0, "").node(node.name),
-            leaves=unbootstraps_on_delete(node.properties),
-            monitored=bool(node.properties.get("continuousMonitoring")),
+            leaves=unbootstraps_on_delete(node.effective),
+            monitored=node.is_monitored,
             joined=node.join.is_joined,
             silent=state is FleetState.NOT_REPORTING,
             typed=page_request.form.get("name", "") if wrong else "",

@@ -25,7 +25,7 @@ SECRET = "secret"  # noqa: S105 - the name of a field
 REVIEW = 5
 DRIFT_DEFAULT = "repair"  # of the API
 FIELDS: Mapping[int, tuple[str, ...]] = {
-    1: ("cluster", "name"),
+    1: ("cluster", "name", "pool"),
     2: ("method", "kubelet", "sp-client", "sp-proof", "sp-tenant", "mi-client", "mi-principal", "arc-principal"),
     3: (*VERSIONS, "monitor", "drift", "pods"),
     4: (),  # labels and taints, which are rows
@@ -98,13 +98,24 @@ class NodeDraft:
             "driftPolicy": self._drift_policy,
         }
         properties = {
-            "continuousMonitoring": self.monitored,
-            "azureAuth": self._azure(secret),
-            "kubernetesAuth": {"method": TOKEN if self["method"] == TOKEN else self["kubelet"]},
+            "poolName": self["pool"],
+            **({} if self.inherits_identity else self._identity(secret)),
             "versions": _without_empty({name: self[name] for name in VERSIONS}),
             "nodeConfig": _without_empty(node),
         }
         return {"properties": _without_empty(properties)}
+
+    @property
+    def inherits_identity(self) -> bool:
+        """Whether the node takes its identity and management from its pool, because it has none of its own."""
+        return bool(self["pool"]) and self["method"] == TOKEN
+
+    def _identity(self, secret: str) -> dict[str, Any]:
+        return {
+            "continuousMonitoring": self.monitored,
+            "azureAuth": self._azure(secret),
+            "kubernetesAuth": {"method": TOKEN if self["method"] == TOKEN else self["kubelet"]},
+        }
 
     def _azure(self, secret: str) -> dict[str, Any]:
         method = self["method"]
@@ -160,6 +171,7 @@ def _without_empty(block: Mapping[str, Any]) -> dict[str, Any]:
 
 IDS = ("sp-client", "mi-client", "mi-principal", "arc-principal")
 FIELDS_BY_PATH = {
+    "properties.poolName": "pool",
     "properties.azureAuth.method": "method",
     "properties.azureAuth.servicePrincipal.clientId": "sp-client",
     "properties.azureAuth.servicePrincipal.clientSecret": SECRET,

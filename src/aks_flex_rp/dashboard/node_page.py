@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.node_summary import is_paused
-from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.errors import ArmError, json_path
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import condition_text, document_diff, node_history
 from aks_flex_rp.dashboard.fleet_page import STATE_LABELS
 from aks_flex_rp.dashboard.join_page import join_remedy, join_steps
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.resource import config_generator
+from aks_flex_rp.resource.effective import leaves
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 
 if TYPE_CHECKING:
@@ -80,6 +81,15 @@ class ComponentRow:
 
 
 @dataclass(frozen=True)
+class EffectiveRow:
+    """An effective value of a node, and where it comes from."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True)
 class IdentityRow:
     """The Azure identity of a node."""
 
@@ -130,6 +140,7 @@ class NodeDetailPage:
             called=node.name,
             cluster=known.id,
             here_is=ShownCluster(known.id, 0, known.id.name).node(node.name),
+            pool_page=ShownCluster(known.id, 0, known.id.name).pool(node.pool.name) if node.pool else "",
             summary=condition_text.summarize(status, join_remedy(steps)),
             steps=steps,
             comparison=compared,
@@ -145,11 +156,11 @@ class NodeDetailPage:
         """Compares the desired with the applied configuration. `events` is None without permission to read them."""
         has = str(status.get("appliedConfigVersion", ""))
         at = condition_text.parse_time(status.get("lastConfigApplied", ""))
-        found = document_diff.applied_properties(node.properties, node.version, has, events or ()) if has else None
+        found = document_diff.applied_properties(node.effective, node.version, has, events or ()) if has else None
         if has and events and found is None:
             further = await self._events(resource, MAX_EVENTS_SEARCHED)
-            found = document_diff.applied_properties(node.properties, node.version, has, further)
-        differing = document_diff.diff(found.properties, node.properties) if found else {}
+            found = document_diff.applied_properties(node.effective, node.version, has, further)
+        differing = document_diff.diff(found.properties, node.effective) if found else {}
         named = {document_diff.name_of(path): change for path, change in differing.items()}
         lines = tuple(document_diff.diff_lines(named)) if found else None
         return ConfigComparison(str(node.version), has, at, lines, bool(found and found.renewed))
@@ -194,15 +205,26 @@ def facts(node: Node, shown: Document) -> Document:
         "attention": condition_text.problems_shown(conditions),
         "certificate": next((each for each in conditions if each.type == "CertificateExpiring"), None),
         "components": components(node, status),
-        "identity": identity(node.properties.get("azureAuth", {})),
+        "identity": identity(node.effective.get("azureAuth", {})),
         "join_method": JOIN_METHODS[node.config.get("node", {}).get("kubelet", {}).get("auth") or "bootstrapToken"],
         "config": json.dumps(node.config, indent=2, ensure_ascii=False),
         "system": system(node.system),
         "machine": machine_rows(status),
-        "paused": is_paused(properties),
+        "paused": is_paused(node.effective),
+        "pool": node.pool,
+        "values": effective_rows(properties) if node.pool else (),
         "last_seen": condition_text.parse_time(properties.get("lastSeen", "")),
         "last_drift": condition_text.parse_time(status.get("lastDriftDetected", "")),
     }
+
+
+def effective_rows(properties: Document) -> list[EffectiveRow]:
+    """Returns the effective values of a node of a pool with their origins."""
+    origins = properties["origins"]
+    return [
+        EffectiveRow(json_path(*path), document_diff.text_of(value), origins[json_path(*path)])
+        for path, value in leaves(properties["effective"])
+    ]
 
 
 def machine_rows(status: Document) -> dict[str, str]:
@@ -230,7 +252,7 @@ def components(node: Node, status: Document) -> list[ComponentRow]:
     Nodes report only the kubelet and agent version. The other components are known while the desired configuration is
     applied.
     """
-    desired, chosen = config_generator.config_versions(node.config), node.properties.get("versions", {})
+    desired, chosen = config_generator.config_versions(node.config), node.effective.get("versions", {})
     same = str(status.get("appliedConfigVersion", "")) == str(node.version)
     running = {name: version for name, version in desired.items() if same}
     running |= {"kubernetes": status.get("kubeletVersion", ""), "agent": status.get("agentVersion", "")}

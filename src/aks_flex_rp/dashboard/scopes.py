@@ -36,6 +36,10 @@ class ShownCluster:
         """Returns the path of a node's page."""
         return f"/ui/nodes/{self.path}/{name}"
 
+    def pool(self, name: str) -> str:
+        """Returns the path of a pool's page."""
+        return f"/ui/pools/{self.path}/{name}"
+
 
 @dataclass(frozen=True)
 class DashboardScopes:
@@ -75,11 +79,23 @@ class DashboardScopes:
         parts = {"subscription": cluster.subscription, "group": cluster.group, "cluster": cluster.name, "node": name}
         return await self._admit(page_request, Operation.WRITE, parts)
 
+    async def pool(
+        self, page_request: PageRequest, operation: Operation
+    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
+        """Authorizes the operation on the pool in the path, and returns the pool and its cluster."""
+        parts = page_request.incoming.path_params
+        cluster = ClusterId(parts["subscription"], parts["group"], parts["cluster"])
+        return await self._admit_target(page_request, operation, parse_target(cluster.pool(parts["pool"])))
+
     async def _admit(
         self, page_request: PageRequest, operation: Operation, parts: Mapping[str, str]
     ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
         cluster = ClusterId(parts["subscription"], parts["group"], parts["cluster"])
-        where = parse_target(cluster.node(parts["node"]))
+        return await self._admit_target(page_request, operation, parse_target(cluster.node(parts["node"])))
+
+    async def _admit_target(
+        self, page_request: PageRequest, operation: Operation, where: ArmTarget
+    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
         request = await self.authorizer.admit(
             operation, where, page_request.caller, page_request.request_id, page_request.source
         )

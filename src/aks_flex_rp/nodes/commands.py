@@ -272,7 +272,7 @@ class NodeCommands:
         document = cluster.id.node(name)
         detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url and not options.enrolling}
         detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
-        changes = property_changes(before.properties if before else {}, node.properties)
+        changes = property_changes(before.effective if before else {}, node.effective)
         event = request.event(
             now,
             options.what or (AuditAction.UPDATE if before else AuditAction.CREATE),

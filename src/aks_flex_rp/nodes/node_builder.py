@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc_microseconds
@@ -43,6 +43,8 @@ class NodeBuilder:
     context: NodeContext
     cluster: ClusterInfo
     caller: Caller
+    # Configurations by what they are generated from, besides the name of the node. Nodes of a pool share them.
+    configs: dict[object, tuple[DesiredNode, Document]] = field(default_factory=dict)
 
     def build(self, name: str, desired: DesiredNode, before: Node | None, version: int, join: JoinState) -> Node:
         """Returns the node with its generated configuration, and with what is remembered of the earlier one."""
@@ -57,14 +59,8 @@ class NodeBuilder:
         earlier = _versions(before) if before else None
         chosen = config_generator.effective_versions(properties, kept_version or cluster.facts.version, earlier)
         endpoints = context.endpoints_for(cluster)
-        config = config_generator.generate_config(
-            properties,
-            cluster.id,
-            cluster.facts,
-            key,
-            chosen,
-            endpoints=endpoints,
-            downgrade=desired.allow_downgrade or _has_pending_downgrade(before),
+        config = self._config(
+            key, desired, chosen, downgrade=desired.allow_downgrade or _has_pending_downgrade(before)
         )
         now = context.now()
         tenant = config_generator.cluster_tenant(cluster.facts, endpoints)
@@ -86,6 +82,17 @@ class NodeBuilder:
             revision=before.revision if before else 0,
             pool=desired.membership,
         )
+
+    def _config(self, key: str, desired: DesiredNode, chosen: dict[str, str], *, downgrade: bool) -> Document:
+        shared = (id(desired), tuple(chosen.items()), downgrade)  # unique while the entry keeps the object
+        if found := self.configs.get(shared):
+            return config_generator.for_other_node(found[1], desired.properties, key)
+        cluster, endpoints = self.cluster, self.context.endpoints_for(self.cluster)
+        config = config_generator.generate_config(
+            desired.properties, cluster.id, cluster.facts, key, chosen, endpoints=endpoints, downgrade=downgrade
+        )
+        self.configs[shared] = desired, config
+        return config
 
     def _secrets(self, key: str, desired: DesiredNode, before: Node | None) -> bytes:
         if desired.secret is not None:

@@ -7,6 +7,7 @@ A node whose effective properties would be invalid is named, and keeps what it h
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,7 @@ from aks_flex_rp.nodes.context import property_changes
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
 from aks_flex_rp.nodes.write_permissions import WriteChecks, owner_changes, owner_required
 from aks_flex_rp.resource import rules
-from aks_flex_rp.resource.models import Properties
-from aks_flex_rp.resource.validation import join_pool
+from aks_flex_rp.resource.validation import stay_in_pool
 from aks_flex_rp.store.model import AuditAction, RecordRefused, RecordUnverifiable
 
 if TYPE_CHECKING:
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.resource.rules import ValidationContext
     from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
     from aks_flex_rp.store.model import Node, Pool
 
-AT_ONCE = 100  # nodes per batch; a larger one would delay polls
+AT_ONCE = 200  # nodes per batch; a larger one would delay polls
+MAX_KNOWN = 1000  # desired states that are remembered
 
 
 @dataclass
@@ -68,9 +70,16 @@ class PoolApply:
         """Applies the template to the named nodes, or to all nodes of the pool if `names` is None."""
         check_may_apply(pool, template, request)
         result = ApplyResult(template.revision)
-        step = _NodeApply(self.commands, cluster, template, request, result, allow_downgrade)
+        builder = NodeBuilder(self.context, cluster, request.caller)
+        step = _NodeApply(self.commands, cluster, template, request, result, allow_downgrade, builder)
+        writing: asyncio.Future[list[None]] | None = None
         async for batch in self._batches(cluster, pool, names):
-            await asyncio.gather(*(step.apply(name, node) for name, node in batch))
+            after = asyncio.gather(*(step.apply(name, node) for name, node in batch))
+            if writing:  # the store commits a batch while the next one is prepared
+                await writing
+            writing = after
+        if writing:
+            await writing
         counts = {"applied": len(result.applied), "refused": len(result.refused)}
         event = request.event(
             self.context.now(),
@@ -106,6 +115,9 @@ class _NodeApply:
     request: RequestContext
     result: ApplyResult
     allow_downgrade: bool
+    builder: NodeBuilder
+    # Nodes with the same own properties and state have the same desired state, which is validated once.
+    known: dict[object, DesiredNode | ArmError] = field(default_factory=dict)
 
     async def apply(self, name: str, known: Node | None) -> None:
         store, key = self.commands.context.store, self.cluster.id.key
@@ -150,21 +162,33 @@ class _NodeApply:
         return True
 
     def _desired(self, before: Node) -> DesiredNode:
-        desired = join_pool(Properties.model_validate(before.properties), self.template)
         context = validation_context(
             self.commands.context, self.cluster, before, allow_downgrade=self.allow_downgrade
         )
-        if problems := rules.check_rules(desired.properties, context):
-            raise errors.invalid_request(problems)
-        return replace(desired, allow_downgrade=self.allow_downgrade)
+        versions = tuple((context.current_versions or {}).items())
+        key = (json.dumps(before.properties), versions, context.stored_secret_client, context.exec_allowed)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self._validate(before, context)
+            if len(self.known) > MAX_KNOWN:
+                self.known.clear()
+                self.builder.configs.clear()
+        if isinstance(found, ArmError):
+            raise found
+        return found
+
+    def _validate(self, before: Node, context: ValidationContext) -> DesiredNode | ArmError:
+        desired = stay_in_pool(before.properties, self.template)
+        problems = rules.check_rules(desired.properties, context)
+        return (
+            errors.invalid_request(problems) if problems else replace(desired, allow_downgrade=self.allow_downgrade)
+        )
 
     def _node(self, before: Node, desired: DesiredNode) -> Node:
         """Returns the node on the revision. The version stays if the machine has nothing to change."""
         context = self.commands.context
         version = max(int(context.now()), before.version + 1)
-        node = NodeBuilder(context, self.cluster, self.request.caller).build(
-            before.name, desired, before, version, before.join
-        )
+        node = self.builder.build(before.name, desired, before, version, before.join)
         if node.config == before.config:
             return replace(before, properties=node.properties, pool=node.pool, system=node.system)
         if not before.join.is_joined and before.join.url_expires is not None and before.join.delivered is None:

@@ -35,6 +35,10 @@ class FilterComparison:
     value: str
     equal: bool
 
+    @property
+    def names_pool(self) -> bool:
+        return self.field == POOL_FIELD and self.equal
+
     def matches(self, resource: dict[str, Any], version: str, effective: dict[str, Any] | None = None) -> bool:
         """Compares a field of the resource, its Kubernetes version, or a label of its effective properties."""
         properties = resource["properties"]
@@ -110,6 +114,11 @@ class ListQuery:
     top: int = DEFAULT_PAGE
     after: str = ""
 
+    @property
+    def excludes_read_nodes(self) -> bool:
+        """Whether the filter may exclude nodes that were read. Of a pool, only its nodes are read."""
+        return len(self.comparisons) > any(each.names_pool for each in self.comparisons)
+
 
 def parse_list_query(filter_text: str | None, top_text: str | None, token: str | None) -> ListQuery:
     """Parses the query. Raises ArmError with all problems."""
@@ -180,15 +189,15 @@ class NodeQueries:
     async def _page(self, cluster: ClusterInfo, query: ListQuery, after: str, limit: int) -> NodePage:
         """Reads nodes of the cluster, or only those of the pool that the filter names."""
         store, key = self.context.store, cluster.id.key
-        pools = [each.value for each in query.comparisons if each.field == POOL_FIELD and each.equal]
-        return await (store.pool_nodes(key, pools[0], after, limit) if pools else store.nodes(key, after, limit))
+        pool = next((each.value for each in query.comparisons if each.names_pool), None)
+        return await (store.nodes(key, after, limit) if pool is None else store.pool_nodes(key, pool, after, limit))
 
     async def list(self, cluster: ClusterInfo, query: ListQuery) -> tuple[list[dict[str, Any]], str | None]:
         """Returns a page, and the start of the next one."""
         found: list[dict[str, Any]] = []
         after, looked_at = query.after, 0
         while True:
-            limit = READ_BATCH if query.comparisons else query.top
+            limit = READ_BATCH if query.excludes_read_nodes else query.top
             page = await self._page(cluster, query, after, limit)
             entries: list[Node | RefusedNode] = [*page.nodes, *page.refused]
             for node in sorted(entries, key=attrgetter("key")):
@@ -202,5 +211,5 @@ class NodeQueries:
             looked_at += len(page.nodes) + len(page.refused)
             if page.after is None:
                 return found, None
-            if looked_at >= MAX_SCANNED or not query.comparisons:
+            if looked_at >= MAX_SCANNED or not query.excludes_read_nodes:
                 return found, skip_token(page.after)

@@ -133,6 +133,15 @@ def generate_config(
     }
 
 
+def for_other_node(config: Mapping[str, Any], properties: Properties, node: str) -> dict[str, Any]:
+    """Returns the configuration of another node with the same properties, cluster and versions."""
+    renamed = {**config, "node": {**config["node"], "name": node}}
+    arc = properties.azure_auth.arc
+    if "arc" in config["azure"] and not (arc and arc.machine_name):
+        renamed["azure"] = {**config["azure"], "arc": {**config["azure"]["arc"], "machineName": node}}
+    return renamed
+
+
 def reads_secrets_by_name(config: Mapping[str, Any]) -> bool:
     """Returns whether the kubelet reads Secrets and ConfigMaps one by one, and does not watch them."""
     return bool(config["node"]["kubelet"].get("extraConfig", {}).get(SECRETS_STRATEGY) == "Cache")

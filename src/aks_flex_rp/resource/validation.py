@@ -74,6 +74,13 @@ def join_pool(own: Properties, template: PoolTemplate) -> DesiredNode:
     return DesiredNode(properties, False, membership, _without_secrets(own, exclude_unset=True))
 
 
+def stay_in_pool(own: dict[str, Any], template: PoolTemplate) -> DesiredNode:
+    """Returns the desired state of a node of a pool from its stored own properties, and another template."""
+    merged = merge_properties(template.template, own)
+    membership = PoolMembership(template.pool, template.revision, merged)
+    return DesiredNode(Properties.model_validate(merged), False, membership, own)
+
+
 def parse_body(body: bytes) -> dict[str, Any] | Problem:
     if len(body) > MAX_BODY_BYTES:
         return Problem("", f"The request body is larger than {MAX_BODY_BYTES} bytes.")

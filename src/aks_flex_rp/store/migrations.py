@@ -255,7 +255,12 @@ POOLS = (
     )""",
     "ALTER TABLE fleet ADD COLUMN pool TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE fleet ADD COLUMN pool_revision BIGINT NOT NULL DEFAULT 0",
-    "CREATE INDEX fleet_by_pool ON fleet (place, pool, key)",
+    "CREATE INDEX fleet_by_pool ON fleet (pool, key, place, pool_revision)",
+)
+# SQLite has this function. PostgreSQL replaces a call of it by one of its own.
+SEARCH_FUNCTION = (
+    "CREATE FUNCTION instr(text, text) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
+    " AS $$ SELECT strpos($1, $2) $$",
 )
 # Enrolments of a pool and the machines that used them. Both tables have codes. Every change of a machine also changes
 # the version of its enrolment, so that replicas change them one at a time.
@@ -296,7 +301,7 @@ MIGRATIONS = (
     Migration(2, (*FLEET, *SESSIONS)),
     Migration(3, OUTBOX, postgres_after=OUTBOX_NUMBERS),
     Migration(4, (*IDENTITY_OWNERS, *AUDIT_IDS, *CODES), postgres_after=CLEARED_CODES, opens_upgrade=True),
-    Migration(POOLS_VERSION, (*POOLS, *ENROLMENTS)),
+    Migration(POOLS_VERSION, (*POOLS, *ENROLMENTS), postgres_before=SEARCH_FUNCTION),
 )
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)"

@@ -51,12 +51,15 @@ def from_json(text: str) -> Document:
 
 def storable(values: Sequence[Any]) -> Values:
     """Replaces characters that the databases reject: NUL in PostgreSQL, and lone surrogates in both."""
-    return tuple(_storable_text(value) if isinstance(value, str) else value for value in values)
+    return tuple(
+        [
+            _storable_text(value) if isinstance(value, str) and (not value.isascii() or "\0" in value) else value
+            for value in values
+        ]
+    )
 
 
 def _storable_text(text: str) -> str:
-    if text.isascii() and "\0" not in text:
-        return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

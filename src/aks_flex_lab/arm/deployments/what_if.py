@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from aks_flex_lab.arm.deployments.templates import DeploymentPlan, PlannedResource
 
 
-ROOT_DEFINITION = "#/definitions/FlexNodeConfigProperties"
+NODE_DEFINITION, POOL_DEFINITION = "FlexNodeConfigProperties", "FlexNodePoolProperties"
 
 
-def settable_properties(properties: Any) -> Any:
-    """Returns the properties that a caller can set, normalized for comparison."""
-    return _pruned(properties, {"$ref": ROOT_DEFINITION})
+def settable_properties(properties: Any, kind: str) -> Any:
+    """Returns the properties of a node or a pool that a caller can set, normalized for comparison."""
+    name = POOL_DEFINITION if kind.lower().endswith("/flexnodepools") else NODE_DEFINITION
+    return _pruned(properties, {"$ref": f"#/definitions/{name}"})
 
 
 def _pruned(value: Any, schema: dict[str, Any]) -> Any:
@@ -66,7 +67,7 @@ async def _change(resource: PlannedResource, masked: dict[str, Any], inside: Res
     if before is None:
         after = {**named, "apiVersion": resource.version, **body}
         return {"resourceId": resource.id, "changeType": "Create", "after": after}
-    old, new = settable_properties(before.get("properties") or {}), settable_properties(body.get("properties") or {})
+    old, new = (settable_properties(each.get("properties") or {}, resource.kind) for each in (before, body))
     delta = differences(old, new, "properties")
     shown = {"before": {**named, "properties": old}, "after": {**named, "properties": new}}
     change = {"resourceId": resource.id, "changeType": "Modify" if delta else "NoChange", **shown}

@@ -35,7 +35,8 @@ class ArtifactFetcher:
         self._cache, self._sources, self._digests = cache, sources, digests
         self._network = HttpClient(sources)
         # Checksums come from the publisher itself: neither a mirror nor the CA of a mirror can replace them.
-        self._publisher = HttpClient(replace(sources, base_url=None, ca_file=None))
+        publisher = replace(sources, base_url=None, ca_file=None)
+        self._publisher = self._network if publisher == sources else HttpClient(publisher)  # shares its connections
         self._retrier, self._bundle = retrier, bundle
 
     def close(self) -> None:

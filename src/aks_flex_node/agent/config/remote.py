@@ -92,6 +92,7 @@ class ConfigBundle:
     text: str = field(repr=False)  # {"config": …}, contains secrets
     version: str = ""  # configVersion, if present
     key_audience: str = ""  # the provider has bound the node key, and assertions have this audience
+    key_url: str = field(default="", repr=False)  # at the provider, of a sealed bundle that is not complete
 
     def with_kubelet_auth(self, method: str) -> ConfigBundle:
         """Returns the bundle with the kubelet's authentication, so that the daemon uses the method of the join."""
@@ -115,7 +116,7 @@ class ConfigRequest:
             headers[MACHINE_HEADER] = self.machine.to_header()
         if self.facts is not None:
             headers["Content-Type"] = "application/json"
-        elif self.prove:
+        elif self.prove and not url.key:  # a storage account binds no key
             headers[KEY_HEADER] = self.proof(url)
         return headers
 
@@ -154,10 +155,12 @@ def fetch_config(
         raise _unreachable(url, fault.cause) from None
     except WrongClockError:
         raise _unreachable(url, "the clock of this machine is wrong, and the server refuses its time") from None
-    bundle = parse_bundle(_unsealed(content, url), url.origin)
+    opened = _unsealed(content, url)
+    bundle = parse_bundle(opened, url.origin)
     if bundle.version and not bundle.version.isdigit():
         raise _invalid(url.origin, "its `configVersion` is not a number")
-    return ConfigBundle(bundle.text, bundle.version, audience)
+    key_url = str(json.loads(opened).get(config_urls.KEY_URL) or "") if url.key else ""
+    return ConfigBundle(bundle.text, bundle.version, audience, key_url)
 
 
 def _unsealed(content: bytes, url: ConfigUrl) -> bytes:

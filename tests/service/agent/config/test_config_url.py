@@ -18,10 +18,13 @@ from aks_flex_node.agent.artifacts import DownloadOptions, RetryBackoff
 from aks_flex_node.agent.bootstrap import workflow
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import fetch_config, report_join_failure
-from aks_flex_node.api import config_urls
+from aks_flex_node.api import config_urls, sealed_bundles
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
+from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
 from aks_flex_node.errors import ConfigError, MachineError
+from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.crypto.self_signed import PrivateCa, create_ca, sign_server_certificate
+from tests.node_key_client import HeldKey
 from tests.service.agent.bundle_servers import Answer, bundle_server
 from tests.service.http_servers import Handler, listening
 
@@ -299,3 +302,69 @@ def test_failed_preflight_of_a_join_by_url_is_reported_without_secrets(server: B
 def test_failed_preflight_of_a_join_by_file_is_not_reported() -> None:
     with pytest.raises(MachineError), workflow.reported_failure(NodeConfig(), None):
         raise MachineError("preflight-failed", "Preflight found 1 problem.")
+
+
+def fetched_by_key(server: BundleServer, key: HeldKey) -> ConfigBundle:
+    url = config_urls.parse(server.url(PATH))
+    return fetch_config(url, DownloadOptions(attempts=2, stall_seconds=5.0), QUICK, prove=key.proof)
+
+
+def refusal(code: str, status: int, **headers: str) -> Answer:
+    return Answer(status, json.dumps({"error": {"code": code, "message": "No."}}).encode(), headers)
+
+
+def test_fetch_proves_the_key_and_learns_that_it_is_bound(server: BundleServer) -> None:
+    key = HeldKey()
+    server.answers[PATH][0].headers[AUDIENCE_HEADER] = "aks-flex-rp:x"
+    assert fetched_by_key(server, key).key_audience == "aks-flex-rp:x"
+    proof = server.headers[0][KEY_HEADER]
+    assert verify_proof(proof, url_audience(PATH.rpartition("/")[2])) == key.thumbprint
+
+
+def test_provider_of_an_earlier_release_binds_no_key(server: BundleServer) -> None:
+    """It ignores the header, and its configuration is used as before."""
+    assert fetched_by_key(server, HeldKey()).key_audience == ""
+    assert fetched(server.url(PATH)).key_audience == ""
+
+
+@pytest.mark.parametrize("code", ["ConfigUrlTaken", "NodeKeyRevoked"])
+def test_url_of_another_key_is_refused_with_the_message_of_the_provider(server: BundleServer, code: str) -> None:
+    server.answers[PATH] = [refusal(code, 409)]
+    with pytest.raises(ConfigError, match="No\\.") as caught:
+        fetched_by_key(server, HeldKey())
+    assert caught.value.name == "config-url-taken"
+    assert len(server.asked) == 1
+
+
+def test_wrong_clock_is_corrected_once_by_the_time_of_the_server(server: BundleServer) -> None:
+    """A machine whose clock is an hour behind gets its configuration with the second request."""
+    key, audience = HeldKey(), url_audience(PATH.rpartition("/")[2])
+    true = time.time() + 3600
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(true))
+    server.answers[PATH] = [refusal("NodeKeyTimeInvalid", 400, Date=date), *server.answers[PATH]]
+    assert fetched_by_key(server, key).version
+    early, late = (each[KEY_HEADER] for each in server.headers)
+    with pytest.raises(InvalidNodeKey):
+        verify_proof(early, audience, lambda: true)
+    assert verify_proof(late, audience, lambda: true) == key.thumbprint
+
+
+def test_time_that_stays_wrong_is_reported(server: BundleServer) -> None:
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))
+    server.answers[PATH] = [refusal("NodeKeyTimeInvalid", 400, Date=date)]
+    with pytest.raises(ConfigError, match="the clock of this machine is wrong"):
+        fetched_by_key(server, HeldKey())
+    assert len(server.asked) == 2
+
+
+def test_sealed_bundle_names_the_url_at_the_provider(server: BundleServer, tmp_path: Path) -> None:
+    """The storage account gets no proof of the key, which it could not bind."""
+    key, document = sealed_bundles.new_key(), {**BUNDLE, config_urls.KEY_URL: "https://provider.example/configs/x"}
+    server.answers[PATH] = [Answer(body=sealed_bundles.seal(json.dumps(document).encode(), key))]
+    url = config_urls.parse(config_urls.add_key(server.url(PATH, pin=""), key))
+    sources = DownloadOptions(attempts=1, ca_file=str(tmp_path / "tls" / "ca.crt"))
+    found = fetch_config(url, sources, QUICK, prove=HeldKey().proof)
+    assert found.key_url == "https://provider.example/configs/x"
+    assert KEY_HEADER not in server.headers[0]
+    server.answers[PATH] = [Answer(body=json.dumps(document).encode())]
+    assert fetched(server.url(PATH)).key_url == ""

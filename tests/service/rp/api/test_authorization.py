@@ -211,6 +211,7 @@ def test_contributor_gets_config_url_only_without_secrets_of_others(
 def test_role_table_covers_every_caller_and_scope() -> None:
     assert set(TABLE["allowed"]) == {
         *APPLICATIONS,
+        *KEYS,
         "admin key",
         "the owner's object ID in another tenant",
         "the node's application in another tenant",

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
-from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, MAX_TOKEN_LENGTH, PROOF_TYPE, encode
+from aks_flex_node.api.node_keys import (
+    AUDIENCE_HEADER,
+    KEY_HEADER,
+    MAX_TOKEN_LENGTH,
+    PROOF_TYPE,
+    encode,
+    url_audience,
+)
 from aks_flex_rp.clusters.node_controller import NodeMachine
 from tests.node_key_client import HeldKey, with_claims, with_header
 from tests.service.rp.api import callers
@@ -324,6 +331,19 @@ def test_proof_of_another_url_or_key_is_refused(service: Running, node: NodeWith
         assert refused.error["code"] == ("NodeKeyTimeInvalid" if what == "expired" else "InvalidNodeKey"), what
     assert "nodeKey" not in node.status
     assert machine.fetch(node.url).status == 200
+
+
+def test_key_has_one_thumbprint_whatever_its_encoding(node: NodeWithKey) -> None:
+    """The last character of a coordinate has two unused bits, with which a revoked key could come back."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    machine = node.machine()
+    jwk = machine.key.public.jwk
+    other = jwk["x"][:-1] + letters[letters.index(jwk["x"][-1]) ^ 1]
+    claims = {"aud": url_audience(node.url.partition("#")[0].rpartition("/")[2])}
+    forged = machine.key.signed({"alg": "ES256", "typ": PROOF_TYPE, "jwk": {**jwk, "x": other}}, claims)
+    assert machine.fetch(node.url, forged).error["code"] == "InvalidNodeKey"
+    honest = machine.key.signed({"alg": "ES256", "typ": PROOF_TYPE, "jwk": jwk}, claims)
+    assert machine.fetch(node.url, honest).status == 200
 
 
 def test_key_of_a_deleted_node_learns_the_deletion(node: NodeWithKey) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config.loader import load_text
+from aks_flex_node.api.node_keys import KEY_HEADER
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.client import API_VERSION
 from tests.service.rp.api.fake_clusters import ISLAND
 from tests.service.rp.api.test_arm import assert_refused
@@ -28,7 +30,9 @@ def test_valid_body_creates_node_with_bundle_that_agent_accepts(admin: Api, name
     made = admin.put(name, body, url=True)
 
     assert made.status == 201, made.text
-    bundle = admin.fetch(made.properties["configUrl"])
+    url = made.properties["configUrl"]
+    path = url.partition("#")[0].removeprefix(admin.connection.url)
+    bundle = admin.connection.ask("GET", path, {KEY_HEADER: HeldKey().url_proof(url)})
     assert bundle.status == 200
     if case.agent:
         loaded = load_text(bundle.text, "the bundle", {}, {})

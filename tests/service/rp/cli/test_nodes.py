@@ -216,7 +216,7 @@ def test_node_create_makes_a_managed_node_unless_told_otherwise(person: Person) 
     assert other["properties"]["continuousMonitoring"] is False
 
 
-def test_node_revoke_key_names_the_key_and_the_way_back(service: Running, person: Person) -> None:
+def test_node_revoke_key_names_the_key_and_the_remedy(service: Running, person: Person) -> None:
     url = person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--join-command", "--json").json["configUrl"]
     key, api = HeldKey(), service.admin.at(PLANT)
     path = url.partition("#")[0].removeprefix(api.connection.url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,8 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     assert made.out == "edge created, revision 1\n"
     for name in ("edge-1", "edge-2"):
         person.does("node", "create", *ON_PLANT, "--name", name, "--pool", "edge")
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").out
+    assert json.loads(shown)["properties"]["origins"]["continuousMonitoring"] == "default", "the pool decides"
 
     updated = person.does("pool", "update", *POOL, "--max-pods", "60", "--taint", "a=b:NoSchedule")
     assert updated.out == "edge updated, revision 2\n"

@@ -10,6 +10,8 @@ import pytest
 import urllib3
 
 from aks_flex_node.api import config_urls, sealed_bundles
+from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import SECRET, principal, token
 from tests.service.rp.api.fake_clusters import PLANT, FakeClusters, known_clusters
 from tests.service.rp.api.service_harness import Running, running, settings
@@ -65,9 +67,18 @@ def test_config_urls_are_served_and_revoked_by_blob_storage(service: Running, az
     assert status_of(second, azurite)[0] == 404
 
     third = admin.put("edge-1", principal(), url=True).properties["configUrl"]
-    assert SECRET in status_of(third, azurite)[1].decode()
+    sealed = status_of(third, azurite)[1].decode()
+    assert SECRET not in sealed  # also not for the owner of the URL: it is only at the service
+    own, key = json.loads(sealed)["keyUrl"], HeldKey()
+    path = own.partition("#")[0].removeprefix(admin.connection.url)
+    complete = admin.connection.ask("GET", path, {KEY_HEADER: key.url_proof(own)})
+    assert complete.json["config"]["azure"]["servicePrincipal"]["clientSecret"] == SECRET
+    assert complete.headers[AUDIENCE_HEADER.lower()]
+    thief = admin.connection.ask("GET", path, {KEY_HEADER: HeldKey().url_proof(own)})
+    assert thief.error["code"] == "ConfigUrlTaken"
     assert admin.delete("edge-1").json["cleanup"]["configUrlRevoked"] is True
     assert status_of(third, azurite)[0] == 404
+    assert admin.connection.ask("GET", path, {KEY_HEADER: key.url_proof(own)}).status == 404
 
 
 def test_blob_url_is_revoked_on_first_use_of_its_bootstrap_token(service: Running, azurite: Azurite) -> None:

@@ -55,7 +55,7 @@ def ask(azure: Azure, cluster: ClusterId) -> int:
         issuer.tokens(), roles, limits, cast("Any", None), cast("Any", Context()), cast("Any", None)
     )
     nothing = cast("Any", None)
-    routes = ServiceRoutes(authorizer, nothing, nothing, None, lambda: True, nothing)
+    routes = ServiceRoutes(authorizer, nothing, nothing, nothing, lambda: True, nothing)
     headers = [(b"authorization", bearer(issuer.sign()).encode())]
     query = f"resource={cluster}".encode()
     scope = {"type": "http", "method": "GET", "path": "/audit", "query_string": query, "headers": headers}

@@ -123,9 +123,10 @@ def test_admin_key_allows_every_operation_of_an_owner(operation: Operation) -> N
 
 @pytest.mark.parametrize("operation", COLUMNS)
 def test_node_key_allows_nothing_by_roles(operation: Operation) -> None:
-    """The authorizer decides as which node a key may act, and a grant can name no key."""
-    key = Caller(ME, "node edge-1", CallerKind.NODE_KEY, ids=frozenset({ME}), node=(CLUSTER.key, "edge-1"))
-    assert not allowed(Roles([RoleGrant(role=Role.OWNER, scope="/", principal=ME)]), operation, key)
+    """The authorizer decides as which node a key may act. No grant counts for a key, whatever its IDs are."""
+    key = Caller(ME, "node edge-1", CallerKind.NODE_KEY, TENANT, OWN, OWN, node=(CLUSTER.key, "edge-1"))
+    grants = [RoleGrant(role=Role.OWNER, scope="/", principal=ME, tenant_id=TENANT)]
+    assert not allowed(Roles(grants), operation, key, ME)
 
 
 @pytest.mark.parametrize("operation", COLUMNS)

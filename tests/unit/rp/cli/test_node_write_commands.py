@@ -8,7 +8,8 @@ import pytest
 
 from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.errors import CommandUsageError, ConfigError
-from aks_flex_rp.cli.node_write_commands import apply_options, kubernetes_auth_from, read_properties
+from aks_flex_rp.cli.node_write_commands import apply_options, kubernetes_auth_from
+from aks_flex_rp.cli.property_files import read_properties
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aks_flex_rp.resource.effective import explain, leaves, merge_properties
@@ -54,14 +54,14 @@ CONFIG: dict[str, Any] = {
 }
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROPERTIES, PROPERTIES)
 def test_own_values_always_win(template: dict[str, Any], own: dict[str, Any]) -> None:
     merged = dict(leaves(merge_properties(template, own)))
     assert {path: merged[path] for path, _ in leaves(own)} == dict(leaves(own))
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROPERTIES, PROPERTIES)
 def test_every_effective_value_is_of_the_node_or_the_pool(template: dict[str, Any], own: dict[str, Any]) -> None:
     both = {**dict(leaves(template)), **dict(leaves(own))}
@@ -69,7 +69,7 @@ def test_every_effective_value_is_of_the_node_or_the_pool(template: dict[str, An
     assert all(both[path] == value for path, value in merged.items())
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROPERTIES, PROPERTIES)
 def test_labels_and_taints_are_merged(template: dict[str, Any], own: dict[str, Any]) -> None:
     def labels(document: dict[str, Any]) -> dict[str, str]:
@@ -85,7 +85,7 @@ def test_labels_and_taints_are_merged(template: dict[str, Any], own: dict[str, A
     assert taints(merged) == {**taints(template), **taints(own)}
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROPERTIES)
 def test_merge_with_nothing_changes_nothing(some: dict[str, Any]) -> None:
     assert merge_properties(some, {}) == some
@@ -93,7 +93,7 @@ def test_merge_with_nothing_changes_nothing(some: dict[str, Any]) -> None:
     assert merge_properties(some, some) == some
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROPERTIES, PROPERTIES)
 def test_merge_changes_neither_document_and_is_valid(template: dict[str, Any], own: dict[str, Any]) -> None:
     before = copy.deepcopy((template, own))
@@ -103,7 +103,7 @@ def test_merge_changes_neither_document_and_is_valid(template: dict[str, Any], o
     Properties.model_validate(merged)
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PROPERTIES, PROPERTIES)
 def test_each_effective_value_has_its_origin(template: dict[str, Any], own: dict[str, Any]) -> None:
     merged = merge_properties(template, own)

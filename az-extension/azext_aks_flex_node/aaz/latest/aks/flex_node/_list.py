@@ -46,6 +46,7 @@ class List(FlexNodeCommand):
         schema.kubernetes_version = AAZStrArg(
             options=["--kubernetes-version"], arg_group=group, help="Filter by desired Kubernetes version."
         )
+        schema.pool = AAZStrArg(options=["--pool"], arg_group=group, help="Filter by pool.")
         schema.label = arguments.WordsArg(
             options=["--label"], arg_group=group, help="Filter by labels: space-separated KEY=VALUE."
         )
@@ -69,6 +70,7 @@ def filter_text(args: dict[str, Any]) -> str:
         "ready": args.get("ready"),
         "joinState": args.get("join_state"),
         "version": args.get("kubernetes_version"),
+        "poolName": args.get("pool"),
         **dict(map(_label, args.get("label", ()))),
     }
     return " and ".join(f"{field} eq '{_quoted(value)}'" for field, value in filters.items() if value is not None)

@@ -1,0 +1,18 @@
+"""Commands of `az aks flex-node pool`, in the package that the AAZ loader expects."""
+
+from .__cmd_group import FlexNodePoolGroup
+from ._apply import Apply
+from ._delete import DeletePoolCommand
+from ._read import ListPoolsCommand, ListRevisionsCommand, ShowPool
+from ._write import CreatePool, UpdatePool
+
+__all__ = [
+    "Apply",
+    "CreatePool",
+    "DeletePoolCommand",
+    "FlexNodePoolGroup",
+    "ListPoolsCommand",
+    "ListRevisionsCommand",
+    "ShowPool",
+    "UpdatePool",
+]

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from typing import Any
+
+from azure.cli.core.aaz import register_command
+
+from azext_aks_flex_node import arguments
+from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.pool_operations import DeletePool
+
+
+@register_command("aks flex-node pool delete", confirmation="Delete this pool and its revisions?")
+class DeletePoolCommand(FlexNodeCommand):
+    """Delete a pool without nodes, with its revisions.
+
+    :example: Delete a pool without confirmation
+        az aks flex-node pool delete -g my-rg --cluster my-cluster --name edge --yes
+    """
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.pool(schema)
+        return schema
+
+    def execute(self) -> None:
+        DeletePool(self.ctx)()

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+from azure.cli.core.aaz import AAZStrArg, register_command
+from azure.cli.core.azclierror import InvalidArgumentValueError, ValidationError
+from azure.core.exceptions import HttpResponseError
+from knack.log import get_logger
+
+from azext_aks_flex_node import arguments, option_values
+from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.pool_operations import GetPool, PutPool
+from azext_aks_flex_node.tables import pool_rows
+
+logger = get_logger(__name__)
+
+
+class _Write(FlexNodeCommand):
+    """The options that `create` and `update` share."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, table_transformer=pool_rows, **kwargs)
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.pool(schema, ids=False)
+        schema.description = AAZStrArg(options=["--description"], help="Description of the pool.")
+        arguments.template_options(schema)
+        return schema
+
+    def properties(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Returns the properties after the options."""
+        args = self.ctx.options
+        template = before.get("template", {})
+        if "file" in args:
+            found = option_values.read_document(args["file"], "--file")
+            inner = found.get("properties", found)
+            template = inner.get("template", inner) if isinstance(inner, dict) else inner
+            if not isinstance(template, dict):
+                raise InvalidArgumentValueError("--file: template has the wrong type.", "Check --file.")
+        description = args.get("description", before.get("description", ""))
+        changed = option_values.apply_options(template, option_values.node_options_of(args))
+        return {"template": changed, **({"description": description} if description else {})}
+
+
+@register_command("aks flex-node pool create")
+class CreatePool(_Write):
+    r"""Create a pool.
+
+    :example: Create a pool with labels and a Kubernetes version
+        az aks flex-node pool create -g my-rg --cluster my-cluster --name edge --labels site=north \
+        --kubernetes-version 1.36.3
+    """
+
+    def execute(self) -> Any:
+        try:
+            return PutPool(self.ctx, self.properties({}))()
+        except HttpResponseError as error:
+            if error.status_code != 412:
+                raise
+            raise ValidationError(
+                f"The pool {self.ctx.options['name']} already exists.",
+                "Use `az aks flex-node pool update` to change it.",
+            ) from None
+
+
+@register_command("aks flex-node pool update")
+class UpdatePool(_Write):
+    """Update the template of a pool, as a new revision. No node is changed.
+
+    :example: Change a label of the template, then bring all nodes to the new revision
+        az aks flex-node pool update -g my-rg --cluster my-cluster --name edge --labels site=south
+        az aks flex-node pool apply -g my-rg --cluster my-cluster --name edge
+    """
+
+    def execute(self) -> Any:
+        found = GetPool(self.ctx)()
+        written = PutPool(self.ctx, self.properties(found["properties"]), etag=found["etag"])()
+        if pending := written["properties"]["pendingNodeCount"]:
+            logger.warning(
+                "%s of %s nodes are on another revision. To change them, run `az aks flex-node pool apply`.",
+                pending,
+                written["properties"]["nodeCount"],
+            )
+        return written
