@@ -288,7 +288,11 @@ class NodeCommands:
                 await context.clusters.revoke(cluster.id.key, token.id)
             raise
         bundle = self._bundle(node, token.reveal() if token else "") if url else b""
-        delivered = await self._deliver(cluster, node, bundle, expires, options) if url else None
+        delivered = None
+        if options.enrolling and before:
+            await context.delivery.revoke(cluster.id.key, key)  # an earlier URL
+        elif url and not options.enrolling:
+            delivered = await self._deliver(cluster, node, bundle, expires)
         if before and (old := before.join.token):
             await context.clusters.revoke(cluster.id.key, old)
         if before and before.join.access and not node.join.access:
@@ -304,13 +308,7 @@ class NodeCommands:
         secrets = replace(self.context.open_secrets(node), bootstrap_token=token)
         return json.dumps(config_generator.build_bundle(node.config, node.version, secrets)).encode()
 
-    async def _deliver(
-        self, cluster: ClusterInfo, node: Node, bundle: bytes, expires: float, options: WriteOptions
-    ) -> ConfigUrl | None:
-        """Stores the bundle for the config URL. A machine that enrols gets it in the response to its request."""
-        if options.enrolling:
-            await self.context.delivery.revoke(cluster.id.key, node.key)  # an earlier URL
-            return None
+    async def _deliver(self, cluster: ClusterInfo, node: Node, bundle: bytes, expires: float) -> ConfigUrl:
         return ConfigUrl(await self.context.delivery.put(cluster.id.key, node.key, bundle, expires), expires)
 
 

@@ -213,10 +213,9 @@ class Enroller:
                 name = enrolment_rules.node_name(enrolment.node_name, asking.facts, number)
             except NameInvalidError as error:
                 raise refusal(wire.NAME_INVALID, str(error)) from None
-            store = self.commands.context.store
-            if await store.node(enrolment.cluster, name) or await store.machine_of_node(enrolment.cluster, name):
-                continue
-            return name, number
+            store, key = self.commands.context.store, (enrolment.cluster, name)
+            if not any(await asyncio.gather(store.node(*key), store.machine_of_node(*key))):
+                return name, number
         raise refusal(wire.NAME_TAKEN, f"The node name {name} is taken.")
 
     async def _take_over(

@@ -163,11 +163,11 @@ class _Decision(_OfEnrolment):
 
 @register_command("aks flex-node pool enrolment approve")
 class Approve(_Decision):
-    """Approve a machine whose fingerprint you have compared.
+    r"""Approve a machine whose fingerprint you have compared.
 
     :example: Approve a machine
         az aks flex-node pool enrolment approve -g my-rg --cluster my-cluster --name edge --id k7m2p9xq \
---fingerprint 1a2b-3c4d-5e6f-7a8b
+            --fingerprint 1a2b-3c4d-5e6f-7a8b
     """
 
     def execute(self) -> Any:
@@ -176,11 +176,11 @@ class Approve(_Decision):
 
 @register_command("aks flex-node pool enrolment reject")
 class Reject(_Decision):
-    """Reject a machine. It may be approved later.
+    r"""Reject a machine. It may be approved later.
 
     :example: Reject a machine
         az aks flex-node pool enrolment reject -g my-rg --cluster my-cluster --name edge --id k7m2p9xq \
---fingerprint 1a2b-3c4d-5e6f-7a8b
+            --fingerprint 1a2b-3c4d-5e6f-7a8b
     """
 
     def execute(self) -> Any:
