@@ -175,10 +175,10 @@ class JoinState:
         phase = JoinPhase.LEFT if self.phase is JoinPhase.LEFT else JoinPhase.CREATED
         return JoinState(phase, now, machines=self.machines.end_attempt(), keys=self.keys)
 
-    def key_revoked(self, now: float) -> JoinState:
+    def key_revoked(self, now: float, identity: str) -> JoinState:
         """Revokes the key of the node, and ends the config URL and its token, which the key may have requested."""
         machines = self.machines.end_attempt()
-        return replace(self, token=None, url_expires=None, machines=machines, keys=self.keys.revoke(now))
+        return replace(self, token=None, url_expires=None, machines=machines, keys=self.keys.revoke(now, identity))
 
     def with_delivered(self, version: int) -> JoinState:
         """Records the configuration that the machine has."""

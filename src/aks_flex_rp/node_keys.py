@@ -37,6 +37,7 @@ class NodeKeys:
     former: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
     revoked_at: float = 0.0  # 0 unless the last key of the node is revoked
+    barred: str = ""  # Azure identity of the machine whose key was revoked
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> NodeKeys:
@@ -47,6 +48,7 @@ class NodeKeys:
             tuple(map(str, document.get("former", ()))),
             tuple(map(str, document.get("revoked", ()))),
             float(document.get("revokedAt", 0.0)),
+            str(document.get("barred", "")),
         )
 
     def to_document(self) -> dict[str, Any] | None:
@@ -58,6 +60,7 @@ class NodeKeys:
             "former": list(self.former),
             "revoked": list(self.revoked),
             "revokedAt": self.revoked_at,
+            "barred": self.barred,
         }
         return {key: value for key, value in named.items() if value} or None
 
@@ -71,6 +74,12 @@ class NodeKeys:
         """All keys whose owner may learn what became of the node."""
         return frozenset(filter(None, (self.current, self.next, *self.former, *self.revoked)))
 
+    def bars(self, identity: str) -> bool:
+        """Returns whether a machine that was cut off has this Azure identity. With it, it must not get a key,
+        credentials or a token again. It may announce a join, which an operator has allowed by a new URL.
+        """
+        return self.is_revoked or (bool(identity) and identity == self.barred)
+
     def use_of(self, thumbprint: str) -> KeyUse:
         if not thumbprint:
             return KeyUse.UNKNOWN
@@ -81,6 +90,9 @@ class NodeKeys:
         if thumbprint in self.revoked:
             return KeyUse.REVOKED
         return KeyUse.FORMER if thumbprint in self.former else KeyUse.UNKNOWN
+
+    def is_valid(self, thumbprint: str) -> bool:
+        return self.use_of(thumbprint) in {KeyUse.CURRENT, KeyUse.NEXT}
 
     def bound(self, thumbprint: str, now: float) -> NodeKeys:
         """Binds a key: at once if the node has none, else it becomes the current key at its first use."""
@@ -98,17 +110,21 @@ class NodeKeys:
         former = (*(each for each in self.former if each != thumbprint), self.current)[-MAX_EARLIER:]
         return replace(self, current=thumbprint, since=now, next="", former=former)
 
-    def revoke(self, now: float) -> NodeKeys:
-        ended = [each for each in (self.current, self.next) if each]
-        revoked = tuple(dict.fromkeys((*self.revoked, *ended)))[-MAX_EARLIER:]
-        return NodeKeys(former=self.former, revoked=revoked, revoked_at=now)
+    def revoke(self, now: float, identity: str = "") -> NodeKeys:
+        """Revokes all keys, also earlier ones, which the machine may still have, and bars its Azure identity."""
+        ended = [each for each in (*self.former, self.current, self.next) if each]
+        revoked = tuple(dict.fromkeys((*self.revoked, *ended)))[-2 * MAX_EARLIER :]
+        return NodeKeys(revoked=revoked, revoked_at=now, barred=identity)
 
 
 def tombstone_identity(identity: str, keys: NodeKeys) -> str:
     """Returns what the row of a deleted node keeps, so that the node can learn that it is deleted."""
-    return f"{identity}{TOMBSTONE_MARK}{keys.current}" if keys.current else identity
+    kept = [each for each in (keys.current, keys.next, *keys.revoked[-1:]) if each]
+    return f"{identity}{TOMBSTONE_MARK}{','.join(kept)}" if kept else identity
 
 
 def parse_tombstone_identity(text: str) -> tuple[str, NodeKeys]:
-    identity, _, current = text.partition(TOMBSTONE_MARK)
-    return identity, NodeKeys(current)
+    """Returns the identity and the keys of a deleted node. Each of them may only learn that the node is deleted."""
+    identity, _, kept = text.partition(TOMBSTONE_MARK)
+    current, *others = kept.split(",")
+    return identity, NodeKeys(current, former=tuple(others))

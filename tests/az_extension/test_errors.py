@@ -96,7 +96,6 @@ def test_redirect_from_provider_is_refused(az: WarmAz, between: Between, name: s
         (("--taints", "a=b:Never"), "--taints: properties.nodeConfig.taints[0].effect: "),
         (("--taints", "nonsense"), "--taints: 'nonsense' is not a taint."),
         (("--labels", "nonsense"), "--labels: 'nonsense' is not a label."),
-        (("--continuous-monitoring",), "--auth-method: properties.azureAuth.method: "),
         (("--auth-method", "magic"), "'magic' is not a valid value for '--auth-method'"),
         (("--kubelet-config", "/nowhere"), "--kubelet-config: the file does not exist."),
         (("--rp-key-file", "x"), "--rp-key-file requires --rp-endpoint."),

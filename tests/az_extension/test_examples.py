@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.processes import run
-from aks_flex_node.api.node_keys import fingerprint
+from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from tests.az_extension.harness import AUDIENCE
 from tests.az_extension.test_identities import VARIABLE
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import client_of
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION
@@ -94,6 +95,14 @@ def with_enrolled_machine(site: Site, text: str) -> tuple[str, str]:
     return text.replace("k7m2p9xq", made.id).replace("1a2b-3c4d-5e6f-7a8b", shown), machine.hostname
 
 
+def bind_key(site: Site, name: str) -> None:
+    """Fetches the configuration of a node with a key, as its machine does."""
+    url = str(site.admin.ask("POST", site.admin.path(name, "regenerateToken"), {}).json["configUrl"])
+    path = url.partition("#")[0].removeprefix(site.service.connection.url)
+    proof = {KEY_HEADER: HeldKey().url_proof(url)}
+    assert site.service.connection.ask("GET", path, proof).status == 200
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_documented_example_runs_as_printed(
     az: WarmAz, site: Site, there: str, room: Path, example: str, monkeypatch: pytest.MonkeyPatch
@@ -102,8 +111,10 @@ def test_documented_example_runs_as_printed(
     text = EXAMPLES[example].replace("…", "-g edge --cluster plant", 1)
     if "pool create" in text:
         site.admin.pool("DELETE", "edge")
-    if re.search(r"enrolment|release|revoke-key", text):
+    if re.search(r"enrolment|release", text):
         text, name = with_enrolled_machine(site, text)
+    if "revoke-key" in text:
+        bind_key(site, there)
     for pattern, instead in {
         r"my-rg": "edge",
         r"my-cluster": "plant",

@@ -80,6 +80,7 @@ def test_config_url_joins_machine_once_and_unbootstrap_removes_traces(
     issued = [each["what"] for each in provider.audit("url-1")]
     assert issued == [
         "create",
+        "key.bound",
         "configUrl.fetched",
         "token.used",
         "certificate.issued",

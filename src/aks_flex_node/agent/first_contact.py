@@ -44,14 +44,26 @@ def fetch_with_key(host: Host, data_dir: str, fetch: Callable[[Proof], ConfigBun
     missing = [path for path in dict.fromkeys((data_dir, STATE_DIR)) if host.stat(path) is None]
     if missing:
         Ledger(host, (f"{data_dir}/ledger.json",)).make_first_directories("agent", missing)
-    store = NodeKeyStore(host)
+    store, sent = NodeKeyStore(host), 0
+
+    def prove(private_key: str) -> Proof:
+        sign = prover(private_key)
+
+        def count(audience: str, now: float) -> str:
+            nonlocal sent
+            sent += 1
+            return sign(audience, now)
+
+        return count
+
     try:
         try:
-            return fetch(prover(store.ensure().private_key))
+            return fetch(prove(store.ensure().private_key))
         except KeyRevokedError:
-            return fetch(prover(store.renew().private_key))
+            sent = 0
+            return fetch(prove(store.renew().private_key))
     except ConfigError as error:
-        if error.name in REFUSED:
+        if error.name in REFUSED and sent <= 1:  # an earlier request may have bound the key, and its answer be lost
             for path in missing:
                 host.apply(RemoveTree(path))
         raise

@@ -61,6 +61,11 @@ def url_audience(secret: str) -> str:
     return encode(hashlib.sha256(secret.encode()).digest())
 
 
+def rotation_audience(node_id: str, thumbprint: str) -> str:
+    """Returns the audience of the consent of a current key that another one replaces it."""
+    return f"{node_id} {thumbprint}"
+
+
 def new_private_key() -> str:
     """Returns a new private key (PEM)."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - slow to import

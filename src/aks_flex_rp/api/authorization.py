@@ -34,6 +34,7 @@ WRITE_OPERATIONS = frozenset(
     }
 )
 OWNER_WRITES = frozenset({Operation.WRITE, Operation.WRITE_POOL, Operation.APPLY_POOL})
+BARRED_OPERATIONS = frozenset({Operation.REGENERATE_TOKEN, Operation.LIST_CREDENTIALS, Operation.ROTATE_KEY})
 ACTIONS: dict[str, Operation] = {
     "regeneratetoken": Operation.REGENERATE_TOKEN,
     "listconfigurl": Operation.REGENERATE_TOKEN,  # an alias that ARM templates can call with the list*() functions
@@ -198,7 +199,7 @@ class Authorizer:
             return False
         node_key = (target.cluster.key, target.node.lower())
         state = await self.poll_cache.state(node_key)
-        if state.keys.is_revoked:
+        if state.keys.is_revoked or (operation in BARRED_OPERATIONS and state.keys.bars(identity)):
             raise errors.key_revoked(target.node)  # of the machine, so its Azure identity may do nothing, either
         if caller.identity in state.owned or (operation is Operation.READ and not state.etag):
             return True  # the former identity of a deleted node may learn that the node is deleted

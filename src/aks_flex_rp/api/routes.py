@@ -169,7 +169,7 @@ class ServiceRoutes:
         found = await self._find_bundle(incoming, request_id, "bundle")
         machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
         key = http_messages.proved_key(incoming.headers.get(KEY_HEADER, ""), incoming.path_params["secret"])
-        await self.join_tracker.on_config_fetched(found.cluster, found.node, source, request_id, machine, key)
+        await self.join_tracker.on_config_fetched(found, source, request_id, machine, key)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
         cluster = await self.authorizer.context.clusters.find(found.cluster) if key else None
         if cluster and cluster.key_audience:
@@ -207,8 +207,7 @@ class ServiceRoutes:
             # Only failed lookups are limited: a whole site of joining machines may share one address.
             if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
                 raise errors.too_many_requests(wait)
-            message = "This config URL is not valid or has expired. Create a new one with regenerateToken."
-            raise ArmError(404, "ConfigUrlNotFound", message)
+            raise errors.config_url_not_found()
         return found
 
     async def operations(self, incoming: Incoming, _: str) -> Response:

@@ -79,6 +79,11 @@ def forbidden(caller: Caller, action: str, scope: str) -> ArmError:
     )
 
 
+def config_url_not_found() -> ArmError:
+    message = "This config URL is not valid or has expired. Create a new one with regenerateToken."
+    return ArmError(404, "ConfigUrlNotFound", message)
+
+
 def key_revoked(name: str) -> ArmError:
     return ArmError(
         403,

@@ -27,6 +27,7 @@ class FetchedBundle(NamedTuple):
     cluster: str
     node: str
     bundle: bytes
+    expires: float  # of the URL, by which the join attempt is known that it belongs to
 
 
 class BuiltInDelivery:
@@ -53,7 +54,7 @@ class BuiltInDelivery:
         if found is None:
             return None
         bundle = self._sealer.open(found.bundle, bundle_seal_context(found.id, found.cluster, found.node))
-        return FetchedBundle(found.cluster, found.node, bundle)
+        return FetchedBundle(found.cluster, found.node, bundle, found.expires)
 
     async def revoke(self, cluster_key: str, node_key: str) -> bool:
         return await self._store.revoke_deliveries(cluster_key, node_key) > 0

@@ -159,6 +159,8 @@ class NodeCommands:
                 raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
+            if enrolling is None:  # the enrolment has decided which key may be the node
+                request.check_key(node)
             desired = join_rules.stored_desired(node, config_generator.allows_downgrade(node.config))
             what = AuditAction.REGENERATE_TOKEN
             options = WriteOptions(url=True, what=what, replacing=replacing, enrolling=enrolling)

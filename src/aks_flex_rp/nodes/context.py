@@ -106,6 +106,17 @@ class RequestContext:
         """Whether the caller may be a node, also one that the service does not know."""
         return self.caller.kind not in {CallerKind.USER, CallerKind.KEY}
 
+    def check_key(self, node: Node) -> None:
+        """Raises ArmError if the node's key was revoked or replaced since the caller was authorized: a caller decides
+        how long its body takes.
+        """
+        keys = node.join.keys
+        by_key = self.caller.kind is CallerKind.NODE_KEY
+        if self.acts_as_node and (keys.is_revoked or (not by_key and keys.bars(node.identity))):
+            raise errors.key_revoked(node.name)
+        if by_key and not keys.is_valid(self.caller.id):
+            raise errors.key_replaced(node.name)
+
     def event(self, at: float, what: AuditAction, resource: str, **detail: object) -> AuditEvent:
         who_id = self.caller.id
         return AuditEvent(at, self.caller.name, what, resource, self.source, self.id, detail=detail, who_id=who_id)

@@ -12,7 +12,7 @@ from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
-from aks_flex_rp.nodes.machine_claims import MachineClaims, UrlBearer
+from aks_flex_rp.nodes.machine_claims import FetchingClient, MachineClaims, UrlBearer
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
 from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Conflict
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.clusters.taints import DesiredTaints
+    from aks_flex_rp.delivery.config_url import FetchedBundle
     from aks_flex_rp.join_state import AccessMethod, ClusterAccess
     from aks_flex_rp.nodes.azure_cleanup import AzureCleanup
     from aks_flex_rp.nodes.context import NodeContext
@@ -115,15 +116,16 @@ class JoinTracker:
 
     async def on_config_fetched(
         self,
-        cluster: str,
-        node: str,
+        bundle: FetchedBundle,
         source: str,
         request: str,
         machine: MachineIdentity | None = None,
         thumbprint: str = "",
     ) -> None:
         """Records the fetch. Raises ArmError if another client used the URL, or the node lives on another machine."""
-        await self.claims.on_fetch(cluster, node, machine, UrlBearer(source, request), thumbprint)
+        cluster, node = bundle.cluster, bundle.node
+        client = FetchingClient(machine, thumbprint, UrlBearer(source, request))
+        await self.claims.on_fetch(bundle, client)
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.api.arm_errors import NODE_KEY_TIME
-from aks_flex_node.api.node_keys import fingerprint
+from aks_flex_node.api.node_keys import fingerprint, rotation_audience
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
 from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
+from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.machine_claims import replaced
@@ -54,16 +55,20 @@ class NodeKeyCommands:
         request: RequestContext,
     ) -> dict[str, Any]:
         """Binds another key to the node that asks for it. The earlier key is valid until the new one is used."""
-        proof = body.get("proof")
-        if not isinstance(proof, str) or set(body) != {"proof"}:
-            raise errors.invalid_request([Problem("proof", "The proof of the new key is needed, and nothing else.")])
-        thumbprint = _verified(proof, cluster.id.node(name).lower())
+        proof, consent = body.get("proof"), body.get("consent", "")
+        if not isinstance(proof, str) or not isinstance(consent, str) or not set(body) <= {"proof", "consent"}:
+            raise errors.invalid_request([Problem("proof", "The proof of the new key is needed as text.")])
+        node_id = cluster.id.node(name).lower()
+        thumbprint = _verified(proof, node_id, "proof")
+        if request.caller.kind is CallerKind.NODE_KEY:
+            _check_consent(consent, rotation_audience(node_id, thumbprint), request.caller.id)
 
         async def write(node: Node | None) -> Node:
             if node is None:
                 raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine:
                 node = await self.claims.on_report(node, machine, request)
+            request.check_key(node)
             keys, now = node.join.keys, self.context.now()
             if keys.use_of(thumbprint) in {KeyUse.REVOKED, KeyUse.FORMER}:
                 raise errors.invalid_request([Problem("proof", "The key was the node's before. Use a new key.")])
@@ -92,7 +97,7 @@ class NodeKeyCommands:
             if not keys.current:
                 raise ArmError(409, NO_KEY, f"Node {node.name} has no key: its machine has not bound one.")
             token = node.join.token or ""
-            after, detail = replace(node, join=node.join.key_revoked(now)), {"key": keys.current}
+            after, detail = replace(node, join=node.join.key_revoked(now, node.identity)), {"key": keys.current}
             event = request.event(now, AuditAction.KEY_REVOKED, cluster.id.node(node.name), **detail)
             await self.context.store.put_node(after, node.etag, [event], retire=True)
             return after
@@ -114,9 +119,17 @@ class NodeKeyCommands:
         return found
 
 
-def _verified(proof: str, audience: str) -> str:
+def _check_consent(consent: str, audience: str, current: str) -> None:
+    """Raises ArmError unless the current key signed that the other one replaces it: an assertion that someone
+    recorded must not be enough to take the node over.
+    """
+    if _verified(consent, audience, "consent") != current:
+        raise ArmError(400, "InvalidNodeKey", "The consent is not signed with the current key.", "consent")
+
+
+def _verified(proof: str, audience: str, field: str) -> str:
     try:
         return verify_proof(proof, audience)
     except InvalidNodeKey as error:
         code = NODE_KEY_TIME if error.is_time else "InvalidNodeKey"
-        raise ArmError(400, code, f"The proof {error.why}", "proof") from None
+        raise ArmError(400, code, f"The {field} {error.why}", field) from None

@@ -15,6 +15,7 @@ from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, NODE_KEY_REVOKED, ON_
 from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinPhase
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.api.machine_identity import MachineIdentity
+    from aks_flex_rp.delivery.config_url import FetchedBundle
     from aks_flex_rp.machine_ownership import KnownMachine, MachineOwnership
     from aks_flex_rp.node_keys import NodeKeys
     from aks_flex_rp.nodes.context import NodeContext
@@ -167,23 +169,21 @@ class MachineClaims:
             return False
         return found is not None and found.ready and found.machine.id != machine.id
 
-    async def on_fetch(
-        self, cluster: str, key: str, machine: MachineIdentity | None, origin: UrlBearer, thumbprint: str = ""
-    ) -> None:
-        """Binds the config URL to the first client that uses it. `machine` is None if the client does not send it,
-        and `thumbprint` is empty if it has not proved that it has a key.
+    async def on_fetch(self, bundle: FetchedBundle, client: FetchingClient) -> None:
+        """Binds the config URL to the first client that uses it.
 
-        Raises ArmError for another client, and if the node lives on another machine.
+        Raises ArmError for another client, for a URL of an earlier attempt, and if the node lives on another machine.
         """
-        client = FetchingClient(machine, thumbprint, origin)
 
         async def write(node: Node | None) -> None:
             if node is not None:
-                await self._fetch(node, client)
+                await self._fetch(node, client, bundle.expires)
 
-        await retry_on_conflict(lambda: self.context.store.node(cluster, key), write, lambda: node_busy(key))
+        await retry_on_conflict(
+            lambda: self.context.store.node(bundle.cluster, bundle.node), write, lambda: node_busy(bundle.node)
+        )
 
-    async def _fetch(self, node: Node, client: FetchingClient) -> None:
+    async def _fetch(self, node: Node, client: FetchingClient, url_expires: float) -> None:
         machine, origin, thumbprint = client.machine, client.origin, client.thumbprint
         machines, keys, now = node.join.machines, node.join.keys, self.context.now()
         if keys.use_of(thumbprint) is KeyUse.REVOKED:
@@ -197,6 +197,9 @@ class MachineClaims:
             refused, events = self._second_fetch(node, client, refused=True)
             await self._put_fetch(node, refused, node.join.keys, events)
             raise already_used(node.name, machines.candidate, client.refusal_code)
+        is_current = node.join.has_valid_url(now) and node.join.url_expires == url_expires
+        if relation is not FetchClient.SAME and not is_current:
+            raise errors.config_url_not_found()  # it was revoked or replaced since the bundle was read
         alive, joining = await self.living_owner(node) is not None, node.join.phase in JOINING
         if other := machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining):
             await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, owner=str(other.identity))

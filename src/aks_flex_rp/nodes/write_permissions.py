@@ -61,6 +61,28 @@ def owner_changes(before: Document, after: Document) -> Iterator[OwnerProperty]:
             yield each
 
 
+def inherited_changes(before: DesiredNode | None, after: DesiredNode) -> Iterator[OwnerProperty]:
+    """Yields the properties of owners that a node would gain, change or lose with its pool.
+
+    A value of the template is an owner's decision. That a template has none is one only for nodes of its pool: a
+    contributor who moves a node must not remove what an owner has set.
+    """
+    membership, own = after.membership, after.document()
+    stays = bool(before and before.membership and membership and before.membership.name == membership.name)
+    for each in owner_changes(_effective(before) if before else {}, _effective(after)):
+        is_inherited = membership is not None and _value(own, each.path) is None
+        if not is_inherited or not (stays or _value(_effective(after), each.path) is not None):
+            yield each
+
+
+def _effective(node: DesiredNode) -> Document:
+    return node.membership.effective if node.membership else node.document()
+
+
+def _joins_by_exec(node: DesiredNode) -> bool:
+    return node.properties.kubernetes_auth.by_identity == "exec"
+
+
 def owner_required(changed: OwnerProperty) -> ArmError:
     target = f"properties.{changed.path}"
     message = (
@@ -96,9 +118,10 @@ class WriteChecks:
         *,
         new_identity: bool,
     ) -> None:
-        stored = join_rules.stored_desired(before).document() if before else {}
-        changed = next(owner_changes(stored, desired.document()), None)
-        if changed is None and new_identity and desired.properties.kubernetes_auth.by_identity == "exec":
+        stored = join_rules.stored_desired(before) if before else None
+        changed = next(owner_changes(stored.document() if stored else {}, desired.document()), None)
+        changed = changed or next(inherited_changes(stored, desired), None)
+        if changed is None and _joins_by_exec(desired) and (new_identity or not (stored and _joins_by_exec(stored))):
             changed = EXEC_IDENTITY
         if changed is None:
             return

@@ -17,6 +17,7 @@ from aks_flex_rp.cluster_registry import ClusterRegistry
 from aks_flex_rp.clusters.controller import ClusterController
 from aks_flex_rp.clusters.exec_nodes import CLUSTER_ROLES
 from aks_flex_rp.clusters.node_controller import NODES
+from aks_flex_rp.delivery.config_url import FetchedBundle
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
 from aks_flex_rp.nodes.conflict_retry import ATTEMPTS
 from aks_flex_rp.service import open_sealer, open_store
@@ -268,14 +269,16 @@ class ContendedStore:
 @pytest.mark.remedy("node-operation-in-progress")
 def test_event_is_recorded_when_other_changes_are_complete(shared: Running, name: str) -> None:
     api = shared.admin.at(PLANT)
-    assert api.put(name).status == 201
+    assert api.put(name, url=True).status == 201
     tracker = shared.service.join_tracker
+    node = shared.call(tracker.context.store.node(PLANT.key, name))
     store: Any = ContendedStore(tracker.context.store, ATTEMPTS)
     contended = replace(tracker, context=replace(tracker.context, store=store))
-    fetched = (PLANT.key, name, "10.0.0.1", "request-1")
+    assert node
+    bundle = FetchedBundle(PLANT.key, name, b"", node.join.url_expires or 0.0)
     with pytest.raises(FlexError) as caught:
-        shared.call(contended.on_config_fetched(*fetched))
+        shared.call(contended.on_config_fetched(bundle, "10.0.0.1", "request-1"))
     assert caught.value.name == "node-operation-in-progress"
 
     advice("node-operation-in-progress", "Wait until the other changes are complete.")
-    shared.call(contended.on_config_fetched(*fetched))
+    shared.call(contended.on_config_fetched(bundle, "10.0.0.1", "request-1"))

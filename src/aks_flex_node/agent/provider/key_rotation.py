@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.agent.identity.node_key import NodeKeyStore, new_key
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
@@ -35,15 +35,34 @@ def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], fl
         key = replace(key, next=new_key(now()))
         store.save(key)
     new = key.next or key
-    moment = now() + (client.assertions.clock_offset if client.assertions else 0.0)
-    proof = node_keys.sign_proof(new.private_key, client.endpoint.resource_id.lower(), moment)
-    audience = str(client.post_action("rotateKey", {"proof": proof}).get("audience") or "")
+    audience = str(_ask(client, key, new, now).get("audience") or "")
     if not audience:
         message = "The provider has not named the audience of node keys yet. The agent tries again later."
         raise ProviderRequestError(PollResult(ProviderState.FAILING, message))
     bound = replace(new, audience=audience, next=None)
     store.save(bound)
     return bound
+
+
+def _ask(client: ProviderClient, key: StoredKey, new: StoredKey, now: Callable[[], float]) -> dict[str, Any]:
+    """Asks the provider to bind the new key. Signs again if the first response shows that the clock is wrong."""
+    node_id = client.endpoint.resource_id.lower()
+
+    def ask() -> dict[str, Any]:
+        moment = now() + (client.assertions.clock_offset if client.assertions else 0.0)
+        body = {"proof": node_keys.sign_proof(new.private_key, node_id, moment)}
+        if key.is_bound:
+            audience = node_keys.rotation_audience(node_id, node_keys.public_key(new.private_key).thumbprint)
+            body["consent"] = node_keys.sign_proof(key.private_key, audience, moment)
+        return client.post_action("rotateKey", body)
+
+    before = client.assertions.clock_offset if client.assertions else 0.0
+    try:
+        return ask()
+    except ProviderRequestError:
+        if client.assertions is None or client.assertions.clock_offset == before:
+            raise
+        return ask()
 
 
 @dataclass

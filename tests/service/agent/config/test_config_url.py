@@ -140,7 +140,7 @@ def test_dead_config_url_error_explains_how_to_get_new_one(server: BundleServer,
     server.answers[PATH] = [Answer(status)]
     error = refused(server.url(PATH))
     assert error.name == "config-url-expired"
-    assert "regenerateToken" in error.hint
+    assert "aks-flex-rp node join-command" in error.hint
     assert server.asked == [PATH]
 
 

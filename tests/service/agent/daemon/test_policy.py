@@ -150,4 +150,7 @@ def test_forbidden_configuration_is_refused_at_the_join(
     assert (told["joinState"], told["joinFailure"]) == ("Failed", refused.value.message), "the operator sees it"
     _, again = context.load_or_fetch_config(selection)
     assert again, "the URL works after a correction"
-    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["policy.yaml"]
+    left = {each.name for each in tmp_path.rglob("*") if each.is_file()}
+    assert left == {"policy.yaml", "ledger.json", "node-key.json", "node-key.copy.json"}, (
+        "the URL is bound to the key"
+    )

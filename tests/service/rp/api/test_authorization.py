@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.api.node_keys import KEY_HEADER
+from aks_flex_node.api.node_keys import KEY_HEADER, rotation_audience
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.auth.roles import Operation
 from tests.node_key_client import HeldKey
@@ -104,8 +104,13 @@ def header(tenant: Tenant, elsewhere: Tenant, admin: Api, who: str) -> str:
     return tenant.application(APPLICATIONS[who])
 
 
-def new_key_proof(api: Api, name: str) -> str:
-    return HeldKey().proof(api.cluster.node(name).lower())
+HELD_KEYS: dict[str, HeldKey] = {}  # by the credential made of the key
+
+
+def rotation_to_a_new_key(api: Api, name: str) -> dict[str, str]:
+    new, node_id, current = HeldKey(), api.cluster.node(name).lower(), HELD_KEYS.get(api.authorization)
+    consent = current.proof(rotation_audience(node_id, new.thumbprint)) if current else ""
+    return {"proof": new.proof(node_id), **({"consent": consent} if consent else {})}
 
 
 def key_header(admin: Api, name: str) -> str:
@@ -113,7 +118,9 @@ def key_header(admin: Api, name: str) -> str:
     url = admin.put(name, {"properties": {}}, url=True).properties["configUrl"]
     key, path = HeldKey(), url.partition("#")[0].removeprefix(admin.connection.url)
     assert admin.connection.ask("GET", path, {KEY_HEADER: key.url_proof(url)}).status == 200
-    return f"Bearer {key.assertion(admin.cluster.node(name), f'aks-flex-rp:of-{admin.cluster.name.lower()}')}"
+    assertion = key.assertion(admin.cluster.node(name), f"aks-flex-rp:of-{admin.cluster.name.lower()}")
+    HELD_KEYS[f"Bearer {assertion}"] = key
+    return f"Bearer {assertion}"
 
 
 def do(operation: str, api: Api, name: str, etag: str) -> Answer:
@@ -127,7 +134,7 @@ def do(operation: str, api: Api, name: str, etag: str) -> Answer:
         "listConfigUrl": lambda: api.list_url(name),
         "reportStatus": lambda: api.report(name, {}),
         "listCredentials": lambda: api.credentials(name),
-        "rotateKey": lambda: api.ask("POST", api.path(name, "rotateKey"), {"proof": new_key_proof(api, name)}),
+        "rotateKey": lambda: api.ask("POST", api.path(name, "rotateKey"), rotation_to_a_new_key(api, name)),
         "revokeKey": lambda: api.ask("POST", api.path(name, "revokeKey")),
         "audit": lambda: api.audit(name),
         "writeTrusted": lambda: api.put(name, principal(nodeConfig=TRUSTED)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_rp.delivery.config_url import FetchedBundle
 from aks_flex_rp.join_state import KUBELET_ROLE, AccessMethod, ClusterAccess
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import SECRET, principal
@@ -268,8 +269,15 @@ def test_node_whose_identity_changes_during_access_grant_has_no_access(racing: J
 
 
 def test_node_with_other_change_during_access_grant_gets_access(racing: Joining) -> None:
-    fetched = racing.service.service.join_tracker.on_config_fetched
-    happens(racing, lambda: fetched(PLANT.key, racing.name, "192.0.2.1", "request"))
+    service = racing.service.service
+
+    async def fetch() -> None:
+        found = await service.store.node(PLANT.key, racing.name)
+        assert found
+        bundle = FetchedBundle(PLANT.key, racing.name, b"", found.join.url_expires or 0.0)
+        await service.join_tracker.on_config_fetched(bundle, "192.0.2.1", "request")
+
+    happens(racing, fetch)
 
     assert racing.node.report(racing.name, BEGINS).status == 200
     assert racing.given == racing.sees("granted_access") == ClusterAccess(OID, AccessMethod.EXEC)

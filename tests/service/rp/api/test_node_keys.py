@@ -18,6 +18,7 @@ from aks_flex_node.api.node_keys import (
     MAX_TOKEN_LENGTH,
     PROOF_TYPE,
     encode,
+    rotation_audience,
     url_audience,
 )
 from aks_flex_rp.clusters.node_controller import NodeMachine
@@ -429,25 +430,31 @@ def test_node_without_a_key_has_none_to_revoke(node: NodeWithKey) -> None:
     assert (answer.status, answer.error["code"]) == (409, "NodeHasNoKey")
 
 
-def rotate(api: Api, name: str, key: HeldKey) -> Answer:
-    proof = key.proof(PLANT.node(name).lower())
-    return api.ask("POST", api.path(name, "rotateKey"), {"proof": proof})
+def rotation(name: str, key: HeldKey, current: HeldKey | None = None) -> dict[str, str]:
+    """Returns the body of a rotation to the key, with the consent of the current one."""
+    node_id = PLANT.node(name).lower()
+    consent = current.proof(rotation_audience(node_id, key.thumbprint)) if current else ""
+    return {"proof": key.proof(node_id), **({"consent": consent} if consent else {})}
+
+
+def rotate(api: Api, name: str, key: HeldKey, current: HeldKey | None = None) -> Answer:
+    return api.ask("POST", api.path(name, "rotateKey"), rotation(name, key, current))
 
 
 def test_rotation_keeps_the_earlier_key_until_the_new_one_is_used(node: NodeWithKey) -> None:
     machine, new = node.joined(), HeldKey()
 
-    rotated = rotate(machine.api(), node.name, new)
+    rotated = rotate(machine.api(), node.name, new, machine.key)
 
     assert (rotated.status, rotated.json["audience"]) == (200, AUDIENCE)
     assert machine.get().status == 200  # the agent stopped before it stored the response
-    assert rotate(machine.api(), node.name, new).status == 200
+    assert rotate(machine.api(), node.name, new, machine.key).status == 200
     old, machine.key = machine.key, new
     assert machine.get().status == 200
     assert node.status["nodeKey"]["thumbprint"] == new.thumbprint
     machine.key = old
     assert (machine.get().status, machine.get().error["code"]) == (403, "NodeKeyRevoked")
-    assert rotate(machine.api(), node.name, HeldKey()).status == 403
+    assert rotate(machine.api(), node.name, HeldKey(), machine.key).status == 403
     assert len(node.events("rotateKey")) == 1
 
 

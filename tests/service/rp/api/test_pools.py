@@ -360,3 +360,33 @@ def test_methods_and_paths_of_pools(admin: Api, pool: str) -> None:
     assert admin.pool("PUT", pool, "revisions", body={}).status == 405
     assert admin.pool("GET", pool, "others").status == 404
     assert_refused(apply(admin, "unknownpool"), 404, "PoolNotFound")
+
+
+def test_contributor_gets_no_exec_by_moving_a_node_to_a_pool(
+    service: Running, contributor: Api, pool: str, name: str
+) -> None:
+    assert put(service.admin, pool, {"kubernetesAuth": {"method": "exec"}}).status == 201
+    own = principal()
+    assert contributor.put(name, own).status == 201
+    moved = {"properties": {**own["properties"], "poolName": pool}}
+    assert_refused(contributor.put(name, moved), 403, "AuthorizationFailed")
+    assert shown(service.admin, name)["effective"]["kubernetesAuth"] == {"method": "bootstrapToken"}
+
+
+def test_contributor_keeps_owner_settings_when_moving_a_node(
+    service: Running, contributor: Api, pool: str, name: str
+) -> None:
+    """Without this, a node leaves the settings of an owner by a change of its pool."""
+    locked, empty = {"nodeConfig": {"artifacts": {"baseURL": "https://mirror.example/files"}}}, f"{pool}e"
+    assert put(service.admin, pool, locked).status == 201
+    assert put(contributor, empty, FIRST).status == 201
+    assert member(contributor, name, pool).status == 201
+
+    assert_refused(member(contributor, name, empty), 403, "AuthorizationFailed")
+    assert_refused(contributor.put(name, {"properties": {}}), 403, "AuthorizationFailed")
+
+    assert member(contributor, name, pool, nodeConfig={"maxPods": 40}).status == 200
+    assert put(service.admin, pool, FIRST).status == 200  # the owner removes it
+    assert apply(contributor, pool).status == 200
+    assert "artifacts" not in shown(service.admin, name)["effective"]["nodeConfig"]
+    assert member(contributor, name, empty).status == 200

@@ -13,6 +13,7 @@ from aks_flex_node.errors import ClusterError
 from aks_flex_rp.cluster_registry import ClusterRegistry, connection_seal_context
 from aks_flex_rp.clusters import connections
 from aks_flex_rp.clusters.exec_nodes import BINDING_PREFIX
+from aks_flex_rp.clusters.holder import HOLDER_FACT
 from aks_flex_rp.clusters.prerequisites import BINDINGS
 from aks_flex_rp.crypto.encryption import open_sealer_keys
 from aks_flex_rp.join_state import AccessMethod, ClusterAccess
@@ -49,7 +50,7 @@ class Watch:
 def cluster(sealer: Sealer, server: str, version: int) -> Cluster:
     way = connections.to_bytes(connections.DirectConnection(server, "PEM"))
     sealed = sealer.seal(way, connection_seal_context(PLANT.key))
-    return Cluster(PLANT.key, str(PLANT), facts("Q0E=").to_document(), sealed, version)
+    return Cluster(PLANT.key, str(PLANT), {**facts("Q0E=").to_document(), HOLDER_FACT: "of-plant"}, sealed, version)
 
 
 def test_cluster_controller_restarts_on_connection_change_and_stops_at_end(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_config_url_leads_to_bundle_and_contains_ca_pin(file: Path) -> None:
         return url, await delivery.fetch(secret_of(url), 1_000.0)
 
     url, found = during(file, work)
-    assert found == (CLUSTER, NODE, BUNDLE)
+    assert found == (CLUSTER, NODE, BUNDLE, LATER)
     assert config_urls.parse(url).pin == "ab" * 32
     assert len(secret_of(url)) >= 43  # 32 random bytes
 

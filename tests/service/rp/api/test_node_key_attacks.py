@@ -1,0 +1,198 @@
+"""Attacks on node keys that use time: requests that begin before a revocation and end after it, recorded assertions,
+URLs of earlier attempts, and the Azure identity of a machine that was cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aks_flex_rp.delivery.config_url import delivery_id
+from tests.node_key_client import HeldKey
+from tests.service.rp.api import callers
+from tests.service.rp.api.bodies import principal
+from tests.service.rp.api.client import API_VERSION
+from tests.service.rp.api.test_node_keys import ONE, TWO, NodeWithKey, rotate, rotation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_rp.delivery.config_url import FetchedBundle
+    from tests.service.rp.api.client import Api
+    from tests.service.rp.api.service_harness import Running
+    from tests.service.rp.api.tenants import Tenant
+
+
+@pytest.fixture
+def node(service: Running, name: str) -> NodeWithKey:
+    return NodeWithKey(service, name)
+
+
+class SlowRequest:
+    """A request whose headers are sent, and whose body is withheld."""
+
+    def __init__(self, api: Api, name: str, action: str, body: dict[str, Any]) -> None:
+        host, _, port = api.connection.url.removeprefix("https://").partition(":")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self.body = json.dumps(body).encode()
+        self.socket = context.wrap_socket(socket.create_connection((host, int(port)), timeout=20))
+        head = (
+            f"POST {api.path(name, action)}?api-version={API_VERSION} HTTP/1.1",
+            f"Host: {host}:{port}",
+            f"Authorization: {api.authorization}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(self.body)}",
+            "Expect: 100-continue",
+            "Connection: close",
+        )
+        self.socket.sendall(("\r\n".join(head) + "\r\n\r\n").encode())
+        assert b"100 Continue" in self.socket.recv(4096)  # the service has authorized the caller, and reads the body
+
+    def finish(self) -> int:
+        """Sends the body and returns the status of the response."""
+        with self.socket:
+            self.socket.sendall(self.body)
+            return int(self.socket.recv(4096).split()[1])
+
+
+def revoke(node: NodeWithKey) -> None:
+    assert node.admin.ask("POST", node.admin.path(node.name, "revokeKey"), {}).status == 200
+
+
+def test_rotation_that_began_before_a_revocation_is_refused(node: NodeWithKey) -> None:
+    machine, new = node.joined(), HeldKey()
+    late = SlowRequest(machine.api(), node.name, "rotateKey", rotation(node.name, new, machine.key))
+    revoke(node)
+    assert late.finish() == 403
+    assert node.status["nodeKey"]["state"] == "Revoked"
+    machine.key = new
+    assert machine.get().status == 401
+
+
+def test_new_url_requested_before_a_revocation_is_refused(node: NodeWithKey) -> None:
+    machine = node.joined()
+    late = SlowRequest(machine.api(), node.name, "regenerateToken", {"replaceMachine": False})
+    revoke(node)
+    assert late.finish() == 403
+    assert node.status["nodeKey"]["state"] == "Revoked"
+
+
+@pytest.fixture
+def held_fetches(service: Running) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Holds fetches between the look-up of the URL and the binding: an event when one waits, and one to go on."""
+    bundles, waits, go = service.service._bundles, threading.Event(), threading.Event()
+    look_up = bundles.fetch
+
+    async def fetch(path_secret: str, now: float) -> FetchedBundle | None:
+        found = await look_up(path_secret, now)
+        waits.set()
+        while not go.is_set():
+            await asyncio.sleep(0.01)
+        return found
+
+    bundles.fetch = fetch  # type: ignore[method-assign]
+    try:
+        yield waits, go
+    finally:
+        go.set()
+        bundles.fetch = look_up  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("what", ["revocation", "new URL"])
+def test_url_that_ends_during_a_fetch_binds_no_key(
+    node: NodeWithKey, held_fetches: tuple[threading.Event, threading.Event], what: str
+) -> None:
+    waits, go = held_fetches
+    owner, thief = node.machine(), node.machine(TWO)
+    statuses: dict[str, int] = {}
+
+    def fetch() -> None:
+        statuses["thief"] = thief.fetch(node.url).status
+
+    go.set()
+    assert owner.fetch(node.url).status == 200
+    waits.clear()
+    go.clear()
+    thread = threading.Thread(target=fetch)
+    thread.start()
+    assert waits.wait(20)
+    url = ""
+    if what == "revocation":
+        revoke(node)
+    else:
+        url = node.regenerate(replaceMachine=True)
+    go.set()
+    thread.join(20)
+
+    assert (statuses["thief"], thief.get().status) == (404, 401)
+    if url:
+        assert owner.fetch(url).status == 200
+
+
+def test_url_of_an_earlier_attempt_binds_no_key(service: Running, node: NodeWithKey) -> None:
+    """Someone with access to the database puts a retired URL back, which is in their hands."""
+    store, secret = service.service.store, node.url.partition("#")[0].rpartition("/")[2]
+    sealed = service.call(store.fetch_delivery(delivery_id(secret), 0.0))
+    assert sealed
+    node.joined()
+    revoke(node)
+    service.call(store.put_delivery(sealed))
+    thief = node.machine(TWO)
+    assert (thief.fetch(node.url).status, thief.get().status) == (404, 401)
+
+
+def test_recorded_assertion_replaces_no_key(node: NodeWithKey) -> None:
+    """A gateway that ends TLS records an assertion, which is valid for minutes."""
+    machine, thief = node.joined(), HeldKey()
+    recorded = machine.api()
+    assert rotate(recorded, node.name, thief).status == 400
+    assert rotate(recorded, node.name, thief, thief).status == 400
+    used = machine.key.proof("something else")
+    body = {**rotation(node.name, thief), "consent": used}
+    assert recorded.ask("POST", recorded.path(node.name, "rotateKey"), body).status == 400
+    assert machine.get().status == 200
+
+
+def test_identity_of_a_revoked_machine_stays_barred_after_a_rejoin(
+    service: Running, tenant: Tenant, name: str
+) -> None:
+    node = NodeWithKey(service, name, principal())
+    assert node.machine().fetch(node.url).status == 200
+    azure = node.admin.as_somebody(tenant.application(callers.NODE))
+    assert azure.get(name).status == 200
+    node.observe(ONE)
+    revoke(node)
+    good = node.machine(TWO)
+    assert good.fetch(node.regenerate(replaceMachine=True)).status == 200
+    assert good.get().status == 200
+
+    stolen = HeldKey()
+    answers = [azure.credentials(name), rotate(azure, name, stolen), azure.regenerate(name)]
+
+    assert [(each.status, each.error["code"]) for each in answers] == [(403, "NodeKeyRevoked")] * 3
+    assert azure.report(name, {"joinState": "ConfigFetched"}).status == 200, "a join by identity is announced with it"
+    assert good.get().status == 200
+
+
+def test_key_revoked_before_the_deletion_learns_the_deletion(node: NodeWithKey) -> None:
+    machine = node.joined()
+    revoke(node)
+    assert node.admin.delete(node.name).status == 200
+    assert (machine.get().status, machine.api().report(node.name, {}).status) == (404, 404)
+
+
+def test_earlier_key_of_a_revoked_machine_binds_nothing(node: NodeWithKey) -> None:
+    machine, new = node.joined(), HeldKey()
+    assert rotate(machine.api(), node.name, new, machine.key).status == 200
+    earlier, machine.key = machine.key, new
+    assert machine.get().status == 200
+    revoke(node)
+    machine.key = earlier
+    assert machine.fetch(node.regenerate()).error["code"] == "NodeKeyRevoked"
