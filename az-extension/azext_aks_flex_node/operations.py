@@ -160,3 +160,13 @@ class RevokeKey(GetNode):
     @property
     def url(self) -> str:
         return f"{super().url}/revokeKey"
+
+
+class ReleaseNode(GetNode):
+    """Releases an enrolled node for re-imaging."""
+
+    METHOD = "POST"
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}/release"

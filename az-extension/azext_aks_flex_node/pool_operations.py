@@ -96,3 +96,29 @@ class ApplyPool(GetPool):
     @property
     def url(self) -> str:
         return f"{super().url}/apply"
+
+
+class EnrolmentOperation(ApplyPool):
+    """A request about an enrolment of a pool, or about its machines."""
+
+    def __init__(self, ctx: FlexNodeContext, *below: str, body: Document | None = None, method: str = "POST") -> None:
+        super().__init__(ctx, body or {})
+        self._below, self._method = below, method
+
+    @property
+    def method(self) -> str:
+        return self._method
+
+    @property
+    def url(self) -> str:
+        parts = [self.serialize_url_param("part", each)["part"] for each in self._below]
+        return "/".join((GetPool.url.fget(self), "enrolments", *parts))  # type: ignore[attr-defined]
+
+
+class ListEnrolments(ListPools):
+    """Reads one page of the enrolments of a pool."""
+
+    @property
+    def url(self) -> str:
+        name = self.serialize_url_param("poolName", self.ctx.args.name)["poolName"]
+        return f"{super().url}/{name}/enrolments"

@@ -104,3 +104,35 @@ def revision_rows(found: list[Document]) -> list[Document]:
         }
         for each in found
     ]
+
+
+def enrolment_rows(found: Document | list[Document]) -> Document | list[Document]:
+    """Returns the row of one enrolment, or the rows of several."""
+    return [_enrolment_row(each) for each in found] if isinstance(found, list) else _enrolment_row(found)
+
+
+def _enrolment_row(enrolment: Document) -> Document:
+    properties = enrolment["properties"]
+    return {
+        "Id": enrolment["name"],
+        "State": properties["state"],
+        "Uses": f"{properties['uses']}/{properties['maxUses']}",
+        "Waiting": properties["waiting"],
+        "Approval": properties["approval"],
+        "NodeName": properties["nodeName"],
+        "Expires": properties["expires"],
+    }
+
+
+def machine_rows(found: list[Document]) -> list[Document]:
+    return [
+        {
+            "Fingerprint": each["fingerprint"],
+            "State": each["state"],
+            "Node": each.get("nodeName", ""),
+            "HostName": printable(each.get("facts", {}).get("hostname", "")),
+            "SerialNumber": printable(each.get("facts", {}).get("serialNumber", "")),
+            "Address": printable(each.get("address", "")),
+        }
+        for each in found
+    ]

@@ -1,4 +1,6 @@
-"""The demo that `make try` runs: a machine joins, is updated and upgraded, drifts, is repaired and unbootstrapped."""
+"""The demo that `make try` runs: a machine joins, is updated and upgraded, drifts, is repaired and unbootstrapped.
+Two more machines join with one URL.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import secrets
 import shlex
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from aks_flex_lab.snapshots import Snapshot
 
 MACHINE = "demo-1"
+ENROLLED = ("demo-2", "demo-3")  # machines that join with one URL
+POOL = "demo"
 POD_SECONDS = 60
 WAIT_SECONDS = 120
 # Journal lines that the demo omits: systemd's messages about the unit, and summaries that repeat the progress lines.
@@ -45,7 +50,9 @@ class Demo:
 
     def run(self, *, keep: bool = False) -> dict[str, float]:
         """Runs all steps and returns the seconds of each. Without `keep`, removes the lab, also after a failure."""
-        if others := [machine.name for machine in self.lab.inventory.all() if machine.name != MACHINE]:
+        if others := [
+            machine.name for machine in self.lab.inventory.all() if machine.name not in {MACHINE, *ENROLLED}
+        ]:
             raise UsageError(
                 "lab-in-use",
                 f"Lab {self.lab.layout.name} has machines ({', '.join(others)}), and the demo removes its lab.",
@@ -59,6 +66,7 @@ class Demo:
             self.phase("Change the node's labels; the daemon applies them", self.label)
             self.phase("Upgrade kubelet, containerd and runc", self.upgrade)
             self.phase("Damage the node by hand; the daemon repairs it", self.drift)
+            self.phase("Enrol two more machines with one line, without an Azure identity", self.enrol)
             if not keep:
                 self.phase("Delete the resource; the machine returns to its original state", self.leave)
         finally:
@@ -106,16 +114,43 @@ class Demo:
 
     def boot(self) -> None:
         with self.lab.exclusive():
-            if before := next((one for one in self.lab.inventory.all() if one.name == MACHINE), None):
-                self.progress.message(f"   {MACHINE} of an earlier demo is removed first")
-                self.lab.inventory.remove(before)
-                self.lab.provider.run_cli("node", "delete", "--name", MACHINE, "--yes")
-                self.lab.cluster.run("delete", "node", MACHINE, "--ignore-not-found", "--wait=false")
-                self.lab.cluster.run("delete", "deployment", "web", "--ignore-not-found")
+            for before in self.lab.inventory.all():
+                self.remove_earlier(before)
             machine = self.lab.inventory.add(MACHINE, DebianRelease.BOOKWORM, "factory", self.progress)
         self.show(machine.run("hostnamectl").out.rstrip())
         node_agent.install(machine)
         self.before = machine.snapshot()
+
+    def remove_earlier(self, machine: EdgeMachine) -> None:
+        """Removes a machine of an earlier demo with its node, and with what only the demo has created."""
+        name = machine.name
+        self.progress.message(f"   {name} of an earlier demo is removed first")
+        self.lab.inventory.remove(machine)
+        self.lab.provider.run_cli("node", "delete", "--name", name, "--yes")
+        self.lab.cluster.run("delete", "node", name, "--ignore-not-found", "--wait=false")
+        if name == MACHINE:
+            self.lab.cluster.run("delete", "deployment", "web", "--ignore-not-found")
+
+    def enrol(self) -> None:
+        """Boots two machines, and runs the same line on both at once."""
+        with self.lab.exclusive():
+            machines = [
+                self.lab.inventory.add(name, DebianRelease.BOOKWORM, "factory", self.progress) for name in ENROLLED
+            ]
+        for machine in machines:
+            node_agent.install(machine)
+        known = json.loads(self.lab.provider.run_cli("pool", "list", "--json").out)
+        if POOL not in [each["name"] for each in known]:  # an earlier demo that was kept has created it
+            self.provider("pool", "create", "--name", POOL, "--monitor")
+        line = self.provider("pool", "enrolment", "create", "--pool", POOL, "--max-uses", str(len(machines)))
+        for name in ENROLLED:
+            self.progress.message(f"   {name}# {line}")
+        with ThreadPoolExecutor(len(machines)) as threads:
+            done = list(threads.map(lambda machine: machine.run("sh", "-c", line, timeout=600), machines))
+        for each in done:
+            self.show(each.err.rstrip().splitlines()[-2])
+        self.provider("pool", "enrolment", "list", "--pool", POOL)
+        self.kubectl("get", "nodes")
 
     def join(self) -> None:
         secret = self.lab.layout.home / "demo-secret"

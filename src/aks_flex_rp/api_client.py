@@ -76,6 +76,10 @@ HINTS = {
     "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "PoolNotFound": "Run `aks-flex-rp pool list` to list the pools, or `aks-flex-rp pool create` to create one.",
     "RevisionNotFound": "Run `aks-flex-rp pool revisions` to list the revisions of the pool.",
+    "EnrolmentNotFound": "Run `aks-flex-rp pool enrolment list` to list the enrolments of the pool.",
+    "MachineNotFound": "Run `aks-flex-rp pool enrolment machines` to list the machines. Nothing was changed.",
+    "MachineEnrolled": "Nothing was changed.",
+    "NodeNotEnrolled": "Nothing was changed.",
     "PoolHasNodes": "Run `aks-flex-rp node list --pool POOL` to list its nodes. Nothing was changed.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
     "NodeOnAnotherMachine": "Nothing was changed.",
@@ -197,6 +201,36 @@ class ServiceClient:
         asked = {"revision": revision, "nodeNames": list(nodes), "allowDowngrade": downgrade}
         body = {key: value for key, value in asked.items() if value}
         return self._request("POST", f"{cluster.pool(quote(name))}/apply", body=body)
+
+    def create_enrolment(self, cluster: ClusterId, pool: str, body: Document) -> Document:
+        """Creates an enrolment. Only this response contains its URL."""
+        return self._request("POST", self._enrolment(cluster, pool), body=body)
+
+    def enrolments(self, cluster: ClusterId, pool: str) -> Iterator[Document]:
+        return self._pages(self._enrolment(cluster, pool))
+
+    def enrolment(self, cluster: ClusterId, pool: str, name: str) -> Document:
+        return self._request("GET", self._enrolment(cluster, pool, name))
+
+    def enrolled_machines(self, cluster: ClusterId, pool: str, name: str) -> list[Document]:
+        found: list[Document] = self._request("POST", self._enrolment(cluster, pool, name, "listMachines"))["value"]
+        return found
+
+    def revoke_enrolment(self, cluster: ClusterId, pool: str, name: str) -> Document:
+        return self._request("POST", self._enrolment(cluster, pool, name, "revoke"))
+
+    def decide_machine(
+        self, cluster: ClusterId, pool: str, name: str, fingerprint: str, *, approve: bool
+    ) -> Document:
+        path = self._enrolment(cluster, pool, name, "approve" if approve else "reject")
+        return self._request("POST", path, body={"fingerprint": fingerprint})
+
+    def release_node(self, cluster: ClusterId, name: str) -> Document:
+        return self._request("POST", f"{cluster.node(quote(name))}/release")
+
+    @staticmethod
+    def _enrolment(cluster: ClusterId, pool: str, *below: str) -> str:
+        return "/".join((cluster.pool(quote(pool)), "enrolments", *map(quote, below)))
 
     def audit(
         self, *, resource: str = "", caller: str = "", what: str = "", page_size: int = EVENTS

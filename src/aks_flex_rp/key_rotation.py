@@ -17,9 +17,11 @@ from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
 from aks_flex_rp.nodes.context import secrets_seal_context
 from aks_flex_rp.raw_database import schema_version
-from aks_flex_rp.store import migrations, pools, sql
+from aks_flex_rp.store import enrolments, migrations, pools, sql
 from aks_flex_rp.store.record_authenticator import (
+    enrolment_row,
     identity_owner_row,
+    machine_row,
     node_row,
     pool_revision_row,
     pool_row,
@@ -151,6 +153,33 @@ POOL_TABLES = (
         frozenset({"pool revision"}),
         "UPDATE pool_revisions SET code = $5 WHERE cluster = $1 AND pool = $2 AND number = $3 AND code = $4",
         ("", "", 0),
+    ),
+    SignedTable(
+        "enrolments",
+        enrolments.SELECT_ALL,
+        "UPDATE enrolments SET code = $4 WHERE cluster = $1 AND key = $2 AND code = $3",
+        None,
+        2,
+        None,
+        7,
+        enrolment_row,
+        frozenset({"enrolment"}),
+        "UPDATE enrolments SET version = $4, code = $5 WHERE cluster = $1 AND key = $2 AND code = $3",
+    ),
+    SignedTable(
+        "enrolled machines",
+        enrolments.SELECT_ALL_MACHINES,
+        "UPDATE enrolled_machines SET code = $5 WHERE cluster = $1 AND enrolment = $2 AND thumbprint = $3"
+        " AND code = $4",
+        None,
+        3,
+        None,
+        8,
+        machine_row,
+        frozenset({"enrolled machine"}),
+        "UPDATE enrolled_machines SET version = $5, code = $6 WHERE cluster = $1 AND enrolment = $2"
+        " AND thumbprint = $3 AND code = $4",
+        ("", "", ""),
     ),
 )
 

@@ -190,7 +190,7 @@ def newest_schema_version() -> int:
 
 COPIED_TABLES = (
     *("clusters", "nodes", "places", "fleet", "deliveries", "audit", "identity_owners"),
-    *("pools", "pool_revisions"),
+    *("pools", "pool_revisions", "enrolments", "enrolled_machines"),
 )
 ROWS_PER_COPY = 1000
 BINARY_COLUMNS = {("clusters", "connection"), ("nodes", "secrets"), ("deliveries", "bundle")}

@@ -9,7 +9,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.crypto.record_codes import CodeState
 from aks_flex_rp.key_rotation import POOL_TABLES, SIGNED_TABLES, read_rows
-from aks_flex_rp.store import pools, rows, sql
+from aks_flex_rp.store import enrolments, pools, rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.store.record_authenticator import escaped, first_revision
 
@@ -27,6 +27,8 @@ COLUMNS = {
     "cluster": "key, id, facts, connection, version, code",
     "pool": pools.POOL_COLUMNS,
     "pool revision": pools.REVISION_COLUMNS,
+    "enrolment": enrolments.ENROLMENT_COLUMNS,
+    "enrolled machine": enrolments.MACHINE_COLUMNS,
 }
 TYPES: dict[str, tuple[type, ...]] = {
     "node": (str, str, str, int, str, str, str, bytes, str, str, str, float, int),
@@ -34,6 +36,8 @@ TYPES: dict[str, tuple[type, ...]] = {
     "cluster": (str, str, str, bytes, int),
     "pool": (str, str, str, int, str, str, float, int),
     "pool revision": (str, str, int, float, str, str, str, str, float),
+    "enrolment": (str, str, str, str, int, str, float, int),
+    "enrolled machine": (str, str, str, str, str, str, str, str, int),
 }
 
 
@@ -90,6 +94,10 @@ class ReviewedRecord:
                 rows.pool_of(self.row)
             elif self.kind == "pool revision":
                 rows.pool_revision_of(self.row)
+            elif self.kind == "enrolment":
+                rows.enrolment_of(self.row)
+            elif self.kind == "enrolled machine":
+                rows.machine_of(self.row)
         except rows.PARSE_ERRORS:
             return False
         return True

@@ -18,6 +18,7 @@ from aks_flex_node.errors import ConfigError
 from aks_flex_rp import private_files, raw_database
 from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
+from aks_flex_rp.api.machine_routes import MachineRoutes
 from aks_flex_rp.api.metrics import Metrics, MetricsAccess
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
@@ -48,6 +49,8 @@ from aks_flex_rp.nodes.cluster_sync import ClusterSync
 from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
 from aks_flex_rp.nodes.earlier_roles import EarlierRoles
+from aks_flex_rp.nodes.enroller import Enroller
+from aks_flex_rp.nodes.enrolment_commands import EnrolmentCommands
 from aks_flex_rp.nodes.join_tracker import JoinTracker
 from aks_flex_rp.nodes.key_commands import NodeKeyCommands
 from aks_flex_rp.nodes.queries import NodeQueries
@@ -222,22 +225,25 @@ class Service:
         limits = RateLimiter(settings.limits)
         authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
         reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
+        commands = NodeCommands(context, notices, poll_cache.last_seen)
         arm = ArmRoutes(
             authorizer,
-            NodeCommands(context, notices, poll_cache.last_seen),
+            commands,
             NodeKeyCommands(context, claims),
             NodeQueries(context, poll_cache.last_seen),
             reporting,
             metrics,
+            EnrolmentCommands(context, settings.origin, lambda: self.tls.pin),
         )
         metrics_access = MetricsAccess(settings.metrics_token_file)
         own = ServiceRoutes(
             authorizer, self.join_tracker, metrics, self._bundles, lambda: self._running, metrics_access
         )
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
-        self.app = PollHandler(
-            create_app(arm, own, self.dashboard.routes() if self.dashboard else ()), authorizer, metrics
-        )
+        self.enroller = Enroller(commands, lambda source: limits.acquire(f"refused {source}", "write") == 0)
+        machines = MachineRoutes(self.enroller, authorizer, self.join_tracker)
+        pages = self.dashboard.routes() if self.dashboard else ()
+        self.app = PollHandler(create_app(arm, own, (*machines.routes(), *pages)), authorizer, metrics)
         metrics.watch("held_polls", "Long polls that wait for a change.", lambda: poll_cache.held_polls)
         metrics.watch("clusters", "Clusters that the service manages.", lambda: self.clusters.count)
         self._running = False

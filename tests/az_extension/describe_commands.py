@@ -18,7 +18,7 @@ cli.invocation = invoker
 invoker.data["command_string"] = OWN
 loader = invoker.commands_loader
 own: dict[str, Any] = {}
-for group in ((), ("pool",)):  # az loads only the commands of the group on the command line
+for group in ((), ("pool",), ("pool", "enrolment")):  # az loads only the commands of the group on the command line
     loader.load_command_table([*OWN.split(), *group, "create"])
     own |= {name: command for name, command in loader.command_table.items() if name.startswith(f"{OWN} ")}
 required, shared = {}, {"ids"}  # az adds --ids and options of its own to every command

@@ -11,8 +11,11 @@ import yaml
 from aks_flex_node.api.node_keys import KEY_HEADER
 from tests.node_key_client import HeldKey
 from tests.service.lab.cloud_harness import CLUSTER
+from tests.service.rp.api.enrolling_machine import EnrollingMachine
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.az_extension.harness import Site
     from tests.az_extension.recording_proxy import Between
     from tests.az_extension.warm_az import WarmAz
@@ -352,3 +355,32 @@ def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> No
     flex(az, "update", "--name", name, "--pool", "")
     az.run("aks", "flex-node", "pool", "delete", *ON, *on, "--yes")
     assert site.admin.pool("GET", "line").status == 404
+
+
+def test_enrolment_from_creation_to_revocation(az: WarmAz, site: Site, tmp_path: Path) -> None:
+    on = (*ON, "--name", "azline")
+    az("aks", "flex-node", "pool", "create", *on, "--monitor")
+
+    def enrolment(verb: str, *words: str) -> Any:
+        return az("aks", "flex-node", "pool", "enrolment", verb, *on, *words)
+
+    made = enrolment("create", "--max-uses", "2", "--approval", "manual", "--node-name", "az-{number:02}")
+    url, one = made["properties"]["enrolmentUrl"], ("--id", made["name"])
+    assert made["command"].startswith("echo ")
+    assert [each["name"] for each in enrolment("list")] == [made["name"]]
+    assert "enrolmentUrl" not in enrolment("show", *one)["properties"]
+    machines = [EnrollingMachine(f"azline-{each}") for each in "ab"]
+    connection = site.service.admin.connection
+    shown = [machine.enrol(connection, url).json["fingerprint"] for machine in machines]
+    assert {each["fingerprint"] for each in enrolment("machines", *one)} == set(shown)
+    assert enrolment("approve", *one, "--fingerprint", shown[0])["state"] == "Approved"
+    assert enrolment("reject", *one, "--fingerprint", shown[1])["state"] == "Rejected"
+    assert [machine.enrol(connection, url).status for machine in machines] == [200, 409]
+    assert flex(az, "release", "--name", "az-01")["state"] == "Released"
+    assert enrolment("revoke", *one)["properties"]["state"] == "Revoked"
+
+    listed = tmp_path / "machines.csv"
+    listed.write_text("site,serialNumber\noslo,ABC1\n")
+    allowed = enrolment("create", "--max-uses", "1", "--allow-file", str(listed))["properties"]
+    assert (allowed["approval"], allowed["allow"]) == ("allowList", [{"serialNumber": "abc1"}])
+    flex(az, "delete", "--name", "az-01", "--yes")

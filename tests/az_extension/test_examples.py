@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_lab.processes import run
-from aks_flex_node.api.node_keys import KEY_HEADER
+from aks_flex_node.api.node_keys import KEY_HEADER, fingerprint
 from tests.az_extension.harness import AUDIENCE
 from tests.az_extension.test_identities import VARIABLE
 from tests.node_key_client import HeldKey
 from tests.service.rp.api.bodies import client_of
+from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
 from tests.service.rp.api.fake_clusters import CLUSTER_VERSION
 
 if TYPE_CHECKING:
@@ -84,6 +85,16 @@ def room(site: Site, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def with_enrolled_machine(site: Site, text: str) -> tuple[str, str]:
+    """Returns the text with an enrolment and a machine that exist, and the name of its node."""
+    waits = "enrolment" in text
+    made = PoolEnrolment.of(site.admin, "edge", approval="manual" if waits else "automatic")
+    machine = EnrollingMachine(f"example-{made.id}")
+    assert made.enrol(machine).status == (202 if waits else 200)
+    shown = fingerprint(machine.key.thumbprint)
+    return text.replace("k7m2p9xq", made.id).replace("1a2b-3c4d-5e6f-7a8b", shown), machine.hostname
+
+
 def bind_key(site: Site, name: str) -> None:
     """Fetches the configuration of a node with a key, as its machine does."""
     url = str(site.admin.ask("POST", site.admin.path(name, "regenerateToken"), {}).json["configUrl"])
@@ -100,6 +111,8 @@ def test_documented_example_runs_as_printed(
     text = EXAMPLES[example].replace("…", "-g edge --cluster plant", 1)
     if "pool create" in text:
         site.admin.pool("DELETE", "edge")
+    if re.search(r"enrolment|release", text):
+        text, name = with_enrolled_machine(site, text)
     if "revoke-key" in text:
         bind_key(site, there)
     for pattern, instead in {

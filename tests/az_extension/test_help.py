@@ -18,8 +18,13 @@ if TYPE_CHECKING:
     from tests.azure_cli import Az
 
 DESCRIBING = Path(__file__).with_name("describe_commands.py")
-VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "revoke-key", "wait", "join-command"}
+VERBS = {"create", "update", "show", "list", "delete", "regenerate-token", "revoke-key", "wait", "join-command"} | {
+    "release"
+}
 POOL_VERBS = {f"pool {verb}" for verb in ("create", "update", "show", "list", "delete", "list-revisions", "apply")}
+ENROLMENT_VERBS = {
+    f"pool enrolment {verb}" for verb in ("create", "list", "show", "revoke", "machines", "approve", "reject")
+}
 LONGEST = 22  # maximum characters of an option without a shorter alias, as in azdev
 
 
@@ -36,7 +41,7 @@ def options(table: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_all_commands_are_registered_by_extension(table: dict[str, Any]) -> None:
-    assert set(table) == VERBS | POOL_VERBS
+    assert set(table) == VERBS | POOL_VERBS | ENROLMENT_VERBS
     assert {each["source"] for each in table.values()} == {"az-aks-flex-node"}
 
 

@@ -312,7 +312,7 @@ def demo(
 ) -> None:
     """Run the demo: join, update, upgrade, repair and remove a node.
 
-    Starts a lab with one machine, and removes it at the end.
+    Starts a lab with one machine, enrols two more with one URL, and removes it at the end.
     """
     lab = Lab(selected_layout(ctx))
     progress = TerminalProgress()

@@ -19,6 +19,7 @@ from aks_flex_node.agent.config import config_store, files, loader, resolved
 from aks_flex_node.agent.config.models import NodeConfig
 from aks_flex_node.agent.config.remote import select_config_url
 from aks_flex_node.agent.config.resolved import log_file
+from aks_flex_node.agent.enrolment import enrol
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
 from aks_flex_node.agent.first_contact import fetch_with_key
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine, read_machine
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from aks_flex_node.agent.config.resolved import ConfigSourceKind
     from aks_flex_node.agent.config.sources import SettingsSource
     from aks_flex_node.agent.machine import Machine
+    from aks_flex_node.agent.progress import ProgressReporter
     from aks_flex_node.api.config_urls import ConfigUrl
     from aks_flex_node.host.host import Host
 
@@ -178,8 +180,13 @@ def _stored_pool(selection: ConfigSelection, chosen: Sequence[Path]) -> list[Set
     return [pool_facts.config_source(facts, applied_config())]
 
 
-def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, ConfigBundle | None]:
-    """Loads the configuration from a file or a URL; returns it with the bundle if it was fetched by this call."""
+def load_or_fetch_config(
+    selection: ConfigSelection, progress: ProgressReporter | None = None
+) -> tuple[LoadedConfig, ConfigBundle | None]:
+    """Loads the configuration from a file or a URL; returns it with the bundle if it was fetched by this call.
+
+    With the URL of an enrolment, that makes this machine a node, which only a join may do: it gives its `progress`.
+    """
     if selection.url is None:
         return load_config(selection), None
     flags = parse_settings(selection.sets)
@@ -192,7 +199,9 @@ def load_or_fetch_config(selection: ConfigSelection) -> tuple[LoadedConfig, Conf
     machine = identify_machine(RealHost(), selection.url.origin)
     sources = artifact_sources(settings)
     url, data_dir, bundle = selection.url, str(settings.paths.data_dir), None
-    if url.key or os.geteuid() != 0:  # a storage account binds no key, and only root may keep one
+    if url.is_enrolment:
+        bundle = enrol(RealHost(), url, settings, sources, machine, progress)
+    elif url.key or os.geteuid() != 0:  # a storage account binds no key, and only root may keep one
         bundle = fetch_config(url, sources, machine=machine)
         if bundle.key_url:
             url = config_urls.parse(bundle.key_url)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent.config.remote import KeyRevokedError
+from aks_flex_node.agent.config.refusals import ENROLMENT_REFUSALS, KeyRevokedError
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import STATE_DIR
 from aks_flex_node.agent.reconcile.ledger import Ledger
@@ -34,6 +34,7 @@ REFUSED = frozenset(
         "config-url-rejected",
         "config-url-untrusted",
         "node-on-another-machine",
+        *(refusal("").name for refusal in ENROLMENT_REFUSALS.values()),
     }
 )
 

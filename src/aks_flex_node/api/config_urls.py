@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
+from aks_flex_node.api.enrolments import ENROLMENT_PATH
 from aks_flex_node.errors import CommandUsageError
 
 CONFIG_PATH = "/configs/"
@@ -35,15 +36,26 @@ class ConfigUrl:
         usual = self.port == DEFAULT_PORTS[self.scheme]
         return f"{self.scheme}://{host}" if usual else f"{self.scheme}://{host}:{self.port}"
 
+    @property
+    def secret(self) -> str:
+        """Returns the last part of the path, which the service knows."""
+        return self.address.partition("?")[0].rpartition("/")[2]
+
+    @property
+    def is_enrolment(self) -> bool:
+        """Whether many machines may use the URL, and each of them becomes another node."""
+        above = self.address.partition("?")[0].rpartition("/")[0]
+        return not self.key and above.endswith(ENROLMENT_PATH.rstrip("/"))
+
     def __repr__(self) -> str:
         return f"ConfigUrl({self.origin}/***)"
 
     __str__ = __repr__
 
 
-def build(origin: str, secret: str, pin: str = "") -> str:
+def build(origin: str, secret: str, pin: str = "", path: str = CONFIG_PATH) -> str:
     """Builds a configuration URL. `origin` is `https://host:port`, optionally with a path prefix."""
-    return origin.rstrip("/") + CONFIG_PATH + secret + (f"#ca=sha256:{pin}" if pin else "")
+    return origin.rstrip("/") + path + secret + (f"#ca=sha256:{pin}" if pin else "")
 
 
 def add_key(url: str, key: str) -> str:

@@ -13,6 +13,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorization import parse_target
 from aks_flex_rp.api.authorized_request import AuthorizedRequest, next_link
+from aks_flex_rp.api.enrolment_routes import EnrolmentRoutes
 from aks_flex_rp.api.pool_routes import PoolRoutes, pool_operations
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import ArmTarget, Authorizer
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.nodes.enrolment_commands import EnrolmentCommands
     from aks_flex_rp.nodes.key_commands import NodeKeyCommands
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.nodes.reports import StatusReports
@@ -45,6 +47,7 @@ class ArmRoutes:
     queries: NodeQueries
     reports: StatusReports
     metrics: Metrics
+    enrolments: EnrolmentCommands
 
     async def __call__(self, incoming: Incoming) -> Response:
         """Handles one request. Every response, errors included, has ARM's format and a request ID."""
@@ -103,6 +106,7 @@ class ArmRoutes:
             Operation.ROTATE_KEY: self._rotate_key,
             Operation.REVOKE_KEY: self._revoke_key,
             **PoolRoutes(self.commands).operations,
+            **EnrolmentRoutes(self.enrolments, PoolRoutes(self.commands).commands).operations,
         }
         return await doing[operation](request)
 

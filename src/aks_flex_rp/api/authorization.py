@@ -30,6 +30,7 @@ WRITE_OPERATIONS = frozenset(
         *(Operation.WRITE, Operation.DELETE, Operation.REGENERATE_TOKEN, Operation.REPORT_STATUS),
         *(Operation.ROTATE_KEY, Operation.REVOKE_KEY),
         *(Operation.WRITE_POOL, Operation.DELETE_POOL, Operation.APPLY_POOL),
+        *(Operation.WRITE_ENROLMENT, Operation.RELEASE),
     }
 )
 OWNER_WRITES = frozenset({Operation.WRITE, Operation.WRITE_POOL, Operation.APPLY_POOL})
@@ -41,11 +42,13 @@ ACTIONS: dict[str, Operation] = {
     "listcredentials": Operation.LIST_CREDENTIALS,
     "rotatekey": Operation.ROTATE_KEY,
     "revokekey": Operation.REVOKE_KEY,
+    "release": Operation.RELEASE,
 }
 _BELOW = re.compile(r"(?P<cluster>/.*?)/flexnodeconfig(?:/(?P<node>[^/]*)(?:/(?P<action>[^/]*))?)?/?", re.IGNORECASE)
 _POOLS = re.compile(
     r"(?P<cluster>/.*?)/flexnodepools"
-    r"(?:/(?P<pool>[^/]+)(?:/(?:(?P<action>apply)|(?P<revisions>revisions)(?:/(?P<number>[0-9]{1,15}))?))?)?/?",
+    r"(?:/(?P<pool>[^/]+)(?:/(?:(?P<action>apply)|(?P<revisions>revisions)(?:/(?P<number>[0-9]{1,15}))?"
+    r"|(?P<enrolments>enrolments)(?:/(?P<enrolment>[a-z0-9]{1,32})(?:/(?P<part>revoke|listmachines|approve|reject))?)?))?)?/?",
     re.IGNORECASE,
 )
 _POOL = re.compile(r"[a-z][a-z0-9]{0,11}", re.IGNORECASE)
@@ -59,6 +62,15 @@ class PoolTarget:
     name: str = ""  # empty for the list; in lower case, as AKS names its pools
     revisions: bool = False
     revision: int | None = None
+    enrolments: bool = False
+    enrolment: str = ""
+    part: str = ""  # of an enrolment: its machines, or an action
+
+    @property
+    def path(self) -> str:
+        """Returns the part of the ID below the pools."""
+        below = filter(None, (self.name, "enrolments" if self.enrolments else "", self.enrolment))
+        return "/".join(below)
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,7 @@ class ArmTarget:
     @property
     def id(self) -> str:
         if self.pool:
-            return self.cluster.pool(self.pool.name).rstrip("/")
+            return self.cluster.pool(self.pool.path).rstrip("/")
         return self.cluster.node(self.node) if self.node else f"{self.cluster}/flexNodeConfig"
 
 
@@ -106,7 +118,8 @@ def _pool_target(found: re.Match[str]) -> ArmTarget:
         raise errors.ArmError(400, "InvalidResourceName", message, "poolName")
     number = int(found["number"]) if found["number"] else None
     action = Operation.APPLY_POOL if found["action"] else None
-    return ArmTarget(cluster, action=action, pool=PoolTarget(name.lower(), bool(found["revisions"]), number))
+    below = (bool(found["enrolments"]), (found["enrolment"] or "").lower(), (found["part"] or "").lower())
+    return ArmTarget(cluster, action=action, pool=PoolTarget(name.lower(), bool(found["revisions"]), number, *below))
 
 
 @dataclass(frozen=True)
@@ -235,6 +248,8 @@ POOL_ACTIONS: dict[str, str] = {
     Operation.WRITE_POOL: "write",
     Operation.DELETE_POOL: "delete",
     Operation.APPLY_POOL: "apply/action",
+    Operation.READ_ENROLMENT: "enrolments/read",
+    Operation.WRITE_ENROLMENT: "enrolments/write",
 }
 
 

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from aks_flex_node.api.arm_errors import NODE_KEY_TIME
+from aks_flex_node.api.node_keys import KEY_HEADER, url_audience
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
+from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.resource import validation
 from aks_flex_rp.time_limit import within
 
@@ -72,10 +75,22 @@ async def read_optional_json(incoming: Incoming) -> dict[str, Any]:
     return parsed
 
 
-async def read_bounded(incoming: Incoming) -> bytes:
+def proved_key(proof: str, secret: str, target: str = KEY_HEADER) -> str:
+    """Returns the thumbprint of the key of a client, or an empty string if it sends no proof. Raises ArmError if it
+    has not proved that it has the key, for the URL with this secret.
+    """
+    try:
+        return verify_proof(proof, url_audience(secret)) if proof else ""
+    except InvalidNodeKey as error:
+        code = NODE_KEY_TIME if error.is_time else "InvalidNodeKey"
+        what = "The header" if target == KEY_HEADER else "The property"
+        raise errors.ArmError(400, code, f"{what} {target} {error.why}", target) from None
+
+
+async def read_bounded(incoming: Incoming, limit: int = validation.MAX_BODY_BYTES) -> bytes:
     """Reads a request body with a limit on its size and on the time to receive it."""
     try:
-        return await within(BODY_SECONDS, _body(incoming))
+        return await within(BODY_SECONDS, _body(incoming, limit))
     except ClientDisconnect:
         raise errors.ArmError(400, "InvalidRequestContent", "The request body is incomplete.") from None
     except asyncio.TimeoutError:
@@ -83,12 +98,12 @@ async def read_bounded(incoming: Incoming) -> bytes:
         raise errors.ArmError(408, "RequestTimeout", message, headers={"Connection": "close"}) from None
 
 
-async def _body(incoming: Incoming) -> bytes:
+async def _body(incoming: Incoming, limit: int) -> bytes:
     content = b""
     async for piece in incoming.stream():
         content += piece
-        if len(content) > validation.MAX_BODY_BYTES:
-            message = f"The request body is larger than {validation.MAX_BODY_BYTES} bytes."
+        if len(content) > limit:
+            message = f"The request body is larger than {limit} bytes."
             raise errors.ArmError(413, "RequestEntityTooLarge", message)
     return content
 

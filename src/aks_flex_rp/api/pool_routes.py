@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorized_request import next_link
+from aks_flex_rp.api.enrolment_routes import enrolment_operations
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
@@ -31,6 +32,8 @@ def pool_operations(target: PoolTarget, action: Operation | None) -> dict[str, O
     """Returns the operations of a path by method."""
     if action:
         return {"POST": action}
+    if target.enrolments:
+        return enrolment_operations(target)
     if not target.name or target.revisions:
         return {"GET": Operation.READ_POOL}
     return {"GET": Operation.READ_POOL, "PUT": Operation.WRITE_POOL, "DELETE": Operation.DELETE_POOL}

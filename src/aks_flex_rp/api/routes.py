@@ -19,9 +19,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from aks_flex_node.api.arm_errors import NODE_KEY_TIME
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
-from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
+from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc_microseconds
 from aks_flex_rp.api import http_messages
@@ -30,7 +29,6 @@ from aks_flex_rp.api.authorization import POOL_ACTIONS, azure_action
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import PROVIDER, parse_cluster_id
-from aks_flex_rp.auth.node_assertions import InvalidNodeKey, verify_proof
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.join_state import JoinPhase
@@ -65,8 +63,8 @@ def create_app(arm: ArmRoutes, own: ServiceRoutes, pages: Sequence[Route] = ()) 
         ("/audit", own.audit),
     )
     posts = {"/configs/{secret}": own.join_report}
-    routes = [Route(path, _answered(endpoint, posts.get(path)), methods=ALL_METHODS) for path, endpoint in reads]
-    operations = _answered(own.operations)
+    routes = [Route(path, answered(endpoint, posts.get(path)), methods=ALL_METHODS) for path, endpoint in reads]
+    operations = answered(own.operations)
 
     async def others(incoming: Incoming) -> Response:
         """Handles paths that no route matched: ARM paths are case-insensitive, Starlette's are not."""
@@ -93,7 +91,7 @@ class ArmRoute(Route):
 Endpoint: TypeAlias = "Callable[[Incoming, str], Awaitable[Response]]"
 
 
-def _answered(endpoint: Endpoint, post: Endpoint | None = None) -> Callable[[Incoming], Awaitable[Response]]:
+def answered(endpoint: Endpoint, post: Endpoint | None = None) -> Callable[[Incoming], Awaitable[Response]]:
     """Wraps an endpoint for GET and HEAD, and one for POST if given, that returns errors in ARM's format.
 
     HEAD does not count as a bundle fetch.
@@ -146,6 +144,9 @@ OPERATION_DESCRIPTIONS = {
     "writePool": "Create and update pools of flex nodes.",
     "deletePool": "Delete pools of flex nodes.",
     "applyPool": "Bring nodes of a pool to a revision of its template.",
+    "readEnrolment": "Read enrolments of pools and their machines.",
+    "writeEnrolment": "Create and revoke enrolments of pools, approve and reject their machines.",
+    "release": "Let a re-imaged machine take over its flex node.",
 }
 
 MAX_FAILURE_LENGTH = 2000  # of the text that the unauthenticated bearer of a URL may store
@@ -167,7 +168,7 @@ class ServiceRoutes:
         source = http_messages.client_address(incoming)
         found = await self._find_bundle(incoming, request_id, "bundle")
         machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
-        key = _proved_key(incoming)
+        key = http_messages.proved_key(incoming.headers.get(KEY_HEADER, ""), incoming.path_params["secret"])
         await self.join_tracker.on_config_fetched(found, source, request_id, machine, key)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
         cluster = await self.authorizer.context.clusters.find(found.cluster) if key else None
@@ -244,7 +245,7 @@ class ServiceRoutes:
         caller = await self.authorizer.caller(incoming.headers.get("authorization", ""))
         resource = query.get("resource", "").rstrip("/")
         cluster = parse_cluster_id(resource) or parse_cluster_id(
-            re.sub(r"(?i)/flexnode(config|pools)(/[^/]*)?$", "", resource)
+            re.sub(r"(?i)/flexnode(config|pools)(/[^/]*(/enrolments(/[^/]*)?)?)?$", "", resource)
         )
         if wait := self.authorizer.retry_after(caller, None, "read"):
             raise errors.too_many_requests(wait)
@@ -267,18 +268,6 @@ class ServiceRoutes:
             limit=min(int(numbers["limit"]) or 100, 1000),
         )
         return {"value": [event_document(event) for event in events]}
-
-
-def _proved_key(incoming: Incoming) -> str:
-    """Returns the thumbprint of the client's key, or an empty string if it sends none. Raises ArmError if it has not
-    proved that it has the key.
-    """
-    proof = incoming.headers.get(KEY_HEADER, "")
-    try:
-        return verify_proof(proof, url_audience(incoming.path_params["secret"])) if proof else ""
-    except InvalidNodeKey as error:
-        code = NODE_KEY_TIME if error.is_time else "InvalidNodeKey"
-        raise ArmError(400, code, f"The header {KEY_HEADER} {error.why}", KEY_HEADER) from None
 
 
 def event_document(event: AuditEvent) -> dict[str, Any]:

@@ -39,6 +39,9 @@ class Operation(TextEnum):
     WRITE_POOL = "writePool"
     DELETE_POOL = "deletePool"
     APPLY_POOL = "applyPool"
+    READ_ENROLMENT = "readEnrolment"
+    WRITE_ENROLMENT = "writeEnrolment"  # create and revoke, approve and reject machines
+    RELEASE = "release"  # a node for re-imaging
     WRITE_TRUSTED = "writeTrusted"  # set properties that decide what a node trusts, see `nodes.write_permissions`
 
 
@@ -46,7 +49,9 @@ PERMISSIONS: Mapping[Role, frozenset[Operation]] = {
     Role.OWNER: frozenset(Operation) - {Operation.ROTATE_KEY},
     Role.CONTRIBUTOR: frozenset(Operation)
     - {Operation.LIST_CREDENTIALS, Operation.WRITE_TRUSTED, Operation.ROTATE_KEY},
-    Role.READER: frozenset({Operation.READ, Operation.LIST, Operation.AUDIT, Operation.READ_POOL}),
+    Role.READER: frozenset(
+        {Operation.READ, Operation.LIST, Operation.AUDIT, Operation.READ_POOL, Operation.READ_ENROLMENT}
+    ),
 }
 NODE_OPERATIONS = frozenset(
     {

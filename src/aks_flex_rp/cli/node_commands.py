@@ -137,6 +137,18 @@ def revoke_key(
     )
 
 
+@app.command()
+@with_service
+def release(service: ServiceOptions, name: NameOption, cluster: ClusterName = "", json: JsonOption = False) -> None:
+    """Release an enrolled node for re-imaging.
+
+    The same machine may enrol again as this node with a new disk.
+    """
+    released = service.client().release_node(service.cluster(cluster), name)
+    output.print_result(f"{name} released", released, json)
+    output.print_note(f"Run the enrolment's line on the machine when it has its new disk. It is {name} again.")
+
+
 @app.command("join-command")
 @with_service
 def join_command(

@@ -11,7 +11,7 @@ import typer
 from aks_flex_node.api.node_changes import NodeOptions
 from aks_flex_node.api.node_summary import printable
 from aks_flex_node.errors import ConfigError
-from aks_flex_rp.cli import output
+from aks_flex_rp.cli import enrolment_commands, output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
 from aks_flex_rp.cli.node_write_commands import apply_options
 from aks_flex_rp.cli.property_files import read_mapping
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Document = dict[str, Any]
 
 app = typer.Typer(help="Manage pools: one description for many nodes.", no_args_is_help=True)
+app.add_typer(enrolment_commands.app, name="enrolment")
 PoolOption = Annotated[str, typer.Option("--name", "-n", metavar="POOL", help="Name of the pool.")]
 RevisionOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Revision of the template.")]
 COLUMNS = ("NAME", "REVISION", "NODES", "PENDING", "DESCRIPTION")

@@ -20,6 +20,7 @@ from aks_flex_rp.dashboard import page_renderer, page_request
 from aks_flex_rp.dashboard.audit_page import AuditPage
 from aks_flex_rp.dashboard.create_page import CreatePage
 from aks_flex_rp.dashboard.edit_page import EditPage
+from aks_flex_rp.dashboard.enrolment_pages import EnrolmentPages
 from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
 from aks_flex_rp.dashboard.fleet_page import FleetCounter, FleetPage
 from aks_flex_rp.dashboard.help_page import HelpPage
@@ -71,11 +72,12 @@ class Dashboard:
     create_page: CreatePage
     join_page: JoinPage
     pool_pages: PoolPages
+    enrolment_pages: EnrolmentPages
     audit_page: AuditPage
     help_page: HelpPage
 
     def routes(self) -> list[Route]:
-        sign_in = self.sign_in_page
+        sign_in, enrolments = self.sign_in_page, self.enrolment_pages
         return [
             *self._open("/ui/sign-in", sign_in.ask),
             *self._open("/ui/sign-in/key", sign_in.by_key, "POST"),
@@ -95,6 +97,11 @@ class Dashboard:
             *self._closed("/ui/pools", self.pool_pages.show_all),
             *self._closed(POOL_PATH, self.pool_pages.show),
             *self._closed(f"{POOL_PATH}/apply", post=self.pool_pages.apply),
+            *self._closed(f"{POOL_PATH}/enrolments", enrolments.show_all, enrolments.create),
+            *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}", enrolments.show),
+            *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/revoke", post=enrolments.revoke),
+            *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/decide", post=enrolments.decide),
+            *self._closed(f"{NODE_PATH}/release", enrolments.ask_release, enrolments.release),
             *self._closed("/ui/audit", self.audit_page.show),
             *self._closed("/ui/audit.csv", self.audit_page.export_csv),
             *self._closed("/ui/audit.json", self.audit_page.export_json),
@@ -225,6 +232,7 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
         CreatePage(pages, scopes, arm, url_cookie),
         JoinPage(pages, scopes, arm.queries, url_cookie),
         PoolPages(pages, scopes, arm.commands),
+        EnrolmentPages(pages, scopes, arm.enrolments),
         AuditPage(pages, scopes),
         HelpPage(pages),
     )

@@ -37,6 +37,7 @@ CHECKED_OPERATIONS = (
     Operation.DELETE,
     Operation.REGENERATE_TOKEN,
     Operation.REVOKE_KEY,
+    Operation.RELEASE,
     Operation.AUDIT,
 )
 COMPONENTS = {

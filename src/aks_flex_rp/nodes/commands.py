@@ -58,11 +58,26 @@ class ConfigUrl:
 
 
 @dataclass(frozen=True)
+class EnrollingClient:
+    """The machine that an enrolment makes a node: its key is bound in the write of the node."""
+
+    thumbprint: str
+    machine: MachineIdentity | None
+    address: str
+
+    def bind(self, join: JoinState, now: float) -> JoinState:
+        machines = join.machines.first_fetched(self.machine, self.address, self.thumbprint)
+        machines = machines.fetched(self.machine, now) if self.machine else machines
+        return join.with_machines(machines).with_keys(join.keys.bound(self.thumbprint, now)).config_fetched()
+
+
+@dataclass(frozen=True)
 class WriteOptions:
     url: bool  # whether to create a config URL
     what: AuditAction | None = None  # audit action; create or update if None
     newest: int = 0  # the highest version of a deleted node with this name
     replacing: bool = False  # the config URL may be used to move the node to another machine
+    enrolling: EnrollingClient | None = None  # gets the bundle instead of a config URL
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class WriteResult:
     created: bool
     url: ConfigUrl | None
     machine: KnownMachine | None = None  # the only machine that may use the URL
+    bundle: bytes = b""  # of a machine that enrols
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,7 @@ class NodeCommands:
         request: RequestContext,
         *,
         url: bool,
+        enrolling: EnrollingClient | None = None,
     ) -> WriteResult:
         conflict = False
 
@@ -105,9 +122,8 @@ class NodeCommands:
             # and a token would have been created for nothing.
             look, conflict = url or conflict, True
             newest = await self._last_version(cluster, name) if node is None and look else 0
-            return await self._write(
-                cluster, name, desired, node, request, options=WriteOptions(url=url, newest=newest)
-            )
+            options = WriteOptions(url=url, newest=newest, enrolling=enrolling)
+            return await self._write(cluster, name, desired, node, request, options=options)
 
         written = await self._update(cluster, name, write)
         if written.created and not await self.context.clusters.is_there(cluster.id.key):
@@ -130,11 +146,12 @@ class NodeCommands:
         *,
         replacing: bool = False,
         machine: MachineIdentity | None = None,
+        enrolling: EnrollingClient | None = None,
     ) -> WriteResult:
         """Writes a new version with a new token and URL. The earlier ones become invalid.
 
         The URL of a node that lives on a machine works only there, unless the machine is to be replaced. `machine` is
-        the machine of the caller if the node itself asks.
+        the machine of the caller if the node itself asks. A machine that enrols gets the bundle instead of a URL.
         """
 
         async def write(node: Node | None) -> WriteResult:
@@ -142,9 +159,11 @@ class NodeCommands:
                 raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
-            request.check_key(node)
+            if enrolling is None:  # the enrolment has decided which key may be the node
+                request.check_key(node)
             desired = join_rules.stored_desired(node, config_generator.allows_downgrade(node.config))
-            options = WriteOptions(url=True, what=AuditAction.REGENERATE_TOKEN, replacing=replacing)
+            what = AuditAction.REGENERATE_TOKEN
+            options = WriteOptions(url=True, what=what, replacing=replacing, enrolling=enrolling)
             return await self._write(cluster, node.name, desired, node, request, options=options)
 
         return await self._update(cluster, name, write)
@@ -250,16 +269,10 @@ class NodeCommands:
         token = None
         if url and not desired.properties.kubernetes_auth.by_identity:
             token = await context.clusters.mint(cluster.id.key, key, expires)
-        join = before.join if before else JoinState()
-        if url:
-            join = join.begin_attempt(
-                now, url_expires=expires, token=token.id if token else None, replacing=options.replacing
-            )
-        else:
-            join = join.end_attempt(now)
+        join = _next_join(before, options, now, expires, token.id if token else None)
         node = NodeBuilder(context, cluster, request.caller).build(name, desired, before, version, join)
         document = cluster.id.node(name)
-        detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url}
+        detail: dict[str, object] = {"configVersion": str(version), "urlIssued": url and not options.enrolling}
         detail |= {"tokenId": token.id if token else "", **({"replaceMachine": True} if options.replacing else {})}
         changes = property_changes(before.effective if before else {}, node.effective)
         event = request.event(
@@ -276,20 +289,37 @@ class NodeCommands:
             if token:
                 await context.clusters.revoke(cluster.id.key, token.id)
             raise
-        delivered = await self._deliver(cluster, node, token.reveal() if token else "", expires) if url else None
+        bundle = self._bundle(node, token.reveal() if token else "") if url else b""
+        delivered = None
+        if options.enrolling and before:
+            await context.delivery.revoke(cluster.id.key, key)  # an earlier URL
+        elif url and not options.enrolling:
+            delivered = await self._deliver(cluster, node, bundle, expires)
         if before and (old := before.join.token):
             await context.clusters.revoke(cluster.id.key, old)
         if before and before.join.access and not node.join.access:
             await self.withdraw(cluster, before, request)
         bound = await self.claims.living_owner(before) if url and before and not options.replacing else None
-        return WriteResult(node, before is None, delivered, bound)
+        return WriteResult(node, before is None, delivered, bound, bundle if options.enrolling else b"")
 
     async def _last_version(self, cluster: ClusterInfo, name: str) -> int:
         """Returns the last version of a deleted node with this name, or 0."""
         return (await self.context.store.last_known_node(cluster.id.key, name.lower())).version
 
-    async def _deliver(self, cluster: ClusterInfo, node: Node, token: str, expires: float) -> ConfigUrl:
+    def _bundle(self, node: Node, token: str) -> bytes:
         secrets = replace(self.context.open_secrets(node), bootstrap_token=token)
-        bundle = config_generator.build_bundle(node.config, node.version, secrets)
-        url = await self.context.delivery.put(cluster.id.key, node.key, json.dumps(bundle).encode(), expires)
-        return ConfigUrl(url, expires)
+        return json.dumps(config_generator.build_bundle(node.config, node.version, secrets)).encode()
+
+    async def _deliver(self, cluster: ClusterInfo, node: Node, bundle: bytes, expires: float) -> ConfigUrl:
+        return ConfigUrl(await self.context.delivery.put(cluster.id.key, node.key, bundle, expires), expires)
+
+
+def _next_join(
+    before: Node | None, options: WriteOptions, now: float, expires: float, token: str | None
+) -> JoinState:
+    """Returns the join state of a node that is written, with a new attempt if it gets a config URL."""
+    join = before.join if before else JoinState()
+    if not options.url:
+        return join.end_attempt(now)
+    join = join.begin_attempt(now, url_expires=expires, token=token, replacing=options.replacing)
+    return options.enrolling.bind(join, now) if options.enrolling else join

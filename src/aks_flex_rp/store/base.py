@@ -10,6 +10,7 @@ from aks_flex_rp.node_keys import parse_tombstone_identity
 from aks_flex_rp.store import fleet, outbox, rows, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records, verified_records
 from aks_flex_rp.store.changes import ChangeBroadcast, NodeDeleted, NodeWritten
+from aks_flex_rp.store.enrolments import SqlEnrolments
 from aks_flex_rp.store.fleet_repair import FleetRepair
 from aks_flex_rp.store.heartbeat import SqlHeartbeats
 from aks_flex_rp.store.model import (
@@ -52,9 +53,10 @@ if TYPE_CHECKING:
 
 LARGEST = 2**63 - 1
 FORGET_DELIVERY = sql.FollowStatement(lambda _: sql.FORGET_DELIVERY)
+FORGET_MACHINE = sql.FollowStatement(lambda _: sql.FORGET_MACHINE)
 
 
-class SqlStore(SqlPools, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
+class SqlStore(SqlPools, SqlEnrolments, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepair, ABC):
     def __init__(self, records: RecordAuthenticator) -> None:
         super().__init__(records)
         self._changes = ChangeBroadcast()
@@ -164,7 +166,7 @@ class SqlStore(SqlPools, AuthenticatedRows, SqlOutbox, SqlHeartbeats, FleetRepai
         events: Sequence[AuditEvent] = (),
         messages: Sequence[OutboxMessage] = (),
     ) -> bool:
-        more = (FORGET_DELIVERY, *_recorded(events), *outbox.enqueue(messages))
+        more = (FORGET_DELIVERY, FORGET_MACHINE, *_recorded(events), *outbox.enqueue(messages))
         follows = (fleet.delete_row(await self._cluster_number(cluster), key), *more)
         while found := await self._read(sql.SELECT_SIGNED_NODE, cluster, key):
             row = found[0]

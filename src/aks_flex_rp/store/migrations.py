@@ -262,6 +262,38 @@ SEARCH_FUNCTION = (
     "CREATE FUNCTION instr(text, text) RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE"
     " AS $$ SELECT strpos($1, $2) $$",
 )
+# Enrolments of a pool and the machines that used them. Both tables have codes. Every change of a machine also changes
+# the version of its enrolment, so that replicas change them one at a time.
+ENROLMENTS = (
+    """CREATE TABLE enrolments (
+        cluster KEYTEXT NOT NULL,
+        key KEYTEXT NOT NULL,
+        pool KEYTEXT NOT NULL,
+        secret KEYTEXT NOT NULL UNIQUE,
+        uses BIGINT NOT NULL,
+        content TEXT NOT NULL,
+        created DOUBLE PRECISION NOT NULL,
+        version BIGINT NOT NULL,
+        code TEXT NOT NULL,
+        PRIMARY KEY (cluster, key)
+    )""",
+    "CREATE INDEX enrolments_of_pool ON enrolments (cluster, pool, key)",
+    """CREATE TABLE enrolled_machines (
+        cluster KEYTEXT NOT NULL,
+        enrolment KEYTEXT NOT NULL,
+        thumbprint KEYTEXT NOT NULL,
+        pool KEYTEXT NOT NULL,
+        state TEXT NOT NULL,
+        node KEYTEXT NOT NULL,
+        system_uuid KEYTEXT NOT NULL,
+        content TEXT NOT NULL,
+        version BIGINT NOT NULL,
+        code TEXT NOT NULL,
+        PRIMARY KEY (cluster, enrolment, thumbprint)
+    )""",
+    "CREATE UNIQUE INDEX machine_of_node ON enrolled_machines (cluster, node) WHERE node <> ''",
+    "CREATE INDEX machines_of_system ON enrolled_machines (cluster, system_uuid) WHERE system_uuid <> ''",
+)
 POOLS_VERSION = 5
 
 MIGRATIONS = (
@@ -269,7 +301,7 @@ MIGRATIONS = (
     Migration(2, (*FLEET, *SESSIONS)),
     Migration(3, OUTBOX, postgres_after=OUTBOX_NUMBERS),
     Migration(4, (*IDENTITY_OWNERS, *AUDIT_IDS, *CODES), postgres_after=CLEARED_CODES, opens_upgrade=True),
-    Migration(POOLS_VERSION, POOLS, postgres_before=SEARCH_FUNCTION),
+    Migration(POOLS_VERSION, (*POOLS, *ENROLMENTS), postgres_before=SEARCH_FUNCTION),
 )
 
 VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY)"

@@ -122,6 +122,68 @@ class PoolCounts:
     pending: int = 0
 
 
+class ApprovalMode(StoredEnum):
+    """Which machines may enrol: all with the URL, those that a person approves, or those on a list."""
+
+    AUTOMATIC = "automatic"
+    MANUAL = "manual"
+    ALLOW_LIST = "allowList"
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """A URL with which a number of machines become nodes of a pool."""
+
+    cluster: str
+    pool: str
+    key: str
+    secret: str  # hash of the secret in the URL; the secret is not stored
+    max_uses: int
+    expires: float
+    node_name: str  # rule for the names of the nodes
+    approval: ApprovalMode = ApprovalMode.AUTOMATIC
+    allow: tuple[Document, ...] = ()  # of machines, with one fact each
+    uses: int = 0
+    number: int = 0  # the highest that was given to a node
+    revoked: float = 0.0  # when; 0 if it is not
+    system: Document = field(default_factory=dict)  # systemData
+    created: float = 0.0
+    version: int = 0  # increased by every write of the enrolment or of one of its machines
+
+
+class MachineState(StoredEnum):
+    WAITING = "Waiting"  # for an approval
+    APPROVED = "Approved"  # may take a use
+    REJECTED = "Rejected"
+    CLAIMED = "Enrolled"  # has taken a use and the name of its node
+    REPLACING = "Replacing"  # takes over the node of a released machine
+    RELEASED = "Released"  # another key of the same machine may take over the node
+
+    @property
+    def has_node(self) -> bool:
+        return self in {MachineState.CLAIMED, MachineState.REPLACING, MachineState.RELEASED}
+
+
+@dataclass(frozen=True)
+class EnrolledMachine:
+    """A machine that has used the URL of an enrolment."""
+
+    cluster: str
+    pool: str
+    enrolment: str
+    thumbprint: str  # of its key
+    state: MachineState
+    node: str = ""  # key of the node; empty until the machine has taken a use
+    system_uuid: str = ""  # empty if it does not identify the machine
+    facts: Document = field(default_factory=dict)
+    machine_id: str = ""
+    address: str = ""
+    first: float = 0.0  # request
+    changed: float = 0.0
+    by: str = ""  # who approved or rejected it
+    version: int = 0
+
+
 @dataclass(frozen=True)
 class Delivery:
     """A bundle that can be fetched with its config URL."""
@@ -170,6 +232,14 @@ class AuditAction(StoredEnum):
     POOL_UPDATED = "pool.updated"
     POOL_DELETED = "pool.deleted"
     POOL_APPLIED = "pool.applied"
+    ENROLMENT_CREATED = "enrolment.created"
+    ENROLMENT_REVOKED = "enrolment.revoked"
+    ENROLMENT_REFUSED = "enrolment.refused"
+    MACHINE_ENROLLED = "machine.enrolled"
+    MACHINE_WAITING = "machine.waiting"
+    MACHINE_APPROVED = "machine.approved"
+    MACHINE_REJECTED = "machine.rejected"
+    NODE_RELEASED = "node.released"
     # Denied operations, besides those above
     READ = "read"
     LIST = "list"
@@ -180,6 +250,9 @@ class AuditAction(StoredEnum):
     WRITE_POOL = "writePool"
     DELETE_POOL = "deletePool"
     APPLY_POOL = "applyPool"
+    READ_ENROLMENT = "readEnrolment"
+    WRITE_ENROLMENT = "writeEnrolment"
+    RELEASE = "release"
 
 
 class AuditOutcome(StoredEnum):

@@ -53,6 +53,12 @@ DELETE_POOL = (
 DELETE_REVISIONS = FollowStatement(
     lambda _: f"DELETE FROM pool_revisions WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
 )
+DELETE_ENROLMENTS = FollowStatement(
+    lambda _: f"DELETE FROM enrolments WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
+)
+DELETE_MACHINES = FollowStatement(
+    lambda _: f"DELETE FROM enrolled_machines WHERE cluster = $1 AND pool = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
+)
 
 SELECT_REVISION = (
     f"SELECT {REVISION_COLUMNS} FROM pool_revisions"  # noqa: S608 - constants
@@ -161,7 +167,8 @@ class SqlPools(AuthenticatedRows, ABC):
     async def delete_pool(self, pool: Pool, events: Sequence[AuditEvent] = ()) -> None:
         recorded = [sql.recorded([rows.event_values(each) for each in events])] if events else []
         decisive = (pool.cluster, pool.key, pool.version)
-        if not await self._write(*sql.compose_write(DELETE_POOL, decisive, DELETE_REVISIONS, *recorded)):
+        follows = (DELETE_REVISIONS, DELETE_ENROLMENTS, DELETE_MACHINES, *recorded)
+        if not await self._write(*sql.compose_write(DELETE_POOL, decisive, *follows)):
             raise Conflict(f"The pool {pool.key} was changed since it was read, or has nodes.")
 
     async def pool_revision(self, pool: Pool, number: int) -> PoolRevision | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from aks_flex_rp.store.enrolments import EnrolmentsProtocol
 from aks_flex_rp.store.heartbeat import HeartbeatProtocol
 from aks_flex_rp.store.outbox import OutboxProtocol
 from aks_flex_rp.store.pools import PoolsProtocol
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.outbox import OutboxMessage
 
 
-class Store(OutboxProtocol, HeartbeatProtocol, PoolsProtocol, Protocol):
+class Store(OutboxProtocol, HeartbeatProtocol, PoolsProtocol, EnrolmentsProtocol, Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...

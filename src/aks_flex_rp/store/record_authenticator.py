@@ -114,6 +114,29 @@ def signed_pool_revision(values: Sequence[Any], code: str = "") -> SignedRow:
     return SignedRow("pool revision", identity, signed, 0, code, may_be_unsigned=False, keys=keys)
 
 
+def signed_enrolment(values: Sequence[Any], code: str = "") -> SignedRow:
+    *names, created, version = storable(values)
+    cluster, key, pool = str(names[0]), str(names[1]), str(names[2])
+    identity, content = (*pool_identity(cluster, pool), "enrolments", key), (*names, _float(created), version)
+    return SignedRow("enrolment", identity, content, version, code, may_be_unsigned=False, keys=(cluster, key))
+
+
+def signed_machine(values: Sequence[Any], code: str = "") -> SignedRow:
+    content = storable(values)
+    cluster, enrolment, thumbprint, pool = map(str, content[:4])
+    identity = (*pool_identity(cluster, pool), "enrolments", enrolment, thumbprint)
+    keys = (cluster, enrolment, thumbprint)
+    return SignedRow("enrolled machine", identity, content, content[-1], code, may_be_unsigned=False, keys=keys)
+
+
+def enrolment_row(row: Row) -> SignedRow:
+    return signed_enrolment(row[:8], row[8])
+
+
+def machine_row(row: Row) -> SignedRow:
+    return signed_machine(row[:9], row[9])
+
+
 def pool_row(row: Row) -> SignedRow:
     return signed_pool(row[:8], row[8])
 

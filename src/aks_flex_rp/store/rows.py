@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.model import (
+    ApprovalMode,
     AuditAction,
     AuditEvent,
     AuditOutcome,
     Cluster,
     Delivery,
     Document,
+    EnrolledMachine,
+    Enrolment,
+    MachineState,
     Node,
     Pool,
     PoolMembership,
@@ -142,6 +146,65 @@ def pool_revision_of(row: Row) -> PoolRevision:
     return PoolRevision(
         cluster, pool, number, created, from_json(template), from_json(changes), author, author_id, at
     )
+
+
+def enrolment_values(enrolment: Enrolment) -> Values:
+    content = {
+        "maxUses": enrolment.max_uses,
+        "expires": enrolment.expires,
+        "nodeName": enrolment.node_name,
+        "approval": enrolment.approval.value,
+        "allow": list(enrolment.allow),
+        "number": enrolment.number,
+        "revoked": enrolment.revoked,
+        "system": enrolment.system,
+    }
+    names = (enrolment.cluster, enrolment.key, enrolment.pool, enrolment.secret, enrolment.uses)
+    return (*names, to_json(content), enrolment.created, enrolment.version)
+
+
+def enrolment_of(row: Row) -> Enrolment:
+    cluster, key, pool, secret, uses, text, created, version, _code = row
+    content = from_json(text)
+    return Enrolment(
+        cluster,
+        pool,
+        key,
+        secret,
+        int(content["maxUses"]),
+        float(content["expires"]),
+        str(content["nodeName"]),
+        ApprovalMode(content["approval"]),
+        tuple(content["allow"]),
+        uses,
+        int(content["number"]),
+        float(content["revoked"]),
+        content["system"],
+        created,
+        version,
+    )
+
+
+def machine_values(machine: EnrolledMachine) -> Values:
+    content = {
+        "facts": machine.facts,
+        "machineId": machine.machine_id,
+        "address": machine.address,
+        "first": machine.first,
+        "changed": machine.changed,
+        "by": machine.by,
+    }
+    names = (machine.cluster, machine.enrolment, machine.thumbprint, machine.pool, machine.state.value)
+    return (*names, machine.node, machine.system_uuid, to_json(content), machine.version)
+
+
+def machine_of(row: Row) -> EnrolledMachine:
+    cluster, enrolment, thumbprint, pool, state, node, system_uuid, text, version, _code = row
+    content = from_json(text)
+    times = float(content["first"]), float(content["changed"])
+    texts = str(content["machineId"]), str(content["address"])
+    names = (cluster, pool, enrolment, thumbprint, MachineState(state), node, system_uuid, content["facts"])
+    return EnrolledMachine(*names, *texts, *times, str(content["by"]), version)
 
 
 def keys_of(join_state: str) -> NodeKeys:

@@ -84,6 +84,8 @@ DELETE_CLUSTER = WriteStatement(
     (
         f"DELETE FROM pools WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
         f"DELETE FROM pool_revisions WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+        f"DELETE FROM enrolments WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
+        f"DELETE FROM enrolled_machines WHERE cluster = $1 AND {IF_DECIDED}",  # noqa: S608 - a constant
     ),
 )
 
@@ -166,6 +168,8 @@ NODES_WITH_IDENTITY = (
 )
 
 FORGET_DELIVERY = f"DELETE FROM deliveries WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
+
+FORGET_MACHINE = f"DELETE FROM enrolled_machines WHERE cluster = $1 AND node = $2 AND {IF_DECIDED}"  # noqa: S608 - a constant
 
 REPORT = "UPDATE nodes SET status = $3 WHERE cluster = $1 AND key = $2 AND gone = 0 RETURNING key"
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_node.agent.config.remote import ConfigBundle, KeyRevokedError
+from aks_flex_node.agent.config.refusals import KeyRevokedError
+from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.context import ledger_paths
 from aks_flex_node.agent.first_contact import fetch_with_key, prover
 from aks_flex_node.agent.identity.node_key import NodeKeyStore

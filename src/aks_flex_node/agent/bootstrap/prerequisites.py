@@ -282,7 +282,7 @@ def provider_announcement(engine: Engine, loaded: LoadedConfig) -> Callable[[], 
 
 def _announce_with_retry(provider: ProviderClient) -> None:
     """Announces the node, with retries, because the provider may be unavailable or roles not effective yet."""
-    from aks_flex_node.agent.config.remote import node_on_another_machine
+    from aks_flex_node.agent.config.refusals import node_on_another_machine
     from aks_flex_node.agent.provider.poll_result import MACHINE_STATES
     from aks_flex_node.agent.provider.provider_client import ProviderRequestError, announce_node
 

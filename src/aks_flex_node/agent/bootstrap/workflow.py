@@ -23,6 +23,7 @@ from aks_flex_node.agent.components import service
 from aks_flex_node.agent.components.catalog import AGENT_COMPONENTS, SEQUENCE, managed_components
 from aks_flex_node.agent.config import config_store, loader, resolved
 from aks_flex_node.agent.context import DaemonMode
+from aks_flex_node.agent.first_contact import prover
 from aks_flex_node.agent.identity.azure_sign_in import identity_kind
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.job_records import update_journal
@@ -71,7 +72,7 @@ def bootstrap_node(
     with exclusive():  # before reading anything: another process may be changing the stored configuration
         config_store.finish_interrupted(RealHost())
         config_store.restore_damaged(RealHost())
-        loaded, bundle = context.load_or_fetch_config(selection)
+        loaded, bundle = context.load_or_fetch_config(selection, progress)
         loaded, pool = pool_join.complete_from_pool(selection, loaded, progress)
         config = loaded.config
         if bundle or pool or comes_from_provider(loaded):
@@ -207,7 +208,9 @@ def reported_failure(config: NodeConfig, url: ConfigUrl | None) -> Iterator[None
             from aks_flex_node.agent.config.remote import report_join_failure
 
             message = redact_output(" ".join(error.message.split()), queries=True)[:MAX_REPORTED_LENGTH]
-            report_join_failure(url, artifact_sources(config), message)
+            key = NodeKeyStore(RealHost()).read() if url.is_enrolment else None
+            prove = prover(key.private_key) if key else None
+            report_join_failure(url, artifact_sources(config), message, prove)
         raise
 
 

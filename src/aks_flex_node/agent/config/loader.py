@@ -146,9 +146,11 @@ def refuse_local_settings(text: str, name: str, current: str = "") -> None:
 
 
 def load_fetch_settings(env: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
-    """Loads the proxy, artifact and path settings from environment and flags, which are needed to fetch the rest."""
+    """Loads the settings from environment and flags that are needed to fetch the rest: proxy, artifacts, paths, and
+    how long a machine that enrols waits.
+    """
     given = merge_sources([from_environment(env), from_flags(flags)])
-    needed = ("proxy.", "artifacts.", "paths.")
+    needed = ("proxy.", "artifacts.", "paths.", "agent.approvalSeconds")
     about = {path: value for path, value in given.settings.items() if path.startswith(needed)}
     return _complete([replace(given, settings=about)], "the environment and flags").config
 

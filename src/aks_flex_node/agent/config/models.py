@@ -200,6 +200,10 @@ class Agent(ConfigModel, frozen=True, kw_only=True):
         float,
         Meta(gt=0, le=86400, description="Timeout for the node to register and become Ready."),
     ] = 180.0
+    approval_seconds: Annotated[
+        float,
+        Meta(ge=0, le=2_592_000, description="How long a machine that enrols waits for its approval in one run."),
+    ] = 86400.0
     version: Annotated[
         Version | None,
         Meta(description="Version of the agent of a managed node. Default: the installed version."),

@@ -16,11 +16,11 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aks_flex_node.agent.config.refusals import WrongClockError, check_refusal, parse_pending
 from aks_flex_node.agent.config.sources import CONFIG_VARIABLE, URL_VARIABLE
 from aks_flex_node.agent.http.client import (
     REDIRECT_STATUSES,
     RETRYABLE_STATUSES,
-    parse_clock_offset,
     parse_retry_after,
 )
 from aks_flex_node.agent.http.connections import (
@@ -31,13 +31,7 @@ from aks_flex_node.agent.http.connections import (
     tls_context,
 )
 from aks_flex_node.api import config_urls, sealed_bundles
-from aks_flex_node.api.arm_errors import (
-    CONFIG_URL_TAKEN,
-    NODE_KEY_REVOKED,
-    NODE_KEY_TIME,
-    ON_ANOTHER_MACHINE,
-    parse_arm_error,
-)
+from aks_flex_node.api.arm_errors import parse_arm_error
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, KEY_HEADER, url_audience
 from aks_flex_node.bounded_http.limits import BodyLimitError, read_body, time_limit
@@ -107,34 +101,33 @@ class ConfigBundle:
         return ConfigBundle(json.dumps(document, indent=1) + "\n", self.version, self.key_audience)
 
 
-class WrongClockError(Exception):
-    """The provider refused the proof of the key because of its time. `offset` corrects the clock of this machine."""
-
-    def __init__(self, offset: float) -> None:
-        super().__init__(offset)
-        self.offset = offset
-
-
-class KeyRevokedError(ConfigError):
-    """The key of this machine was revoked for the node of the URL. The URL can be fetched with a new key."""
-
-
 @dataclass(frozen=True)
 class ConfigRequest:
     """Who asks for a configuration: this machine, and the proof that it has the node key."""
 
     machine: MachineIdentity | None = None
     prove: Callable[[str, float], str] | None = None
+    facts: Mapping[str, Any] | None = None  # of a machine that enrols
     clock_offset: float = 0.0
 
     def headers(self, url: ConfigUrl) -> dict[str, str]:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "aks-flex-node"}
         if self.machine:
             headers[MACHINE_HEADER] = self.machine.to_header()
-        if self.prove and not url.key:  # a storage account binds no key
-            secret = url.address.partition("?")[0].rpartition("/")[2]
-            headers[KEY_HEADER] = self.prove(url_audience(secret), time.time() + self.clock_offset)
+        if self.facts is not None:
+            headers["Content-Type"] = "application/json"
+        elif self.prove and not url.key:  # a storage account binds no key
+            headers[KEY_HEADER] = self.proof(url)
         return headers
+
+    def proof(self, url: ConfigUrl) -> str:
+        return self.prove(url_audience(url.secret), time.time() + self.clock_offset) if self.prove else ""
+
+    def body(self, url: ConfigUrl) -> bytes | None:
+        """Returns what a machine that enrols sends. For the configuration of one node, nothing is sent."""
+        if self.facts is None:
+            return None
+        return json.dumps({"proof": self.proof(url), "facts": self.facts}).encode()
 
 
 def fetch_config(
@@ -143,18 +136,20 @@ def fetch_config(
     backoff: RetryBackoff = RetryBackoff(),  # noqa: B008 - frozen
     machine: MachineIdentity | None = None,
     prove: Callable[[str, float], str] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> ConfigBundle:
     """Fetches the bundle. `machine` is the identity of this machine, by which the service refuses a second one, and
-    `prove` returns the proof that this machine has its node key, to which the service binds the URL.
+    `prove` returns the proof that this machine has its node key, to which the service binds the URL. With `facts`,
+    the machine enrols; raises ApprovalPendingError if it must be approved first.
     """
     logging.getLogger("urllib3").setLevel(logging.INFO)  # debug logs contain the path, which is secret
     retrier = Retrier(sources.attempts, backoff, threading.Event())
-    request = ConfigRequest(machine, prove)
+    request = ConfigRequest(machine, prove, facts)
     try:
         try:
             content, audience = retrier.run(lambda: _attempt(url, sources, request))
         except WrongClockError as error:
-            corrected = ConfigRequest(machine, prove, error.offset)
+            corrected = ConfigRequest(machine, prove, facts, error.offset)
             content, audience = retrier.run(lambda: _attempt(url, sources, corrected))
     except AttemptFailed as fault:
         raise _unreachable(url, fault.cause) from None
@@ -190,24 +185,33 @@ def _attempt(url: ConfigUrl, sources: DownloadOptions, request: ConfigRequest) -
 
     proxy = sources.proxy_for(url.origin)
     try:
-        return _get(url, sources, proxy, request.headers(url))
+        return _send(url, sources, proxy, request)
     except (HTTPError, OSError) as error:
         if verification := find_certificate_error(error):
             raise untrusted_error(url, f"its certificate is not valid ({verification.verify_message})") from None
         raise explain_failure(error, url.origin, proxy, sources.stall_seconds) from None
 
 
-def report_join_failure(url: ConfigUrl, sources: DownloadOptions, message: str) -> bool:
+def report_join_failure(
+    url: ConfigUrl,
+    sources: DownloadOptions,
+    message: str,
+    prove: Callable[[str, float], str] | None = None,
+) -> bool:
     """Tells the service behind a configuration URL why this machine could not join; returns whether it accepted that.
 
-    A URL of Azure Blob Storage, a used URL and an earlier version of the service do not accept it.
+    A URL of Azure Blob Storage, a used URL and an earlier version of the service do not accept it. An enrolment needs
+    the proof of the node key, because many machines have its URL.
     """
     from urllib3 import Timeout
     from urllib3.exceptions import HTTPError
 
     logging.getLogger("urllib3").setLevel(logging.INFO)  # debug logs contain the path, which is secret
     proxy = sources.proxy_for(url.origin)
-    body = json.dumps({"joinState": "Failed", "joinFailure": message}).encode()
+    report = {"joinState": "Failed", "joinFailure": message}
+    if url.is_enrolment:
+        report["proof"] = ConfigRequest(None, prove).proof(url)
+    body = json.dumps(report).encode()
     headers = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "aks-flex-node"}
     try:
         pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
@@ -231,19 +235,21 @@ def report_join_failure(url: ConfigUrl, sources: DownloadOptions, message: str) 
         return False
 
 
-def _get(
-    url: ConfigUrl, sources: DownloadOptions, proxy: str | None, headers: Mapping[str, str]
-) -> tuple[bytes, str]:
+def _send(url: ConfigUrl, sources: DownloadOptions, proxy: str | None, request: ConfigRequest) -> tuple[bytes, str]:
     """Returns the content, and the audience of the node key if the service has bound it."""
+    headers, body = request.headers(url), request.body(url)
+    method = "GET" if body is None else "POST"
     pool = make_pool(sources, proxy, tls_context_for(url, sources, proxy))
     try:
         with time_limit(BODY_SECONDS):
             response = pool.request(
-                "GET", url.address, headers=headers, preload_content=False, redirect=False, retries=False
+                method, url.address, body=body, headers=headers, preload_content=False, redirect=False, retries=False
             )
             try:
+                if response.status == 202 and body is not None:
+                    raise parse_pending(_body(response, url))
                 _check_status(response, url)
-                audience = response.headers.get(AUDIENCE_HEADER, "") if KEY_HEADER in headers else ""
+                audience = response.headers.get(AUDIENCE_HEADER, "") if request.prove else ""
                 return _body(response, url), audience[:MAX_AUDIENCE]
             finally:
                 response.close()
@@ -256,7 +262,7 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
     if status == 200:
         return
     if status in {400, 409}:
-        _check_refusal(response, *parse_arm_error(_body(response, url)))
+        check_refusal(response.headers, *parse_arm_error(_body(response, url)))
     if status in EXPIRED_STATUSES:
         raise ConfigError(
             "config-url-expired",
@@ -275,31 +281,6 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
         "config-url-rejected",
         f"{url.origin} {problem} (status {status}).",
         "Check that this is the URL that the service printed. A proxy or a sign-in page may have answered instead.",
-    )
-
-
-def _check_refusal(response: BaseHTTPResponse, code: str, message: str) -> None:
-    """Raises the error for a request that the service refuses because of its machine or its key."""
-    if code == NODE_KEY_TIME and (offset := parse_clock_offset(response.headers, time.time())) is not None:
-        raise WrongClockError(offset)
-    if code == ON_ANOTHER_MACHINE:
-        raise node_on_another_machine(message)
-    if code in {CONFIG_URL_TAKEN, NODE_KEY_REVOKED}:
-        error = ConfigError(
-            "config-url-taken",
-            f"The provider refuses this machine: {message}",
-            "Nothing was changed on this machine. If you do not know the other client, revoke its URL with a new "
-            "join command: `aks-flex-rp node join-command --name NODE --replace`.",
-        )
-        raise KeyRevokedError(error.name, error.message, error.hint) if code == NODE_KEY_REVOKED else error
-
-
-def node_on_another_machine(message: str) -> ConfigError:
-    return ConfigError(
-        "node-on-another-machine",
-        f"The provider refuses this machine: {message}",
-        "Nothing was changed on this machine. Create another node for it, or move the node to it with "
-        "`aks-flex-rp node join-command --name NODE --replace`.",
     )
 
 

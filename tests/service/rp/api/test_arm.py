@@ -270,10 +270,13 @@ def test_operations_list_contains_all_node_operations(admin: Api) -> None:
         "flexNodeConfig/listCredentials/action",
         "flexNodeConfig/rotateKey/action",
         "flexNodeConfig/revokeKey/action",
+        "flexNodeConfig/release/action",
         "flexNodePools/read",
         "flexNodePools/write",
         "flexNodePools/delete",
         "flexNodePools/apply/action",
+        "flexNodePools/enrolments/read",
+        "flexNodePools/enrolments/write",
     }
     assert admin.as_somebody("").ask("GET", "/providers/Microsoft.ContainerService/operations").status == 401
 

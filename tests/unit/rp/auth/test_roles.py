@@ -25,15 +25,14 @@ TENANT = "99999999-0000-4000-8000-000000000009"
 OWN = frozenset({ME, MY_APPLICATION})
 CALLER = Caller(ME, "me", CallerKind.APPLICATION, TENANT, OWN | {MY_GROUP}, OWN)
 
-#                    read  list  write delete regenerate report credentials audit trusted keys:    pools:
-#                                                                           rotate, revoke; read, write, delete, apply
+# The columns are those of COLUMNS, in their order.
 TABLE: dict[Role | None, str] = {
-    Role.OWNER: "      yes   yes   yes   yes    yes        yes    yes         yes   yes     no yes   yes yes yes yes",
-    Role.CONTRIBUTOR: "yes   yes   yes   yes    yes        yes    no          yes   no      no yes   yes yes yes yes",
-    Role.READER: "     yes   yes   no    no     no         no     no          yes   no      no no    yes no  no  no ",
-    None: "            no    no    no    no     no         no     no          no    no      no no    no  no  no  no ",
+    Role.OWNER: "      yes  yes  yes  yes  yes  yes  yes  yes  yes  no   yes  yes  yes  yes  yes  yes  yes  yes",
+    Role.CONTRIBUTOR: "yes  yes  yes  yes  yes  yes  no   yes  no   no   yes  yes  yes  yes  yes  yes  yes  yes",
+    Role.READER: "     yes  yes  no   no   no   no   no   yes  no   no   no   yes  no   no   no   yes  no   no",
+    None: "            no   no   no   no   no   no   no   no   no   no   no   no   no   no   no   no   no   no",
 }
-OWN_NODE = "           yes   no    no    no     yes        yes    yes         no    no      yes no   no  no  no  no "
+OWN_NODE = "           yes  no   no   no   yes  yes  yes  no   no   yes  no   no   no   no   no   no   no   no"
 COLUMNS = (
     Operation.READ,
     Operation.LIST,
@@ -50,6 +49,9 @@ COLUMNS = (
     Operation.WRITE_POOL,
     Operation.DELETE_POOL,
     Operation.APPLY_POOL,
+    Operation.READ_ENROLMENT,
+    Operation.WRITE_ENROLMENT,
+    Operation.RELEASE,
 )
 
 # Scopes of a grant, and whether each includes the cluster.

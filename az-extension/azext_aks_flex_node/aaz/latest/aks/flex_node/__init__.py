@@ -6,6 +6,7 @@ from ._delete import Delete
 from ._join_command import JoinCommand
 from ._list import List
 from ._regenerate_token import RegenerateTokenOfNode
+from ._release import Release
 from ._revoke_key import RevokeKeyOfNode
 from ._show import Show
 from ._update import Update
@@ -18,6 +19,7 @@ __all__ = [
     "JoinCommand",
     "List",
     "RegenerateTokenOfNode",
+    "Release",
     "RevokeKeyOfNode",
     "Show",
     "Update",

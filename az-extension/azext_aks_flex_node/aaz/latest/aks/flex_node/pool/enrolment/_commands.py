@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from azure.cli.core.aaz import AAZFloatArg, AAZIntArg, AAZStrArg, register_command
+from knack.log import get_logger
+
+from azext_aks_flex_node import arguments
+from azext_aks_flex_node.allow_file import read_allow_file
+from azext_aks_flex_node.commands import FlexNodeCommand
+from azext_aks_flex_node.pool_operations import EnrolmentOperation, ListEnrolments
+from azext_aks_flex_node.tables import enrolment_rows, machine_rows
+from azext_aks_flex_node.vendored.node_summary import join_command
+
+logger = get_logger(__name__)
+APPROVALS = ("automatic", "manual", "allowList")
+WEEK_HOURS = 168.0
+
+
+@register_command("aks flex-node pool enrolment create")
+class CreateEnrolment(FlexNodeCommand):
+    """Create an enrolment. The output has the line that enrols a machine, which is a secret and is shown once.
+
+    :example: Enrol up to 40 machines
+        az aks flex-node pool enrolment create -g my-rg --cluster my-cluster --name edge --max-uses 40
+    """
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.pool(schema, ids=False)
+        schema.max_uses = AAZIntArg(options=["--max-uses"], help="How many machines may enrol.", required=True)
+        schema.hours = AAZFloatArg(options=["--hours"], help="How long the URL is valid. Default: a week.")
+        schema.approval = AAZStrArg(
+            options=["--approval"],
+            enum={each: each for each in APPROVALS},
+            help="Which machines may enrol: all, those that a person approves, or those on a list.",
+        )
+        schema.allow_file = arguments.PlainArg(
+            options=["--allow-file"],
+            help="CSV file of machines, with a header row: serialNumber, systemUuid, macAddress.",
+        )
+        schema.node_name = arguments.PlainArg(
+            options=["--node-name"], help="Names of the nodes: {hostname}, edge-{serial} or edge-{number:04}."
+        )
+        return schema
+
+    def execute(self) -> Any:
+        options = self.ctx.options
+        file, until = options.get("allow_file"), time.time() + float(options.get("hours") or WEEK_HOURS) * 3600
+        body: dict[str, Any] = {"maxUses": options["max_uses"]}
+        body["expires"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until))
+        body["approval"] = options.get("approval") or ("allowList" if file else "automatic")
+        if name := options.get("node_name"):
+            body["nodeName"] = str(name)
+        if file:
+            body["allow"] = read_allow_file(str(file))
+        made = EnrolmentOperation(self.ctx, body=body)()
+        logger.warning("Run the command in the output as root on each machine. It is a secret and is shown once.")
+        return {"command": join_command(made["properties"]["enrolmentUrl"]), **made}
+
+
+@register_command("aks flex-node pool enrolment list")
+class ListEnrolmentsCommand(FlexNodeCommand):
+    """List the enrolments of a pool.
+
+    :example: List enrolments as a table
+        az aks flex-node pool enrolment list -g my-rg --cluster my-cluster --name edge -o table
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, table_transformer=enrolment_rows, **kwargs)
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.pool(schema, ids=False)
+        return schema
+
+    def execute(self) -> Any:
+        page: dict[str, Any] = {}
+        listing = ListEnrolments(self.ctx)
+
+        def fetch_page() -> None:
+            page.clear()
+            page.update(listing())
+
+        return list(self.build_paging(fetch_page, lambda: (page["value"], page.get("nextLink"))))
+
+
+class _OfEnrolment(FlexNodeCommand):
+    """A command about one enrolment."""
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        arguments.pool(schema, ids=False)
+        schema.enrolment = arguments.PlainArg(options=["--id"], help="ID of the enrolment.", required=True)
+        return schema
+
+    def send(self, *below: str, method: str = "POST", body: dict[str, Any] | None = None) -> Any:
+        key = str(self.ctx.options["enrolment"])
+        return EnrolmentOperation(self.ctx, key, *below, body=body, method=method)()
+
+
+@register_command("aks flex-node pool enrolment show")
+class ShowEnrolment(_OfEnrolment):
+    """Show an enrolment: its state, uses and rules.
+
+    :example: Show an enrolment
+        az aks flex-node pool enrolment show -g my-rg --cluster my-cluster --name edge --id k7m2p9xq
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, table_transformer=enrolment_rows, **kwargs)
+
+    def execute(self) -> Any:
+        return self.send(method="GET")
+
+
+@register_command("aks flex-node pool enrolment revoke")
+class Revoke(_OfEnrolment):
+    """Revoke an enrolment. Nodes that joined with it stay as they are.
+
+    :example: Revoke an enrolment
+        az aks flex-node pool enrolment revoke -g my-rg --cluster my-cluster --name edge --id k7m2p9xq
+    """
+
+    def execute(self) -> Any:
+        return self.send("revoke")
+
+
+@register_command("aks flex-node pool enrolment machines")
+class Machines(_OfEnrolment):
+    """List the machines that have used an enrolment, those that wait for approval first.
+
+    :example: List machines as a table
+        az aks flex-node pool enrolment machines -g my-rg --cluster my-cluster --name edge --id k7m2p9xq -o table
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, table_transformer=machine_rows, **kwargs)
+
+    def execute(self) -> Any:
+        return self.send("listMachines")["value"]
+
+
+class _Decision(_OfEnrolment):
+    """A decision about a machine, by the fingerprint of its key."""
+
+    @classmethod
+    def _build_arguments_schema(cls, *args: Any, **kwargs: Any) -> Any:
+        schema = super()._build_arguments_schema(*args, **kwargs)
+        schema.fingerprint = arguments.PlainArg(
+            options=["--fingerprint"], help="Fingerprint that the machine prints.", required=True
+        )
+        return schema
+
+    def decide(self, action: str) -> Any:
+        return self.send(action, body={"fingerprint": str(self.ctx.options["fingerprint"])})
+
+
+@register_command("aks flex-node pool enrolment approve")
+class Approve(_Decision):
+    r"""Approve a machine whose fingerprint you have compared.
+
+    :example: Approve a machine
+        az aks flex-node pool enrolment approve -g my-rg --cluster my-cluster --name edge --id k7m2p9xq \
+            --fingerprint 1a2b-3c4d-5e6f-7a8b
+    """
+
+    def execute(self) -> Any:
+        return self.decide("approve")
+
+
+@register_command("aks flex-node pool enrolment reject")
+class Reject(_Decision):
+    r"""Reject a machine. It may be approved later.
+
+    :example: Reject a machine
+        az aks flex-node pool enrolment reject -g my-rg --cluster my-cluster --name edge --id k7m2p9xq \
+            --fingerprint 1a2b-3c4d-5e6f-7a8b
+    """
+
+    def execute(self) -> Any:
+        return self.decide("reject")

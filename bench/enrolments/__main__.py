@@ -1,0 +1,138 @@
+"""Enrols machines at once with one URL in a lab, with its real provider and cluster; the last line is JSON.
+
+First simulated agents, each with a key of its own: `p99` is the time of an answer in seconds. Then, with
+`--machines`, real machines: `ratio` compares the time until all are Ready with the time of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_lab import network, node_agent
+from aks_flex_lab.cli.console import TerminalProgress
+from aks_flex_lab.machines.base_system import DebianRelease
+from aks_flex_node.timestamps import format_utc
+from bench.lab import running_lab
+from tests.providers import VERSION, Provider
+from tests.service.rp.api.client import Connection
+from tests.service.rp.api.enrolling_machine import EnrollingMachine
+from tests.service.rp.api.traffic_recorder import Recording
+from tests.wait import until_named
+
+if TYPE_CHECKING:
+    from aks_flex_lab.lab import Lab
+    from aks_flex_lab.machines.machine import EdgeMachine
+
+POOL = "bench"
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.enrolments", description=__doc__)
+    parser.add_argument("--lab", default="bench")
+    parser.add_argument("--agents", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--machines", type=int, default=0, help="real machines, besides a first one")
+    return parser.parse_args()
+
+
+class Pool:
+    def __init__(self, lab: Lab) -> None:
+        self.provider = Provider(lab)
+        self.path = f"{self.provider.cluster}/flexNodePools/{POOL}"
+        self.ask("PUT", body={"properties": {"template": {"continuousMonitoring": True}}})
+
+    def ask(self, method: str, *below: str, body: Any = None) -> Any:
+        answer = self.provider.ask(method, f"{'/'.join((self.path, *below))}?{VERSION}", body)
+        if answer.status not in {200, 201, 204}:
+            raise SystemExit(f"{method} {below}: {answer}")
+        return answer.document
+
+    def enrolment(self, uses: int, rule: str) -> tuple[str, str]:
+        body = {"maxUses": uses, "expires": format_utc(time.time() + 3600), "nodeName": rule}
+        made = self.ask("POST", "enrolments", body=body)
+        return made["name"], made["properties"]["enrolmentUrl"]
+
+    def remove_nodes(self, key: str) -> int:
+        """Deletes the nodes of an enrolment. Returns their number."""
+        machines = self.ask("POST", "enrolments", key, "listMachines")["value"]
+        for each in machines:
+            self.provider.delete(each["nodeName"])
+        return len({each["nodeName"] for each in machines})
+
+
+def simulate(pool: Pool, connection: Connection, agents: int, number: int) -> list[float]:
+    """Returns the seconds of each answer. Ends the program if a name or a use was given twice."""
+    key, url = pool.enrolment(agents, f"sim-{number}-{{number:03}}")
+    url = url.replace(f"https://{network.PROVIDER_NAME}", connection.url)
+    # The agents sign on machines of their own, so that is not measured here.
+    machines = [EnrollingMachine(f"sim-{number}-{each}") for each in range(agents)]
+    proofs = {machine.hostname: machine.key.url_proof(url) for machine in machines}
+
+    def enrol(machine: EnrollingMachine) -> tuple[float, str]:
+        begun = time.perf_counter()
+        answer = machine.enrol(connection, url, proof=proofs[machine.hostname])
+        if answer.status != 200:
+            raise SystemExit(f"An agent was refused: {answer.text}")
+        return time.perf_counter() - begun, answer.json["config"]["node"]["name"]
+
+    with ThreadPoolExecutor(agents) as threads:
+        found = list(threads.map(enrol, machines))
+    uses = pool.ask("GET", "enrolments", key)["properties"]["uses"]
+    if len({name for _, name in found}) != agents or uses != agents or pool.remove_nodes(key) != agents:
+        raise SystemExit(f"{agents} agents got {len({name for _, name in found})} names and {uses} uses.")
+    return [seconds for seconds, _ in found]
+
+
+def real(lab: Lab, pool: Pool, count: int, first: int) -> float:
+    """Returns the seconds from one URL until all machines are Ready."""
+    machines = []
+    for number in range(first, first + count):
+        with lab.exclusive():
+            machine = lab.inventory.add(f"bench-{number}", DebianRelease.BOOKWORM, "factory", TerminalProgress())
+        until_named(machine, network.PROVIDER_NAME)
+        node_agent.install(machine)
+        machines.append(machine)
+    key, url = pool.enrolment(count, "{hostname}")
+
+    def join(machine: EdgeMachine) -> None:
+        machine.run("aks-flex-node", "agent", "--config-url", url, timeout=600)
+
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(count) as threads:
+        list(threads.map(join, machines))
+    seconds = time.perf_counter() - begun
+    pool.remove_nodes(key)
+    for machine in machines:
+        lab.inventory.remove(machine)
+    return seconds
+
+
+def main() -> None:
+    options = arguments()
+    with running_lab(options.lab) as lab:
+        pool = Pool(lab)
+        connection = Connection.to(pool.provider.origin, str(lab.provider.authority), Recording(), options.agents)
+        taken: list[float] = []
+        for number in range(1, options.rounds + 1):
+            found = simulate(pool, connection, options.agents, number)
+            taken += found
+            print(f"round {number}:  slowest {max(found):.3f} s", flush=True)
+        ordered = sorted(taken)
+        result: dict[str, Any] = {"bench": "enrolments", "agents": options.agents, "rounds": options.rounds}
+        result["p50"] = round(ordered[len(ordered) // 2], 3)
+        result["p99"] = round(ordered[int(len(ordered) * 0.99)], 3)
+        if options.machines:
+            one = real(lab, pool, 1, 1)
+            many = real(lab, pool, options.machines, 2)
+            result |= {"machines": options.machines, "one": round(one, 1), "all": round(many, 1)}
+            result["ratio"] = round(many / one, 2)
+        pool.ask("DELETE")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

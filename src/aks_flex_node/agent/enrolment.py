@@ -1,0 +1,145 @@
+"""Enrols this machine: sends its facts with the proof of its key, waits for an approval, and gets its configuration.
+
+The key is made and kept as at any first contact, so that a machine that stops at any moment comes back with the same
+key, and the provider continues with the use and the node that it has given to it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from typing import TYPE_CHECKING
+
+from aks_flex_node import __version__
+from aks_flex_node.agent.config.refusals import ApprovalPendingError
+from aks_flex_node.agent.first_contact import fetch_with_key
+from aks_flex_node.agent.machine import ARCHITECTURES, os_release
+from aks_flex_node.api import enrolments
+from aks_flex_node.api.enrolments import MachineFacts, bounded_text, normalized_mac
+from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError, MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.agent.config.remote import ConfigBundle
+    from aks_flex_node.agent.http.download_options import DownloadOptions
+    from aks_flex_node.agent.progress import ProgressReporter
+    from aks_flex_node.api.config_urls import ConfigUrl
+    from aks_flex_node.api.machine_identity import MachineIdentity
+    from aks_flex_node.host.host import Host
+
+DMI = "/sys/class/dmi/id"
+NETWORK = "/sys/class/net"
+LONGEST_PAUSE = 60.0  # between two requests of a machine that waits
+BACKOFF = 1.5
+
+
+def enrol(
+    host: Host,
+    url: ConfigUrl,
+    settings: NodeConfig,
+    sources: DownloadOptions,
+    machine: MachineIdentity | None,
+    progress: ProgressReporter | None,
+) -> ConfigBundle:
+    """Enrols this machine and returns its configuration. Raises ConfigError if the provider refuses it."""
+    from aks_flex_node.agent.config.remote import fetch_config
+
+    if progress is None:
+        raise CommandUsageError(
+            "enrolment-url-not-allowed",
+            "This is the URL of an enrolment, which makes this machine a node, and this command must not change it.",
+            "Run `aks-flex-node agent --config-url-file -` to enrol it, and then this command without a URL.",
+        )
+    if os.geteuid() != 0:
+        raise MachineError("root-required", "This command must run as root.", "Run the same command with `sudo`.")
+    facts = read_facts(host).to_document()
+    return fetch_with_key(
+        host,
+        str(settings.paths.data_dir),
+        lambda prove: wait_for_approval(
+            lambda: fetch_config(url, sources, machine=machine, prove=prove, facts=facts),
+            settings.agent.approval_seconds,
+            progress.message,
+        ),
+    )
+
+
+def wait_for_approval(
+    fetch: Callable[[], ConfigBundle],
+    seconds: float,
+    report: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> ConfigBundle:
+    """Repeats the request until a person has approved this machine. An outage of the provider does not end that."""
+    waited, pause, shown = 0.0, 0.0, ""
+    while True:
+        try:
+            return fetch()
+        except ApprovalPendingError as pending:
+            if not shown:
+                report(
+                    f"This machine waits for its approval. The fingerprint of its key is {pending.fingerprint}. "
+                    "Approve it in the dashboard or with `aks-flex-rp pool enrolment approve`, if it is the same."
+                )
+            shown = pending.fingerprint
+            pause = min(max(pending.seconds, pause * BACKOFF), LONGEST_PAUSE)
+        except FlexError as error:
+            if not shown or not error.retryable:
+                raise
+        if waited >= seconds:
+            raise _not_approved(shown, seconds)
+        sleep(min(pause, max(seconds - waited, 0.1)))
+        waited += pause
+
+
+def _not_approved(fingerprint: str, seconds: float) -> ConfigError:
+    return ConfigError(
+        "enrolment-not-approved",
+        f"This machine, whose key has the fingerprint {fingerprint}, was not approved within {seconds:g} s.",
+        "Approve it with `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint FINGERPRINT`, "
+        "and run the same command again. To wait longer, add `--set agent.approvalSeconds=SECONDS`.",
+        retryable=True,
+    )
+
+
+def read_facts(host: Host) -> MachineFacts:
+    """Reads what identifies this machine to the person who enrols it. What cannot be read is left out."""
+    limits = enrolments.TEXT_LIMITS
+    release = os_release(_text(host, "/etc/os-release"))
+    hostname = _text(host, "/proc/sys/kernel/hostname").strip() or _text(host, "/etc/hostname").strip()
+    return MachineFacts(
+        bounded_text(hostname, limits["hostname"]),
+        bounded_text(_text(host, f"{DMI}/product_serial"), limits["serialNumber"]),
+        bounded_text(_text(host, f"{DMI}/product_uuid"), limits["systemUuid"]),
+        bounded_text(release.get("PRETTY_NAME", ""), limits["os"]),
+        ARCHITECTURES.get(platform.machine(), platform.machine())[: limits["architecture"]],
+        __version__[: limits["agentVersion"]],
+        _mac_addresses(host),
+        os.cpu_count() or 0,
+        _memory_bytes(_text(host, "/proc/meminfo")),
+    )
+
+
+def _mac_addresses(host: Host) -> tuple[str, ...]:
+    """Returns the addresses of network devices. Bridges and tunnels, which software makes, have no device."""
+    names = [name for name in host.list_dir(NETWORK) if host.stat(f"{NETWORK}/{name}/device")]
+    found = (normalized_mac(_text(host, f"{NETWORK}/{name}/address")) for name in names)
+    return tuple(dict.fromkeys(filter(None, found)))[: enrolments.MAX_MAC_ADDRESSES]
+
+
+def _memory_bytes(meminfo: str) -> int:
+    for line in meminfo.splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemTotal" and value.split()[:1] and value.split()[0].isdigit():
+            return int(value.split()[0]) * 1024
+    return 0
+
+
+def _text(host: Host, path: str) -> str:
+    try:
+        return (host.read(path) or b"").decode(errors="replace")
+    except (OSError, MachineError):
+        return ""

@@ -1,0 +1,100 @@
+"""Operations of enrolments: reads and writes a request, and builds the ARM response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.api.authorized_request import next_link
+from aks_flex_rp.auth.roles import Operation
+from aks_flex_rp.nodes import queries
+from aks_flex_rp.nodes.enrolment_commands import parse_fingerprint
+from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.responses import Response
+
+    from aks_flex_rp.api.authorization import PoolTarget
+    from aks_flex_rp.api.authorized_request import AuthorizedRequest
+    from aks_flex_rp.nodes.enrolment_commands import EnrolmentCommands
+    from aks_flex_rp.nodes.pool_commands import PoolCommands
+    from aks_flex_rp.store.model import Enrolment
+
+
+def enrolment_operations(target: PoolTarget) -> dict[str, Operation]:
+    """Returns the operations of a path by method."""
+    if not target.enrolment:
+        return {"GET": Operation.READ_ENROLMENT, "POST": Operation.WRITE_ENROLMENT}
+    if not target.part:
+        return {"GET": Operation.READ_ENROLMENT}
+    if target.part == "listmachines":
+        return {"POST": Operation.READ_ENROLMENT}
+    return {"POST": Operation.WRITE_ENROLMENT}
+
+
+@dataclass(frozen=True)
+class EnrolmentRoutes:
+    commands: EnrolmentCommands
+    pools: PoolCommands
+
+    @property
+    def operations(self) -> dict[Operation, Callable[[AuthorizedRequest], Awaitable[Response]]]:
+        return {
+            Operation.READ_ENROLMENT: self._read,
+            Operation.WRITE_ENROLMENT: self._write,
+            Operation.RELEASE: self._release,
+        }
+
+    async def _read(self, request: AuthorizedRequest) -> Response:
+        target = request.pool
+        if not target.enrolment:
+            return await self._list(request)
+        found = await self.commands.get(request.cluster, target.name, target.enrolment)
+        if target.part:
+            machines = [machine_resource(each) for each in await self.commands.machines(found)]
+            return http_messages.json_response(200, {"value": machines})
+        return http_messages.json_response(200, await self._shown(request, found))
+
+    async def _list(self, request: AuthorizedRequest) -> Response:
+        pool = await self.pools.get(request.cluster, request.pool.name)
+        query = queries.parse_list_query(None, *(request.query.get(name) for name in ("$top", "$skiptoken")))
+        store = self.commands.context.store
+        found = await store.enrolments(pool.cluster, pool.key, query.after, query.top + 1)
+        shown = [await self._shown(request, each) for each in found[: query.top]]
+        more = {}
+        if len(found) > query.top:
+            after = queries.skip_token(found[query.top - 1].key)
+            more = {"nextLink": next_link(request.http_request, after)}
+        return http_messages.json_response(200, {"value": shown, **more})
+
+    async def _write(self, request: AuthorizedRequest) -> Response:
+        target, cluster = request.pool, request.cluster
+        if not target.enrolment:
+            return await self._create(request)
+        if target.part == "revoke":
+            revoked = await self.commands.revoke(cluster, target.name, target.enrolment, request.request)
+            return http_messages.json_response(200, await self._shown(request, revoked))
+        shown = parse_fingerprint(await http_messages.read_json(request.http_request))
+        machine = await self.commands.decide(
+            cluster, target.name, target.enrolment, shown, request.request, approve=target.part == "approve"
+        )
+        return http_messages.json_response(200, machine_resource(machine))
+
+    async def _create(self, request: AuthorizedRequest) -> Response:
+        body = await http_messages.read_json(request.http_request)
+        pool = await self.pools.get(request.cluster, request.pool.name)
+        made, url = await self.commands.create(request.cluster, pool, body, request.request)
+        shown = await self._shown(request, made)
+        shown["properties"]["enrolmentUrl"] = url
+        return http_messages.json_response(200, shown)
+
+    async def _release(self, request: AuthorizedRequest) -> Response:
+        machine = await self.commands.release(request.cluster, request.target.node, request.request)
+        return http_messages.json_response(200, machine_resource(machine))
+
+    async def _shown(self, request: AuthorizedRequest, enrolment: Enrolment) -> dict[str, Any]:
+        waiting = await self.commands.waiting(enrolment)
+        return enrolment_resource(enrolment, request.cluster.id, self.commands.context.now(), waiting)

@@ -1,0 +1,111 @@
+"""The endpoint of machines that enrol. They have no identity yet: the URL and the proof of their key admit them."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aks_flex_node import __version__
+from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE
+from aks_flex_node.api.enrolments import ENROLMENT_PATH, MAX_FACTS_BYTES, parse_facts
+from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
+from aks_flex_node.api.node_keys import AUDIENCE_HEADER
+from aks_flex_rp.api import http_messages
+from aks_flex_rp.api.routes import ALL_METHODS, MAX_FAILURE_LENGTH, answered
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.nodes.enroller import WAIT_SECONDS, MachineRequest, Waiting
+
+if TYPE_CHECKING:
+    from starlette.requests import Request as Incoming
+
+    from aks_flex_rp.api.authorization import Authorizer
+    from aks_flex_rp.nodes.enroller import Enroller
+    from aks_flex_rp.nodes.join_tracker import JoinTracker
+    from aks_flex_rp.store.model import Enrolment
+
+log = logging.getLogger("aks_flex_rp.requests")
+
+
+@dataclass(frozen=True)
+class MachineRoutes:
+    enroller: Enroller
+    authorizer: Authorizer
+    join_tracker: JoinTracker
+
+    def routes(self) -> tuple[Route, ...]:
+        path = ENROLMENT_PATH + "{secret}"
+        return (Route(path, answered(self.update_agent, self.enrol), methods=ALL_METHODS),)
+
+    async def update_agent(self, incoming: Incoming, request_id: str) -> Response:
+        """Answers a GET: an agent of an earlier release shows the message of this code."""
+        await self._find(incoming, request_id)
+        raise ArmError(
+            409,
+            ON_ANOTHER_MACHINE,
+            "This is the URL of an enrolment, which many machines may use, and this client does not know that. "
+            f"Update the agent on this machine to version {__version__}, and run the same command again.",
+        )
+
+    async def enrol(self, incoming: Incoming, request_id: str) -> Response:
+        enrolment = await self._find(incoming, request_id)
+        body = await _body(incoming)
+        thumbprint = self._key(body, incoming.path_params["secret"])
+        if wait := self.authorizer.limits.acquire(f"enrol {enrolment.key} {thumbprint}", "write"):
+            raise errors.too_many_requests(wait)
+        source = http_messages.client_address(incoming)
+        if "joinFailure" in body:
+            return await self._join_failed(enrolment, thumbprint, str(body["joinFailure"]), source, request_id)
+        try:
+            facts = parse_facts(body.get("facts"))
+        except ValueError as error:
+            raise errors.invalid_request([Problem("facts", str(error))]) from None
+        machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
+        result = await self.enroller.enrol(enrolment, MachineRequest(thumbprint, facts, machine, source, request_id))
+        if isinstance(result, Waiting):
+            waits = {"fingerprint": result.fingerprint, "retryAfterSeconds": WAIT_SECONDS}
+            return http_messages.json_response(202, waits, {"Retry-After": str(WAIT_SECONDS)})
+        headers = {**http_messages.DEFAULT_HEADERS, AUDIENCE_HEADER: result.cluster.key_audience}
+        return Response(result.bundle, 200, headers, media_type="application/json")
+
+    async def _join_failed(
+        self, enrolment: Enrolment, thumbprint: str, why: str, source: str, request_id: str
+    ) -> Response:
+        node = await self.enroller.failed(enrolment, thumbprint)
+        await self.join_tracker.on_join_failed(enrolment.cluster, node, why[:MAX_FAILURE_LENGTH], source, request_id)
+        return http_messages.json_response(200, {})
+
+    async def _find(self, incoming: Incoming, request_id: str) -> Enrolment:
+        """Returns the enrolment of the URL in the request. All invalid URLs get the same response."""
+        source = http_messages.client_address(incoming)
+        found = await self.enroller.find(incoming.path_params["secret"])
+        fields = {"request": request_id, "operation": "enrol", "status": 200 if found else 404, "source": source}
+        log.info("%s /enrolments/***", incoming.method, extra=fields)
+        if found is None:
+            # Only failed lookups are limited: a whole site of machines may share one address.
+            if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
+                raise errors.too_many_requests(wait)
+            message = "This enrolment URL is not valid. Create a new one with `aks-flex-rp pool enrolment create`."
+            raise ArmError(404, "EnrolmentNotFound", message)
+        return found
+
+    def _key(self, body: dict[str, Any], secret: str) -> str:
+        proof = body.get("proof")
+        if not isinstance(proof, str) or not proof:
+            raise errors.invalid_request([Problem("proof", "The proof of the machine's key is needed.")])
+        return http_messages.proved_key(proof, secret, "proof")
+
+
+async def _body(incoming: Incoming) -> dict[str, Any]:
+    try:
+        body = json.loads(await http_messages.read_bounded(incoming, MAX_FACTS_BYTES))
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise errors.invalid_request([Problem("", "The body must be a JSON object.")])
+    return body

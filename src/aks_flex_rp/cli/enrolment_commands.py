@@ -1,0 +1,172 @@
+"""Commands `pool enrolment …`: one URL with which many machines become nodes of a pool."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from aks_flex_node.api.allow_lists import parse_allow_list
+from aks_flex_node.api.node_summary import join_command, printable
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.timestamps import format_utc
+from aks_flex_rp.cli import output
+from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
+
+if TYPE_CHECKING:
+    Document = dict[str, Any]
+
+app = typer.Typer(help="Enrol many machines with one URL.", no_args_is_help=True)
+PoolName = Annotated[str, typer.Option("--pool", metavar="POOL", help="Name of the pool.")]
+EnrolmentId = Annotated[str, typer.Option("--id", metavar="ID", help="ID of the enrolment.")]
+Fingerprint = Annotated[
+    str, typer.Option(metavar="FINGERPRINT", help="Fingerprint that the machine prints, for example 1a2b-3c4d-….")
+]
+Approval = Literal["automatic", "manual", "allowList"]
+COLUMNS = ("ID", "STATE", "USES", "WAITING", "APPROVAL", "NODE NAME", "EXPIRES")
+MACHINE_COLUMNS = ("FINGERPRINT", "STATE", "NODE", "HOST NAME", "SERIAL NUMBER", "ADDRESS", "FIRST SEEN")
+
+
+@app.command()
+@with_service
+def create(
+    service: ServiceOptions,
+    pool: PoolName,
+    max_uses: Annotated[int, typer.Option(metavar="N", help="How many machines may enrol.")],
+    cluster: ClusterName = "",
+    hours: Annotated[float, typer.Option(metavar="HOURS", min=0.01, help="How long the URL is valid.")] = 168,
+    approval: Annotated[
+        Approval | None,
+        typer.Option(help="Which machines may enrol: all, those that a person approves, or those on a list."),
+    ] = None,
+    allow_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="CSV file of machines, with a header row: serialNumber, systemUuid, macAddress."
+        ),
+    ] = None,
+    node_name: Annotated[
+        str,
+        typer.Option(metavar="RULE", help="Names of the nodes: {hostname}, edge-{serial} or edge-{number:04}."),
+    ] = "{hostname}",
+    json: JsonOption = False,
+) -> None:
+    """Create an enrolment and print the line that enrols a machine.
+
+    The line is the same for all machines, and a secret while the enrolment is valid.
+    """
+    chosen = approval or ("allowList" if allow_file else "automatic")
+    body: Document = {"maxUses": max_uses, "expires": format_utc(time.time() + hours * 3600), "approval": chosen}
+    body |= {"nodeName": node_name, **({"allow": _allow_list(allow_file)} if allow_file else {})}
+    made = service.client().create_enrolment(service.cluster(cluster), pool, body)
+    properties = made["properties"]
+    line = join_command(properties["enrolmentUrl"])
+    output.print_result(line, {"command": line, **made}, json)
+    output.print_note(
+        f"Run it as root on each machine. Enrolment {made['name']}: {max_uses} uses, valid until "
+        f"{properties['expires']}."
+    )
+    if chosen == "manual":
+        output.print_note(
+            f"Approve each machine with `aks-flex-rp pool enrolment approve --pool {pool} --id {made['name']} "
+            "--fingerprint FINGERPRINT`."
+        )
+
+
+def _allow_list(file: Path) -> list[dict[str, str]]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError("allow-list-invalid", f"{file} cannot be read: {why}.", "Check `--allow-file`.") from None
+    return parse_allow_list(text, str(file))
+
+
+@app.command("list")
+@with_service
+def show_all(service: ServiceOptions, pool: PoolName, cluster: ClusterName = "", json: JsonOption = False) -> None:
+    """List the enrolments of a pool."""
+    found = list(service.client().enrolments(service.cluster(cluster), pool))
+    rows = [_row(each) for each in found]
+    output.print_result(output.format_table(rows, COLUMNS) if rows else "No enrolments.", found, json)
+
+
+def _row(enrolment: Document) -> tuple[str, ...]:
+    shown = enrolment["properties"]
+    uses = f"{shown['uses']}/{shown['maxUses']}"
+    texts = (shown["approval"], shown["nodeName"], shown["expires"])
+    return (enrolment["name"], shown["state"], uses, str(shown["waiting"]), *texts)
+
+
+@app.command()
+@with_service
+def show(
+    service: ServiceOptions, pool: PoolName, id: EnrolmentId, cluster: ClusterName = "", json: JsonOption = False
+) -> None:
+    """Show an enrolment: its state, uses and rules."""
+    found = service.client().enrolment(service.cluster(cluster), pool, id)
+    properties = found["properties"]
+    rows = dict(zip((name.lower() for name in COLUMNS), _row(found), strict=True))
+    rows |= {
+        "allowed": str(len(properties.get("allow", ())) or ""),
+        "created by": printable(found["systemData"].get("createdBy", "")),
+        "revoked": properties.get("revokedAt", ""),
+    }
+    output.print_result(output.format_pairs(rows), found, json)
+
+
+@app.command()
+@with_service
+def revoke(
+    service: ServiceOptions, pool: PoolName, id: EnrolmentId, cluster: ClusterName = "", json: JsonOption = False
+) -> None:
+    """Revoke an enrolment. Nodes that joined with it stay as they are."""
+    found = service.client().revoke_enrolment(service.cluster(cluster), pool, id)
+    output.print_result(f"{id} revoked after {found['properties']['uses']} uses", found, json)
+
+
+@app.command()
+@with_service
+def machines(
+    service: ServiceOptions, pool: PoolName, id: EnrolmentId, cluster: ClusterName = "", json: JsonOption = False
+) -> None:
+    """List the machines that have used an enrolment.
+
+    Those that wait for approval are first.
+    """
+    found = service.client().enrolled_machines(service.cluster(cluster), pool, id)
+    rows = [
+        (
+            each["fingerprint"],
+            each["state"],
+            each.get("nodeName", "-"),
+            printable(each.get("facts", {}).get("hostname", "")) or "-",
+            printable(each.get("facts", {}).get("serialNumber", "")) or "-",
+            printable(each.get("address", "")) or "-",
+            each["firstSeen"][:19].replace("T", " "),
+        )
+        for each in found
+    ]
+    output.print_result(output.format_table(rows, MACHINE_COLUMNS) if rows else "No machines.", found, json)
+
+
+@with_service
+def decide(
+    service: ServiceOptions,
+    ctx: typer.Context,
+    pool: PoolName,
+    id: EnrolmentId,
+    fingerprint: Fingerprint,
+    cluster: ClusterName = "",
+    json: JsonOption = False,
+) -> None:
+    approve = ctx.command.name == "approve"
+    found = service.client().decide_machine(service.cluster(cluster), pool, id, fingerprint, approve=approve)
+    done = "approved: it enrols within a minute" if approve else "rejected"
+    output.print_result(f"{found['fingerprint']} {done}", found, json)
+
+
+app.command("approve", help="Approve a machine whose fingerprint you have compared.")(decide)
+app.command("reject", help="Reject a machine. It may be approved later.")(decide)

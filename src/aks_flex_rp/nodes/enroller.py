@@ -1,0 +1,359 @@
+"""Enrols machines: takes a use and a name in one write, creates the node with the key of the machine, and returns its
+configuration.
+
+Each step can be interrupted. The claim is one transaction with the enrolment, so no use is taken twice or lost. A
+machine that comes back with the same key continues where it was: its row says which node is its own, and the node
+says whether its key is bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+from aks_flex_node.api import enrolments as wire
+from aks_flex_node.api.node_keys import fingerprint
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.callers import Caller, CallerKind
+from aks_flex_rp.delivery.config_url import delivery_id
+from aks_flex_rp.node_keys import KeyUse
+from aks_flex_rp.nodes.commands import EnrollingClient
+from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
+from aks_flex_rp.nodes.context import RequestContext
+from aks_flex_rp.nodes.machine_claims import revoked_at_fetch
+from aks_flex_rp.nodes.preconditions import Preconditions
+from aks_flex_rp.resource import enrolment_rules
+from aks_flex_rp.resource.enrolment_rules import NameInvalidError
+from aks_flex_rp.store.model import ApprovalMode, AuditAction, AuditOutcome, EnrolledMachine, MachineState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aks_flex_node.api.enrolments import MachineFacts
+    from aks_flex_node.api.machine_identity import MachineIdentity
+    from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
+    from aks_flex_rp.nodes.context import ClusterInfo
+    from aks_flex_rp.store.model import AuditEvent, Enrolment, Node
+
+MAX_WAITING = 1000  # machines that wait for an approval of one enrolment
+WAIT_SECONDS = 5  # between requests of a machine that waits
+NAME_ATTEMPTS = 1000  # numbers that are skipped because nodes of other origin have them
+
+
+@dataclass(frozen=True)
+class MachineRequest:
+    """A machine that asks to be enrolled, and has proved that it has its key."""
+
+    thumbprint: str
+    facts: MachineFacts
+    machine: MachineIdentity | None
+    source: str
+    request_id: str
+
+    @property
+    def system_uuid(self) -> str:
+        return wire.normalized_uuid(self.facts.system_uuid)
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    bundle: bytes
+    cluster: ClusterInfo
+    node: Node
+
+
+@dataclass(frozen=True)
+class Waiting:
+    fingerprint: str
+
+
+def refusal(code: str, message: str) -> ArmError:
+    return ArmError(409, code, message)
+
+
+@dataclass(frozen=True)
+class Enroller:
+    commands: NodeCommands
+    may_record: Callable[[str], bool] = lambda _source: True  # limits the audit events that one address can cause
+    locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    async def find(self, secret: str) -> Enrolment | None:
+        return await self.commands.context.store.enrolment_by_secret(delivery_id(secret))
+
+    async def enrol(self, enrolment: Enrolment, asking: MachineRequest) -> Enrolled | Waiting:
+        """Makes the machine a node of the pool. Raises ArmError, and records it, if it is refused."""
+        cluster = await self.commands.context.clusters.find(enrolment.cluster)
+        if cluster is None or await self.commands.context.store.pool(enrolment.cluster, enrolment.pool) is None:
+            raise refusal(wire.REVOKED, f"The pool {enrolment.pool} of this enrolment does not exist any more.")
+        try:
+            for _ in range(NAME_ATTEMPTS):
+                found = await self._decide(enrolment, asking)
+                if found.state is MachineState.WAITING:
+                    return Waiting(fingerprint(found.thumbprint))
+                result = await self._provision(cluster, enrolment, found, asking)
+                if result:
+                    return Enrolled(result.bundle, cluster, result.node)
+        except ArmError as error:
+            if error.code in wire.REFUSALS:
+                await self._record_refusal(enrolment, asking, error)
+            raise
+        raise refusal(wire.NAME_TAKEN, f"All numbers of {enrolment.node_name} that were tried are taken.")
+
+    async def failed(self, enrolment: Enrolment, thumbprint: str) -> str:
+        """Returns the node of a machine that reports why it could not join. Raises ArmError if it has none."""
+        found = await self.commands.context.store.machine(enrolment.cluster, enrolment.key, thumbprint)
+        if found is None or not found.node:
+            raise ArmError(404, "MachineNotFound", "This machine has not enrolled.")
+        return found.node
+
+    # The claim
+
+    async def _decide(self, enrolment: Enrolment, asking: MachineRequest) -> EnrolledMachine:
+        """Returns the machine as it waits, or with the name of its node."""
+        key = (enrolment.cluster, enrolment.key)
+        store, lock = self.commands.context.store, self.locks.setdefault(key, asyncio.Lock())
+        async with lock:  # so that the machines of one replica do not conflict with each other
+            return await retry_on_conflict(
+                lambda: store.enrolment(*key), lambda found: self._claim(found, asking), lambda: node_busy(key[1])
+            )
+
+    async def _claim(self, enrolment: Enrolment | None, asking: MachineRequest) -> EnrolledMachine:
+        store, now = self.commands.context.store, self.commands.context.now()
+        if enrolment is None:
+            raise refusal(wire.REVOKED, "The pool of this enrolment was deleted.")
+        known = await store.machine(enrolment.cluster, enrolment.key, asking.thumbprint)
+        if known and known.state is MachineState.REJECTED:
+            raise refusal(wire.REJECTED, f"The machine with the key {fingerprint(known.thumbprint)} was rejected.")
+        if known and known.state.has_node:
+            return await self._claimed_before(enrolment, known, asking)
+        self._check_open(enrolment, now)
+        if enrolment.approval is ApprovalMode.ALLOW_LIST and not enrolment_rules.is_allowed(
+            enrolment.allow, asking.facts
+        ):
+            raise refusal(wire.NOT_LISTED, "This machine is not on the allow list of the enrolment.")
+        released = await self._released(enrolment, asking)
+        if released is None and enrolment.uses >= enrolment.max_uses:
+            uses = f"{enrolment.uses} of {enrolment.max_uses}"
+            raise refusal(wire.EXHAUSTED, f"All uses of the enrolment {enrolment.key} are taken ({uses}).")
+        approved = known is not None and known.state is MachineState.APPROVED
+        if enrolment.approval is ApprovalMode.MANUAL and not approved:
+            return await self._wait(enrolment, known, asking)
+        if released:
+            return await self._take_over(enrolment, known, released, asking)
+        return await self._take_use(enrolment, known, asking)
+
+    def _check_open(self, enrolment: Enrolment, now: float) -> None:
+        if enrolment.revoked:
+            raise refusal(wire.REVOKED, f"The enrolment {enrolment.key} was revoked.")
+        if now >= enrolment.expires:
+            raise refusal(wire.EXPIRED, f"The enrolment {enrolment.key} has expired.")
+
+    async def _claimed_before(
+        self, enrolment: Enrolment, known: EnrolledMachine, asking: MachineRequest
+    ) -> EnrolledMachine:
+        """Returns the claim of a machine that comes back. One with the same key and another system is a copy."""
+        other_system = known.system_uuid and asking.system_uuid and known.system_uuid != asking.system_uuid
+        other_machine = known.machine_id and asking.machine and known.machine_id != asking.machine.id
+        if known.state is not MachineState.RELEASED and (other_system or other_machine):
+            raise refusal(
+                wire.CLONED,
+                f"Another machine has enrolled with the key of this one as node {known.node}: the disk of this "
+                "machine is a copy.",
+            )
+        if known.state is not MachineState.RELEASED:
+            return known
+        again = self._machine(enrolment, known, asking, MachineState.REPLACING, known.node)
+        return await self.commands.context.store.put_machine(enrolment, again)
+
+    async def _released(self, enrolment: Enrolment, asking: MachineRequest) -> EnrolledMachine | None:
+        """Returns the released machine with the same system UUID. Raises ArmError if one is enrolled."""
+        if not asking.system_uuid:
+            return None
+        found = await self.commands.context.store.machines_of_system(enrolment.cluster, asking.system_uuid)
+        others = [each for each in found if each.thumbprint != asking.thumbprint and each.state.has_node]
+        for each in others:
+            if each.state is not MachineState.RELEASED:
+                raise refusal(
+                    wire.CLONED,
+                    f"A machine with the system UUID of this one is node {each.node}, and has another key.",
+                )
+        return others[0] if others else None
+
+    async def _wait(
+        self, enrolment: Enrolment, known: EnrolledMachine | None, asking: MachineRequest
+    ) -> EnrolledMachine:
+        if known:
+            return known
+        store = self.commands.context.store
+        if await store.count_machines(enrolment, MachineState.WAITING.value) >= MAX_WAITING:
+            raise errors.too_many_requests(60)
+        machine = self._machine(enrolment, None, asking, MachineState.WAITING, "")
+        event = self._event(enrolment, asking, AuditAction.MACHINE_WAITING)
+        return await store.put_machine(enrolment, machine, [event])
+
+    async def _take_use(
+        self, enrolment: Enrolment, known: EnrolledMachine | None, asking: MachineRequest
+    ) -> EnrolledMachine:
+        name, number = await self._name(enrolment, asking)
+        taken = replace(enrolment, uses=enrolment.uses + 1, number=number)
+        machine = self._machine(enrolment, known, asking, MachineState.CLAIMED, name)
+        event = self._event(enrolment, asking, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses)
+        return await self.commands.context.store.put_machine(taken, machine, [event])
+
+    async def _name(self, enrolment: Enrolment, asking: MachineRequest) -> tuple[str, int]:
+        """Returns the name of the node, and the highest number given."""
+        numbered, number = enrolment_rules.is_numbered(enrolment.node_name), enrolment.number
+        for _ in range(NAME_ATTEMPTS if numbered else 1):
+            number += numbered
+            try:
+                name = enrolment_rules.node_name(enrolment.node_name, asking.facts, number)
+            except NameInvalidError as error:
+                raise refusal(wire.NAME_INVALID, str(error)) from None
+            store, key = self.commands.context.store, (enrolment.cluster, name)
+            if not any(await asyncio.gather(store.node(*key), store.machine_of_node(*key))):
+                return name, number
+        raise refusal(wire.NAME_TAKEN, f"The node name {name} is taken.")
+
+    async def _take_over(
+        self,
+        enrolment: Enrolment,
+        known: EnrolledMachine | None,
+        released: EnrolledMachine,
+        asking: MachineRequest,
+    ) -> EnrolledMachine:
+        """Gives the node of a released machine to its new key. That takes no use."""
+        store = self.commands.context.store
+        if known:  # approved; if the process ends here, it waits for another approval
+            enrolment = await store.delete_machine(enrolment, known)
+        machine = self._machine(enrolment, released, asking, MachineState.REPLACING, released.node)
+        event = self._event(enrolment, asking, AuditAction.MACHINE_ENROLLED, node=released.node, replaces=True)
+        return await store.put_machine(enrolment, replace(machine, version=0), [event], released)
+
+    def _machine(
+        self,
+        enrolment: Enrolment,
+        known: EnrolledMachine | None,
+        asking: MachineRequest,
+        state: MachineState,
+        node: str,
+    ) -> EnrolledMachine:
+        now = self.commands.context.now()
+        return EnrolledMachine(
+            enrolment.cluster,
+            enrolment.pool,
+            enrolment.key,
+            asking.thumbprint,
+            state,
+            node,
+            asking.system_uuid,
+            asking.facts.to_document(),
+            asking.machine.id if asking.machine else "",
+            asking.source,
+            known.first if known else now,
+            now,
+            known.by if known else "",
+            known.version if known else 0,
+        )
+
+    # The node
+
+    async def _provision(
+        self, cluster: ClusterInfo, enrolment: Enrolment, machine: EnrolledMachine, asking: MachineRequest
+    ) -> WriteResult | None:
+        """Creates the node of a machine, or continues with it. Returns None if another number must be taken."""
+        store, request = self.commands.context.store, self._request(enrolment, asking)
+        client = EnrollingClient(asking.thumbprint, asking.machine, asking.source)
+        node = await store.node(machine.cluster, machine.node)
+        if node is None:
+            await self._check_not_revoked(enrolment)
+            body = {"properties": {"poolName": enrolment.pool}}
+            try:
+                return await self.commands.put(
+                    cluster, machine.node, body, Preconditions(if_none_match="*"), request, url=True, enrolling=client
+                )
+            except ArmError as error:
+                if error.status != 412:
+                    raise
+                node = await store.node(machine.cluster, machine.node)
+        use = node.join.keys.use_of(asking.thumbprint) if node else KeyUse.UNKNOWN
+        if use is KeyUse.REVOKED:
+            raise revoked_at_fetch(machine.node)
+        if machine.state is MachineState.REPLACING:
+            return await self._replace(cluster, machine, client, request)
+        if node is None or use not in {KeyUse.CURRENT, KeyUse.NEXT}:
+            await self._give_back(enrolment, machine)
+            return None
+        if node.join.is_joined and await self.commands.claims.living_owner(node):
+            raise refusal(
+                wire.CLONED,
+                f"Node {node.name} has the key of this machine, and is alive on {node.join.machines.shown}.",
+            )
+        return await self.commands.regenerate(cluster, node.name, request, enrolling=client)
+
+    async def _check_not_revoked(self, enrolment: Enrolment) -> None:
+        """Raises ArmError if the enrolment was revoked since the machine was claimed."""
+        found = await self.commands.context.store.enrolment(enrolment.cluster, enrolment.key)
+        if found is None or found.revoked:
+            raise refusal(wire.REVOKED, f"The enrolment {enrolment.key} was revoked.")
+
+    async def _replace(
+        self, cluster: ClusterInfo, machine: EnrolledMachine, client: EnrollingClient, request: RequestContext
+    ) -> WriteResult:
+        result = await self.commands.regenerate(cluster, machine.node, request, replacing=True, enrolling=client)
+        store = self.commands.context.store
+
+        async def complete(enrolment: Enrolment | None) -> None:
+            found = await store.machine(machine.cluster, machine.enrolment, machine.thumbprint)
+            if enrolment and found and found.state is MachineState.REPLACING:
+                await store.put_machine(enrolment, replace(found, state=MachineState.CLAIMED))
+
+        await retry_on_conflict(lambda: store.enrolment(machine.cluster, machine.enrolment), complete)
+        return result
+
+    async def _give_back(self, enrolment: Enrolment, machine: EnrolledMachine) -> None:
+        """Gives the use of a machine back whose name was taken by another node in between. Raises ArmError unless
+        another number can be taken.
+        """
+        store = self.commands.context.store
+
+        async def undo(found: Enrolment | None) -> None:
+            known = await store.machine(machine.cluster, machine.enrolment, machine.thumbprint)
+            if not found or not known or known.node != machine.node:
+                return
+            given = replace(found, uses=max(0, found.uses - 1))
+            if found.approval is ApprovalMode.MANUAL:
+                await store.put_machine(given, replace(known, node="", state=MachineState.APPROVED))
+            else:
+                await store.delete_machine(given, known)
+
+        await retry_on_conflict(lambda: store.enrolment(machine.cluster, machine.enrolment), undo)
+        if not enrolment_rules.is_numbered(enrolment.node_name):
+            raise refusal(wire.NAME_TAKEN, f"The node name {machine.node} is taken.")
+
+    # Audit
+
+    def _request(self, enrolment: Enrolment, asking: MachineRequest) -> RequestContext:
+        """Returns the request as which the node is written. The machine may see the secrets of its own node."""
+        name = f"enrolment {enrolment.pool}/{enrolment.key}"
+        caller = Caller(asking.thumbprint, name, CallerKind.NODE_KEY)
+        return RequestContext(caller, asking.request_id, asking.source, may_see_secrets=True)
+
+    def _event(self, enrolment: Enrolment, asking: MachineRequest, what: AuditAction, **detail: object) -> AuditEvent:
+        cluster = parse_cluster_id(enrolment.cluster)
+        above = cluster.pool(enrolment.pool) if cluster else enrolment.cluster
+        shown = {"fingerprint": fingerprint(asking.thumbprint), "facts": asking.facts.to_document()}
+        return self._request(enrolment, asking).event(
+            self.commands.context.now(), what, f"{above}/enrolments/{enrolment.key}", **shown, **detail
+        )
+
+    async def _record_refusal(self, enrolment: Enrolment, asking: MachineRequest, error: ArmError) -> None:
+        if not self.may_record(asking.source):
+            return
+        event = self._event(
+            enrolment, asking, AuditAction.ENROLMENT_REFUSED, reason=error.code, message=error.message
+        )
+        await self.commands.context.store.record(replace(event, outcome=AuditOutcome.DENIED))

@@ -1,0 +1,198 @@
+"""Creates, lists and revokes enrolments, and decides about their machines: approve, reject, release a node.
+
+The URL of an enrolment is returned once, when it is created. The store has the hash of its secret only.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aks_flex_node.api import config_urls
+from aks_flex_node.api.enrolments import ENROLMENT_PATH
+from aks_flex_node.api.node_keys import fingerprint
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import ArmError, Problem
+from aks_flex_rp.delivery.config_url import SECRET_BYTES, delivery_id
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.node_builder import system_data
+from aks_flex_rp.resource.enrolment_rules import parse_enrolment
+from aks_flex_rp.store.model import AuditAction, Conflict, Enrolment, MachineState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
+    from aks_flex_rp.store.model import EnrolledMachine, Pool
+
+T = TypeVar("T")
+KIND = "enrolments"
+AT_ONCE = 500  # machines per read from the store
+ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+def enrolment_not_found(pool: str, key: str) -> ArmError:
+    message = f"The pool '{pool}' has no enrolment '{key[:80]}'. List them with `aks-flex-rp pool enrolment list`."
+    return ArmError(404, "EnrolmentNotFound", message)
+
+
+@dataclass(frozen=True)
+class EnrolmentCommands:
+    context: NodeContext
+    origin: str  # URL of the service
+    pin: Callable[[], str]  # of its private CA, if any
+
+    async def create(
+        self, cluster: ClusterInfo, pool: Pool, body: dict[str, Any], request: RequestContext
+    ) -> tuple[Enrolment, str]:
+        """Creates an enrolment. Returns it with its URL."""
+        now = self.context.now()
+        desired = parse_enrolment(body, now)
+        if isinstance(desired, list):
+            raise errors.invalid_request(desired)
+        secret = secrets.token_urlsafe(SECRET_BYTES)
+        enrolment = Enrolment(
+            cluster.id.key,
+            pool.key,
+            "".join(secrets.choice(ALPHABET) for _ in range(8)),
+            delivery_id(secret),
+            desired.max_uses,
+            desired.expires,
+            desired.node_name,
+            desired.approval,
+            desired.allow,
+            system=system_data(None, request.caller, now),
+            created=now,
+        )
+        detail = {"maxUses": desired.max_uses, "approval": desired.approval.value, "nodeName": desired.node_name}
+        event = request.event(
+            now, AuditAction.ENROLMENT_CREATED, resource_id(cluster, enrolment), **detail, allowed=len(desired.allow)
+        )
+        try:
+            written = await self.context.store.create_enrolment(enrolment, [event])
+        except Conflict:
+            raise errors.pool_not_found(cluster.id, pool.key) from None
+        return written, config_urls.build(self.origin, secret, self.pin(), ENROLMENT_PATH)
+
+    async def get(self, cluster: ClusterInfo, pool: str, key: str) -> Enrolment:
+        """Returns an enrolment. Raises ArmError if there is none."""
+        found = await self.context.store.enrolment(cluster.id.key, key.lower())
+        if found is None or found.pool != pool:
+            raise enrolment_not_found(pool, key)
+        return found
+
+    async def waiting(self, enrolment: Enrolment) -> int:
+        return await self.context.store.count_machines(enrolment, MachineState.WAITING.value)
+
+    async def machines(self, enrolment: Enrolment) -> list[EnrolledMachine]:
+        """Returns all machines of an enrolment: those that wait first, then the newest."""
+        found = [each async for each in self._each_machine(enrolment)]
+        return sorted(found, key=lambda each: (each.state is not MachineState.WAITING, -each.first))
+
+    async def revoke(self, cluster: ClusterInfo, pool: str, key: str, request: RequestContext) -> Enrolment:
+        """Ends an enrolment. Nodes that have joined with it stay as they are."""
+
+        async def write(enrolment: Enrolment | None) -> Enrolment:
+            if enrolment is None or enrolment.revoked:
+                return enrolment or await self.get(cluster, pool, key)
+            now = self.context.now()
+            event = request.event(
+                now, AuditAction.ENROLMENT_REVOKED, resource_id(cluster, enrolment), uses=enrolment.uses
+            )
+            return await self.context.store.put_enrolment(replace(enrolment, revoked=now), [event])
+
+        return await self._update(cluster, pool, key, write)
+
+    async def decide(
+        self, cluster: ClusterInfo, pool: str, key: str, shown: str, request: RequestContext, *, approve: bool
+    ) -> EnrolledMachine:
+        """Approves or rejects a machine by the fingerprint of its key."""
+        after = MachineState.APPROVED if approve else MachineState.REJECTED
+
+        async def write(enrolment: Enrolment | None) -> EnrolledMachine:
+            found = enrolment or await self.get(cluster, pool, key)
+            machine = await self._by_fingerprint(found, shown)
+            if machine.state is after or (approve and machine.state.has_node):
+                return machine
+            if machine.state.has_node:
+                message = (
+                    f"The machine {fingerprint(machine.thumbprint)} is enrolled as node {machine.node}. To remove "
+                    f"it, delete the node with `aks-flex-rp node delete --name {machine.node}`."
+                )
+                raise ArmError(409, "MachineEnrolled", message, "fingerprint")
+            now = self.context.now()
+            what = AuditAction.MACHINE_APPROVED if approve else AuditAction.MACHINE_REJECTED
+            detail = {"fingerprint": fingerprint(machine.thumbprint), "facts": machine.facts}
+            event = request.event(now, what, resource_id(cluster, found), **detail, address=machine.address)
+            decided = replace(machine, state=after, changed=now, by=request.caller.name)
+            return await self.context.store.put_machine(found, decided, [event])
+
+        return await self._update(cluster, pool, key, write)
+
+    async def release(self, cluster: ClusterInfo, name: str, request: RequestContext) -> EnrolledMachine:
+        """Lets another key of the same machine take over its node, after the disk was wiped."""
+        store = self.context.store
+        known = await store.machine_of_node(cluster.id.key, name.lower())
+        if known is None:
+            if await store.node(cluster.id.key, name.lower()) is None:
+                raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
+            message = (
+                f"Node {name} was not enrolled. To give it to another machine, run the join command of "
+                f"`aks-flex-rp node join-command --name {name} --replace` there."
+            )
+            raise ArmError(409, "NodeNotEnrolled", message)
+
+        async def write(enrolment: Enrolment | None) -> EnrolledMachine:
+            machine = await store.machine_of_node(cluster.id.key, name.lower())
+            if machine is None or enrolment is None:
+                raise errors.concurrent_changes(name)
+            if machine.state is MachineState.RELEASED:
+                return machine
+            now = self.context.now()
+            event = request.event(
+                now, AuditAction.NODE_RELEASED, cluster.id.node(name), fingerprint=fingerprint(machine.thumbprint)
+            )
+            released = replace(machine, state=MachineState.RELEASED, changed=now, by=request.caller.name)
+            return await store.put_machine(enrolment, released, [event])
+
+        return await self._update(cluster, known.pool, known.enrolment, write)
+
+    async def _by_fingerprint(self, enrolment: Enrolment, shown: str) -> EnrolledMachine:
+        asked = shown.strip().lower()
+        async for machine in self._each_machine(enrolment):
+            if fingerprint(machine.thumbprint) == asked:
+                return machine
+        message = (
+            f"No machine of the enrolment {enrolment.key} has the fingerprint '{shown[:40]}'. List them with "
+            f"`aks-flex-rp pool enrolment machines --pool {enrolment.pool} --id {enrolment.key}`."
+        )
+        raise ArmError(404, "MachineNotFound", message, "fingerprint")
+
+    async def _each_machine(self, enrolment: Enrolment) -> AsyncIterator[EnrolledMachine]:
+        after = ""
+        while found := await self.context.store.machines(enrolment.cluster, enrolment.key, after, AT_ONCE):
+            for machine in found:
+                yield machine
+            after = found[-1].thumbprint
+
+    async def _update(
+        self, cluster: ClusterInfo, pool: str, key: str, change: Callable[[Enrolment | None], Awaitable[T]]
+    ) -> T:
+        await self.get(cluster, pool, key)  # of this pool
+        return await retry_on_conflict(
+            lambda: self.context.store.enrolment(cluster.id.key, key.lower()),
+            change,
+            lambda: errors.concurrent_changes(key, KIND),
+        )
+
+
+def resource_id(cluster: ClusterInfo, enrolment: Enrolment) -> str:
+    return f"{cluster.id.pool(enrolment.pool)}/enrolments/{enrolment.key}"
+
+
+def parse_fingerprint(body: dict[str, Any]) -> str:
+    found = body.get("fingerprint")
+    if not isinstance(found, str) or set(body) != {"fingerprint"}:
+        raise errors.invalid_request([Problem("fingerprint", "The fingerprint of the machine's key is needed.")])
+    return found

@@ -1,0 +1,194 @@
+"""Rules of an enrolment, without I/O: its request body, the names of nodes, the allow list, and the resource."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aks_flex_node.api.allow_lists import FACTS
+from aks_flex_node.api.enrolments import normalized_serial, normalized_uuid
+from aks_flex_node.api.node_keys import fingerprint
+from aks_flex_node.timestamps import format_utc, parse_timestamp
+from aks_flex_rp.arm.errors import Problem, json_path
+from aks_flex_rp.arm.ids import POOL_TYPE
+from aks_flex_rp.store.model import ApprovalMode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from aks_flex_node.api.enrolments import MachineFacts
+    from aks_flex_rp.arm.ids import ClusterId
+    from aks_flex_rp.store.model import Document, EnrolledMachine, Enrolment
+
+MAX_USES = 100_000
+MAX_ALLOWED = 10_000
+MAX_SECONDS = 366 * 86400.0
+DEFAULT_RULE = "{hostname}"
+MAX_DIGITS = 8
+PROPERTIES = ("maxUses", "expires", "approval", "allow", "nodeName")
+
+_RULE = re.compile(
+    r"(?P<before>[a-z0-9.-]*)(?:\{(?P<fact>hostname|serial)\}|\{number(?::0(?P<digits>[1-8]))?\})(?P<after>[a-z0-9.-]*)"
+)
+_NODE_NAME = re.compile(r"(?=.{1,63}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class NameInvalidError(ValueError):
+    """The facts of a machine do not make a name for its node."""
+
+
+def is_numbered(rule: str) -> bool:
+    return "{number" in rule
+
+
+def node_name(rule: str, facts: MachineFacts, number: int) -> str:
+    """Returns the name of a node. Raises NameInvalidError if the machine has no such fact, or it makes no name."""
+    found = _RULE.fullmatch(rule)
+    if found is None:
+        raise NameInvalidError(f"The rule {rule} is not valid.")
+    fact = found["fact"]
+    if fact is None:
+        value = f"{number:0{found['digits'] or 1}}"
+    else:
+        text = facts.hostname.lower() if fact == "hostname" else normalized_serial(facts.serial_number)
+        value = re.sub(r"[^a-z0-9.-]+", "-", text).strip("-.")
+        if not value:
+            shown = "a host name" if fact == "hostname" else "a serial number of its own"
+            raise NameInvalidError(f"The machine has not {shown}, which the name of its node needs ({rule}).")
+    name = found["before"] + value + found["after"]
+    if not _NODE_NAME.fullmatch(name):
+        raise NameInvalidError(
+            f"'{name[:80]}' is not a valid node name: it has at most 63 letters, digits, '-', '.'."
+        )
+    return name
+
+
+def is_allowed(allow: tuple[Document, ...], facts: MachineFacts) -> bool:
+    """Returns whether a machine is on an allow list."""
+    known = {
+        "serialNumber": {normalized_serial(facts.serial_number)},
+        "systemUuid": {normalized_uuid(facts.system_uuid)},
+        "macAddress": set(facts.mac_addresses),
+    }
+    return any(value and value in known[name] for entry in allow for name, value in entry.items())
+
+
+@dataclass(frozen=True)
+class DesiredEnrolment:
+    max_uses: int
+    expires: float
+    approval: ApprovalMode
+    allow: tuple[Document, ...]
+    node_name: str
+
+
+def parse_enrolment(body: dict[str, Any], now: float) -> DesiredEnrolment | list[Problem]:
+    """Validates the body of a request for a new enrolment."""
+    problems = [
+        Problem(json_path(name), "Unknown property. Correct its name, or remove it.")
+        for name in body
+        if name not in PROPERTIES
+    ]
+    uses, approval = body.get("maxUses"), body.get("approval", ApprovalMode.AUTOMATIC.value)
+    if type(uses) is not int or not 1 <= uses <= MAX_USES:
+        problems.append(Problem("maxUses", f"The value must be the number of machines, from 1 to {MAX_USES}."))
+    modes = [each.value for each in (ApprovalMode.AUTOMATIC, ApprovalMode.MANUAL, ApprovalMode.ALLOW_LIST)]
+    if approval not in modes:
+        problems.append(Problem("approval", f"The value must be one of {', '.join(modes)}."))
+    rule = body.get("nodeName", DEFAULT_RULE)
+    if not isinstance(rule, str) or not _RULE.fullmatch(rule) or len(rule) > 80:
+        message = (
+            "The value must be lowercase letters, digits, '-' and '.', with one of {hostname}, {serial}, {number} "
+            "and {number:04} in it, for example edge-{number:04}."
+        )
+        problems.append(Problem("nodeName", message))
+    expires, allow = 0.0, tuple[dict[str, str], ...]()
+    try:
+        expires = _expiry(body.get("expires"), now)
+        allow = tuple(_allow_list(body.get("allow", []), listed=approval == ApprovalMode.ALLOW_LIST))
+    except InvalidValueError as error:
+        problems.append(Problem(error.target, str(error)))
+    return problems or DesiredEnrolment(int(uses or 0), expires, ApprovalMode(approval), allow, str(rule))
+
+
+class InvalidValueError(ValueError):
+    def __init__(self, target: str, message: str) -> None:
+        super().__init__(message)
+        self.target = target
+
+
+def _expiry(value: object, now: float) -> float:
+    try:
+        found = parse_timestamp(value).timestamp() if isinstance(value, str) and value.endswith("Z") else 0.0
+    except (ValueError, OverflowError):
+        found = 0.0
+    if not now < found <= now + MAX_SECONDS:
+        example = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + 86400))
+        raise InvalidValueError(
+            "expires", f"The value must be a time in the next {MAX_SECONDS / 86400:.0f} days, for example {example}."
+        )
+    return found
+
+
+def _allow_list(value: object, *, listed: bool) -> Iterator[dict[str, str]]:
+    """Yields the entries in normal form. Raises InvalidValueError with the path of the first invalid one."""
+    if not isinstance(value, list) or len(value) > MAX_ALLOWED:
+        raise InvalidValueError("allow", f"The value must be a list of at most {MAX_ALLOWED} machines.")
+    if listed != bool(value):
+        needed = "is needed" if listed else "is only used"
+        raise InvalidValueError("allow", f"A list of machines {needed} with the approval allowList.")
+    for index, entry in enumerate(value):
+        path = json_path("allow", index)
+        if not isinstance(entry, dict) or len(entry) != 1 or next(iter(entry)) not in FACTS:
+            raise InvalidValueError(path, f"The value must be an object with one of {', '.join(FACTS)}.")
+        [(name, text)] = entry.items()
+        normal = FACTS[name](text) if isinstance(text, str) and len(text) <= 128 else ""
+        if not normal:
+            message = f"The value is not a {name} that identifies a machine. Correct it, or remove the entry."
+            raise InvalidValueError(f"{path}.{name}", message)
+        yield {name: normal}
+
+
+def enrolment_state(enrolment: Enrolment, now: float) -> str:
+    if enrolment.revoked:
+        return "Revoked"
+    if now >= enrolment.expires:
+        return "Expired"
+    return "Exhausted" if enrolment.uses >= enrolment.max_uses else "Active"
+
+
+def enrolment_resource(enrolment: Enrolment, cluster: ClusterId, now: float, waiting: int = 0) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "provisioningState": "Succeeded",
+        "state": enrolment_state(enrolment, now),
+        "maxUses": enrolment.max_uses,
+        "uses": enrolment.uses,
+        "waiting": waiting,
+        "expires": format_utc(enrolment.expires),
+        "approval": enrolment.approval.value,
+        "nodeName": enrolment.node_name,
+        **({"allow": list(enrolment.allow)} if enrolment.allow else {}),
+        **({"revokedAt": format_utc(enrolment.revoked)} if enrolment.revoked else {}),
+    }
+    return {
+        "id": f"{cluster.pool(enrolment.pool)}/enrolments/{enrolment.key}",
+        "name": enrolment.key,
+        "type": f"{POOL_TYPE}/enrolments",
+        "systemData": enrolment.system,
+        "properties": properties,
+    }
+
+
+def machine_resource(machine: EnrolledMachine) -> dict[str, Any]:
+    shown = {
+        "fingerprint": fingerprint(machine.thumbprint),
+        "state": machine.state.value,
+        "nodeName": machine.node,
+        "address": machine.address,
+        "firstSeen": format_utc(machine.first),
+        "decidedBy": machine.by,
+        "facts": machine.facts,
+    }
+    return {key: value for key, value in shown.items() if value}

@@ -1,0 +1,135 @@
+"""Tests of a machine that enrols: its facts, and waiting for an approval."""
+
+from __future__ import annotations
+
+import pytest
+
+from aks_flex_node.agent.config.refusals import ApprovalPendingError, parse_pending
+from aks_flex_node.agent.config.remote import ConfigBundle
+from aks_flex_node.agent.enrolment import LONGEST_PAUSE, read_facts, wait_for_approval
+from aks_flex_node.api import config_urls
+from aks_flex_node.api.enrolments import parse_facts
+from aks_flex_node.errors import ConfigError
+from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from tests.unit.agent.builders import empty_host
+
+BUNDLE = ConfigBundle("{}", "1", "aks-flex-rp:x")
+DMI = "/sys/class/dmi/id"
+
+
+class Provider:
+    """Answers with one of these outcomes after another."""
+
+    def __init__(self, *outcomes: Exception | None) -> None:
+        self.outcomes = list(outcomes)
+        self.messages: list[str] = []
+        self.pauses: list[float] = []
+
+    def fetch(self) -> ConfigBundle:
+        outcome = self.outcomes.pop(0)
+        if outcome:
+            raise outcome
+        return BUNDLE
+
+    def wait(self, seconds: float = 3600) -> ConfigBundle:
+        return wait_for_approval(self.fetch, seconds, self.messages.append, self.pauses.append)
+
+
+def pending() -> ApprovalPendingError:
+    return ApprovalPendingError("1a2b-3c4d", 5)
+
+
+def outage() -> ConfigError:
+    return ConfigError("config-url-unreachable", "It does not respond.", retryable=True)
+
+
+def test_fingerprint_is_printed_once_while_the_machine_waits() -> None:
+    provider = Provider(*(pending() for _ in range(9)), None)
+    assert provider.wait() is BUNDLE
+    [message] = provider.messages
+    assert "1a2b-3c4d" in message
+    assert provider.pauses[:3] == [5, 7.5, 11.25]
+    assert max(provider.pauses) == LONGEST_PAUSE
+
+
+def test_outage_of_the_provider_does_not_end_the_wait() -> None:
+    provider = Provider(pending(), outage(), outage(), None)
+    assert provider.wait() is BUNDLE
+    assert provider.pauses == [5, 5, 5]
+
+
+def test_outage_before_the_first_answer_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="does not respond"):
+        Provider(outage()).wait()
+
+
+def test_rejected_machine_stops_waiting() -> None:
+    rejected = ConfigError("machine-rejected", "No.")
+    with pytest.raises(ConfigError) as error:
+        Provider(pending(), rejected).wait()
+    assert error.value is rejected
+
+
+def test_machine_gives_up_after_the_time_of_the_setting() -> None:
+    provider = Provider(*(pending() for _ in range(9)))
+    with pytest.raises(ConfigError) as error:
+        provider.wait(12)
+    assert error.value.name == "enrolment-not-approved"
+    assert "1a2b-3c4d" in error.value.message
+    assert error.value.retryable
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"fingerprint": 7, "retryAfterSeconds": "soon"}', b"{"])
+def test_hostile_pending_answer_is_bounded(body: bytes) -> None:
+    found = parse_pending(body)
+    assert found.seconds == 1.0
+    assert len(found.fingerprint) < 64
+    assert parse_pending(b'{"fingerprint": "\\u001b[31m1a-2b", "retryAfterSeconds": 1e9}').seconds == 60
+    assert parse_pending(b'{"fingerprint": "\\u001b[31m1a-2b"}').fingerprint == "31m1a-2b"
+
+
+def test_facts_are_read_bounded_and_accepted_by_the_provider() -> None:
+    host = empty_host()
+    files = {
+        "/proc/sys/kernel/hostname": b"Pump-7\n",
+        f"{DMI}/product_serial": b" SN\x00 1\x1b[31m" + b"9" * 500,
+        f"{DMI}/product_uuid": b"8F1C0B2E-1111-4222-8333-444455556666\n",
+        "/proc/meminfo": b"MemTotal:       16384 kB\nMemFree: 1 kB\n",
+        "/sys/class/net/eth0/address": b"00:00:5E:00:53:01\n",
+        "/sys/class/net/lo/address": b"00:00:00:00:00:00\n",
+        "/sys/class/net/cni0/address": b"aa:bb:cc:dd:ee:ff\n",
+    }
+    for folder in (DMI, *(f"/sys/class/net/{name}" for name in ("eth0", "lo", "cni0"))):
+        host.apply(MakeDirectory(folder))
+    for path, content in files.items():
+        host.apply(WriteFile(path, content))
+    host.apply(MakeDirectory("/sys/class/net/eth0/device"))
+    facts = read_facts(host)
+    assert facts.hostname == "Pump-7"
+    assert facts.serial_number.startswith("SN 1[31m9")
+    assert len(facts.serial_number) == 128
+    assert facts.mac_addresses == ("00:00:5e:00:53:01",)
+    assert facts.memory_bytes == 16 << 20
+    assert parse_facts(facts.to_document()) == facts
+
+
+def test_machine_without_firmware_tables_has_facts() -> None:
+    facts = read_facts(empty_host())
+    assert (facts.serial_number, facts.system_uuid, facts.mac_addresses) == ("", "", ())
+    assert parse_facts(facts.to_document()) == facts
+
+
+@pytest.mark.parametrize(
+    ("url", "enrols"),
+    [
+        ("https://rp.example/enrolments/abc", True),
+        ("https://rp.example/prefix/enrolments/abc#ca=sha256:" + "0" * 64, True),
+        ("https://rp.example/configs/abc", False),
+        ("https://rp.example/enrolments/configs/abc", False),
+        ("https://rp.example/configs/enrolments", False),
+    ],
+)
+def test_url_of_an_enrolment_is_recognized_by_its_path(url: str, enrols: bool) -> None:
+    parsed = config_urls.parse(url)
+    assert parsed.is_enrolment is enrols
+    assert parsed.secret == url.partition("#")[0].rpartition("/")[2]
