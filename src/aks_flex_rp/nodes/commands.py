@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.join_state import JoinState
+from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.azure_cleanup import declared_principal, node_resources, removal_command
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.context import property_changes
-from aks_flex_rp.nodes.machine_claims import MachineClaims
+from aks_flex_rp.nodes.machine_claims import MachineClaims, not_released, revoked_at_fetch
 from aks_flex_rp.nodes.node_builder import NodeBuilder, validation_context
 from aks_flex_rp.nodes.pool_templates import PoolTemplates, pool_missing
 from aks_flex_rp.nodes.preconditions import Preconditions
@@ -64,6 +65,18 @@ class EnrollingClient:
     thumbprint: str
     machine: MachineIdentity | None
     address: str
+    replaces: str | None = None  # the key that the node had when it was released; None if this is the node's key
+
+    def check(self, node: Node) -> None:
+        """Raises ArmError unless the machine may be the node. What the enrolment has decided may have changed since:
+        the key was revoked, or the node was given to another machine.
+        """
+        keys = node.join.keys
+        use = keys.use_of(self.thumbprint)
+        if use in {KeyUse.REVOKED, KeyUse.FORMER}:
+            raise revoked_at_fetch(node.name)
+        if use is KeyUse.UNKNOWN and (self.replaces is None or keys.current != self.replaces):
+            raise not_released(node.name)
 
     def bind(self, join: JoinState, now: float) -> JoinState:
         machines = join.machines.first_fetched(self.machine, self.address, self.thumbprint)
@@ -159,7 +172,9 @@ class NodeCommands:
                 raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
             if machine and request.acts_as_node:
                 node = await self.claims.on_report(node, machine, request)
-            if enrolling is None:  # the enrolment has decided which key may be the node
+            if enrolling:
+                enrolling.check(node)
+            else:
                 request.check_key(node)
             desired = join_rules.stored_desired(node, config_generator.allows_downgrade(node.config))
             what = AuditAction.REGENERATE_TOKEN

@@ -24,14 +24,14 @@ from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.commands import EnrollingClient
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.nodes.context import RequestContext
-from aks_flex_rp.nodes.machine_claims import revoked_at_fetch
+from aks_flex_rp.nodes.machine_claims import not_released, revoked_at_fetch
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import enrolment_rules
 from aks_flex_rp.resource.enrolment_rules import NameInvalidError
 from aks_flex_rp.store.model import ApprovalMode, AuditAction, AuditOutcome, EnrolledMachine, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from aks_flex_node.api.enrolments import MachineFacts
     from aks_flex_node.api.machine_identity import MachineIdentity
@@ -158,19 +158,27 @@ class Enroller:
         """Returns the claim of a machine that comes back. One with the same key and another system is a copy."""
         other_system = known.system_uuid and asking.system_uuid and known.system_uuid != asking.system_uuid
         other_machine = known.machine_id and asking.machine and known.machine_id != asking.machine.id
-        if known.state is not MachineState.RELEASED and (other_system or other_machine):
+        released = known.state is MachineState.RELEASED
+        if other_system or (other_machine and not released):
             raise refusal(
                 wire.CLONED,
                 f"Another machine has enrolled with the key of this one as node {known.node}: the disk of this "
                 "machine is a copy.",
             )
-        if known.state is not MachineState.RELEASED:
+        if not released:
             return known
+        self._check_open(enrolment, self.commands.context.now())
+        node = await self.commands.context.store.node(known.cluster, known.node)
+        if node and node.join.keys.use_of(asking.thumbprint) in {KeyUse.FORMER, KeyUse.REVOKED}:
+            raise revoked_at_fetch(known.node)  # the agent asks again with a new key
         again = self._machine(enrolment, known, asking, MachineState.REPLACING, known.node)
         return await self.commands.context.store.put_machine(enrolment, again)
 
     async def _released(self, enrolment: Enrolment, asking: MachineRequest) -> EnrolledMachine | None:
-        """Returns the released machine with the same system UUID. Raises ArmError if one is enrolled."""
+        """Returns the released machine of the pool with the same system UUID. Raises ArmError if one is enrolled.
+
+        The system UUID is no secret, so the URL of another pool gives no right to the node.
+        """
         if not asking.system_uuid:
             return None
         found = await self.commands.context.store.machines_of_system(enrolment.cluster, asking.system_uuid)
@@ -181,7 +189,11 @@ class Enroller:
                     wire.CLONED,
                     f"A machine with the system UUID of this one is node {each.node}, and has another key.",
                 )
-        return others[0] if others else None
+        released = next((each for each in others if each.pool == enrolment.pool), None)
+        node = await self.commands.context.store.node(released.cluster, released.node) if released else None
+        if released and node and node.join.keys.current != released.released_key:
+            raise not_released(node.name)
+        return released
 
     async def _wait(
         self, enrolment: Enrolment, known: EnrolledMachine | None, asking: MachineRequest
@@ -257,6 +269,7 @@ class Enroller:
             now,
             known.by if known else "",
             known.version if known else 0,
+            known.released_key if known else "",
         )
 
     # The node
@@ -266,7 +279,10 @@ class Enroller:
     ) -> WriteResult | None:
         """Creates the node of a machine, or continues with it. Returns None if another number must be taken."""
         store, request = self.commands.context.store, self._request(enrolment, asking)
-        client = EnrollingClient(asking.thumbprint, asking.machine, asking.source)
+        replacing = machine.state is MachineState.REPLACING
+        client = EnrollingClient(
+            asking.thumbprint, asking.machine, asking.source, machine.released_key if replacing else None
+        )
         node = await store.node(machine.cluster, machine.node)
         if node is None:
             await self._check_not_revoked(enrolment)
@@ -282,7 +298,9 @@ class Enroller:
         use = node.join.keys.use_of(asking.thumbprint) if node else KeyUse.UNKNOWN
         if use is KeyUse.REVOKED:
             raise revoked_at_fetch(machine.node)
-        if machine.state is MachineState.REPLACING:
+        if replacing:
+            if use is KeyUse.UNKNOWN:
+                await self._check_not_revoked(enrolment)
             return await self._replace(cluster, machine, client, request)
         if node is None or use not in {KeyUse.CURRENT, KeyUse.NEXT}:
             await self._give_back(enrolment, machine)
@@ -311,8 +329,14 @@ class Enroller:
             if enrolment and found and found.state is MachineState.REPLACING:
                 await store.put_machine(enrolment, replace(found, state=MachineState.CLAIMED))
 
-        await retry_on_conflict(lambda: store.enrolment(machine.cluster, machine.enrolment), complete)
+        await self._change(machine, complete)
         return result
+
+    async def _change(self, machine: EnrolledMachine, change: Callable[[Enrolment | None], Awaitable[None]]) -> None:
+        key = (machine.cluster, machine.enrolment)
+        await retry_on_conflict(
+            lambda: self.commands.context.store.enrolment(*key), change, lambda: node_busy(machine.node)
+        )
 
     async def _give_back(self, enrolment: Enrolment, machine: EnrolledMachine) -> None:
         """Gives the use of a machine back whose name was taken by another node in between. Raises ArmError unless
@@ -330,7 +354,7 @@ class Enroller:
             else:
                 await store.delete_machine(given, known)
 
-        await retry_on_conflict(lambda: store.enrolment(machine.cluster, machine.enrolment), undo)
+        await self._change(machine, undo)
         if not enrolment_rules.is_numbered(enrolment.node_name):
             raise refusal(wire.NAME_TAKEN, f"The node name {machine.node} is taken.")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.store.model import EnrolledMachine, Pool
+    from aks_flex_rp.store.model import EnrolledMachine, Node, Pool
 
 T = TypeVar("T")
 KIND = "enrolments"
@@ -35,6 +35,14 @@ ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 def enrolment_not_found(pool: str, key: str) -> ArmError:
     message = f"The pool '{pool}' has no enrolment '{key[:80]}'. List them with `aks-flex-rp pool enrolment list`."
     return ArmError(404, "EnrolmentNotFound", message)
+
+
+def not_enrolled(name: str, why: str) -> ArmError:
+    remedy = (
+        "To give it to another machine, run the join command of "
+        f"`aks-flex-rp node join-command --name {name} --replace` there."
+    )
+    return ArmError(409, "NodeNotEnrolled", f"{why} {remedy}")
 
 
 @dataclass(frozen=True)
@@ -137,23 +145,24 @@ class EnrolmentCommands:
         if known is None:
             if await store.node(cluster.id.key, name.lower()) is None:
                 raise await self.context.missing_node(cluster.id, name, may_be_node=request.may_be_node)
-            message = (
-                f"Node {name} was not enrolled. To give it to another machine, run the join command of "
-                f"`aks-flex-rp node join-command --name {name} --replace` there."
-            )
-            raise ArmError(409, "NodeNotEnrolled", message)
+            raise not_enrolled(name, f"Node {name} was not enrolled.")
 
         async def write(enrolment: Enrolment | None) -> EnrolledMachine:
             machine = await store.machine_of_node(cluster.id.key, name.lower())
             if machine is None or enrolment is None:
                 raise errors.concurrent_changes(name)
-            if machine.state is MachineState.RELEASED:
+            node = await store.node(cluster.id.key, name.lower())
+            if node and _has_moved(node, machine):
+                raise not_enrolled(name, f"Node {name} was given to another machine since it enrolled.")
+            key = node.join.keys.current if node else ""
+            if machine.state is MachineState.RELEASED and machine.released_key == key:
                 return machine
             now = self.context.now()
             event = request.event(
                 now, AuditAction.NODE_RELEASED, cluster.id.node(name), fingerprint=fingerprint(machine.thumbprint)
             )
             released = replace(machine, state=MachineState.RELEASED, changed=now, by=request.caller.name)
+            released = replace(released, released_key=key)
             return await store.put_machine(enrolment, released, [event])
 
         return await self._update(cluster, known.pool, known.enrolment, write)
@@ -185,6 +194,15 @@ class EnrolmentCommands:
             change,
             lambda: errors.concurrent_changes(key, KIND),
         )
+
+
+def _has_moved(node: Node, machine: EnrolledMachine) -> bool:
+    """Returns whether the node lives on another machine than the one that enrolled."""
+    machines, current = node.join.machines, node.join.keys.current
+    if machine.state is MachineState.REPLACING:  # it is not the node's machine yet
+        return current not in {"", machine.released_key, machine.thumbprint}
+    ids = {each.id for each in (machines.owner, machines.candidate) if each}
+    return bool(machines.owner and machine.machine_id) and machine.machine_id not in ids
 
 
 def resource_id(cluster: ClusterInfo, enrolment: Enrolment) -> str:

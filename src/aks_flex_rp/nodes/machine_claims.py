@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aks_flex_node import __version__
 from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, NODE_KEY_REVOKED, ON_ANOTHER_MACHINE, REPLACED
+from aks_flex_node.api.enrolments import CLONED
 from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
@@ -106,6 +107,15 @@ def key_needed(name: str) -> ArmError:
 
 def revoked_at_fetch(name: str) -> ArmError:
     return ArmError(409, NODE_KEY_REVOKED, f"The key of this machine was revoked for node {name}.")
+
+
+def not_released(name: str) -> ArmError:
+    """Returns the error for a key that may not take the node over, or not any more."""
+    return ArmError(
+        409,
+        CLONED,
+        f"Node {name} has another key than this machine, and was not released since it got that key.",
+    )
 
 
 def other_key(name: str, code: str) -> ArmError:

@@ -20,7 +20,7 @@ from aks_flex_rp.store.base import SqlStore
 from aks_flex_rp.store.changes import Disconnected, NodeDeleted, NodeWritten, Resync
 from aks_flex_rp.store.group_commit import GroupCommit
 from aks_flex_rp.store.migrations import CHANNEL
-from aks_flex_rp.store.model import StoreError, StoreUnavailable, UpgradeForbidden
+from aks_flex_rp.store.model import Conflict, StoreError, StoreUnavailable, UpgradeForbidden
 from aks_flex_rp.store.postgres_address import tls_failure
 from aks_flex_rp.store.rows import storable
 from aks_flex_rp.time_limit import within
@@ -198,7 +198,10 @@ class PostgresStore(SqlStore):
         """Executes a write. A database trigger notifies of the change in the same transaction."""
         if self._pool is None:
             raise StoreUnavailable("The store is not running.")
-        return await self._batches.write(sql.single_statement(write, len(values)), storable(values))
+        try:
+            return await self._batches.write(sql.single_statement(write, len(values)), storable(values))
+        except asyncpg.UniqueViolationError:
+            raise Conflict("Another writer has taken this value.") from None
 
     async def _execute(self, text: str, values: Sequence[Values]) -> Sequence[Row]:
         return await self._do(lambda connection: connection.fetchmany(text, values))

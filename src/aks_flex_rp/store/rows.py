@@ -193,6 +193,7 @@ def machine_values(machine: EnrolledMachine) -> Values:
         "first": machine.first,
         "changed": machine.changed,
         "by": machine.by,
+        "releasedKey": machine.released_key,
     }
     names = (machine.cluster, machine.enrolment, machine.thumbprint, machine.pool, machine.state.value)
     return (*names, machine.node, machine.system_uuid, to_json(content), machine.version)
@@ -204,7 +205,8 @@ def machine_of(row: Row) -> EnrolledMachine:
     times = float(content["first"]), float(content["changed"])
     texts = str(content["machineId"]), str(content["address"])
     names = (cluster, pool, enrolment, thumbprint, MachineState(state), node, system_uuid, content["facts"])
-    return EnrolledMachine(*names, *texts, *times, str(content["by"]), version)
+    released = str(content.get("releasedKey", ""))
+    return EnrolledMachine(*names, *texts, *times, str(content["by"]), version, released)
 
 
 def keys_of(join_state: str) -> NodeKeys:

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from aks_flex_rp.store.model import DatabaseCorrupt, StoreUnavailable
+from aks_flex_rp.store.model import Conflict, DatabaseCorrupt, StoreUnavailable
 
 if TYPE_CHECKING:
     import asyncio
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Outcome = Rows | Exception
 
 MAX_COMMIT = 1000  # writes per commit
+TAKEN = "UNIQUE constraint failed"  # begins the message of SQLite, also for primary keys
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,11 @@ class SqliteWriter:
 
 
 def store_error(error: Exception) -> Exception:
-    """Maps operational errors of SQLite (disk full, locked, unreadable) and a corrupt file. Others are bugs."""
+    """Maps operational errors of SQLite (disk full, locked, unreadable), a corrupt file, and a value that another
+    writer has taken. Others are bugs.
+    """
+    if isinstance(error, sqlite3.IntegrityError) and str(error).startswith(TAKEN):
+        return Conflict("Another writer has taken this value.")
     if isinstance(error, sqlite3.OperationalError):
         return StoreUnavailable(f"SQLite failed: {error}.", "Check whether the disk is full or failing.")
     if type(error) is sqlite3.DatabaseError:  # its subclasses are errors of a statement
