@@ -10,6 +10,7 @@ REPLACED = "NodeReplaced"  # 409: the node was moved to another machine
 NODE_NOT_KNOWN = "NodeNotKnown"  # 404: the provider has no record of the node, not even of its deletion
 CONFIG_URL_TAKEN = "ConfigUrlTaken"  # 409: the config URL is bound to another key
 NODE_KEY_REVOKED = "NodeKeyRevoked"  # 403, or 409 at a fetch: the key may no longer act as its node
+NODE_KEY_NOT_KNOWN = "NodeKeyNotKnown"  # 401: the provider has not bound this key to the node
 NODE_KEY_TIME = "NodeKeyTimeInvalid"  # 401, or 400 at a fetch: the clock of the machine is wrong
 MAX_MESSAGE_LENGTH = 500  # limit for texts from the remote side
 

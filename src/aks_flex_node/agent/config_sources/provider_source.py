@@ -21,6 +21,7 @@ from aks_flex_node.agent.paths import NEXT_CONFIG
 from aks_flex_node.agent.provider.provider_client import ProviderClient, announce_node, provider_endpoint
 from aks_flex_node.agent.provider.provider_tokens import ProviderTokens
 from aks_flex_node.api import config_urls
+from aks_flex_node.api.arm_errors import NODE_KEY_NOT_KNOWN
 from aks_flex_node.errors import FlexError
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -53,6 +54,8 @@ class ProviderSource:
         result = self.client.poll(version, wait)
         if result.is_ok and self.rotation:
             self.rotation.run_if_due()
+        elif result.code == NODE_KEY_NOT_KNOWN and self.rotation:
+            self.rotation.bind_again()
         note = self.client.assertions.clock_note if self.client.assertions else ""
         return replace(result, message=note) if result.is_ok and note else result
 

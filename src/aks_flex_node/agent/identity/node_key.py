@@ -34,10 +34,16 @@ class StoredKey:
     created: str
     audience: str = ""  # of assertions; empty until a provider has bound the key
     next: StoredKey | None = None  # the key that replaces this one, and is not bound yet
+    previous: StoredKey | None = None  # the key that this one replaced; a provider restored from a backup knows it
 
     @property
     def is_bound(self) -> bool:
         return bool(self.audience)
+
+    def replaced_by(self, new: StoredKey, audience: str) -> StoredKey:
+        """Returns the new key, bound. It keeps this one as its only predecessor, unless it is the same key."""
+        previous = self.previous if new.thumbprint == self.thumbprint else replace(self, next=None, previous=None)
+        return replace(new, audience=audience, next=None, previous=previous)
 
     def is_rotation_due(self, now: float) -> bool:
         """Returns whether the key is a year old, or a rotation was begun and not completed."""
@@ -77,7 +83,7 @@ class NodeKeyStore:
             self.save(replace(known, audience=audience))
 
     def renew(self) -> StoredKey:
-        """Replaces a key that the provider refuses by a new one, which is not bound yet."""
+        """Replaces a key that the provider refuses by a new one, which is not bound yet and has no predecessor."""
         made = new_key(time.time())
         self.save(made)
         return made
@@ -114,7 +120,8 @@ def new_key(now: float) -> StoredKey:
 def _document(key: StoredKey) -> dict[str, Any]:
     values = (key.private_key, key.thumbprint, key.created, key.audience)
     document: dict[str, Any] = dict(zip(TEXTS, values, strict=True))
-    return {**document, "next": _document(key.next)} if key.next else document
+    others = {"next": key.next, "previous": key.previous}
+    return {**document, **{name: _document(other) for name, other in others.items() if other}}
 
 
 def _rendered(key: StoredKey, revision: int) -> bytes:
@@ -133,9 +140,9 @@ def _parsed(content: bytes | None) -> tuple[StoredKey, int] | None:
 
 
 def _key_of(document: dict[str, Any]) -> StoredKey:
-    following = document.get("next")
     private, thumbprint, created, audience = (str(document[name]) for name in TEXTS)
-    return StoredKey(private, thumbprint, created, audience, _key_of(following) if following else None)
+    others = (document.get(name) for name in ("next", "previous"))
+    return StoredKey(private, thumbprint, created, audience, *(_key_of(each) if each else None for each in others))
 
 
 def _digest(document: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """Replaces the node key: binds the first one by the Azure identity of the node, and later ones by the key before.
 
 The new key is on the disk before the provider gets it, and the provider accepts the earlier key until the new one is
-used. So a rotation that stops at any moment is completed by the next one.
+used. So a rotation that stops at any moment is completed by the next one. A provider that was restored from a backup
+may know only the key before: that one is kept, and binds the present key again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from aks_flex_node.agent.identity.node_key import NodeKeyStore, new_key
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.api import node_keys
+from aks_flex_node.api.arm_errors import NODE_KEY_NOT_KNOWN
 from aks_flex_node.host import processes
 from aks_flex_node.lean_dataclass import dataclass
 
@@ -21,15 +23,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_node.agent.identity.node_key import StoredKey
+    from aks_flex_node.agent.provider.node_assertions import NodeAssertions
     from aks_flex_node.agent.provider.provider_client import ProviderClient
     from aks_flex_node.host.host import CommandResult, Host
 
 CHECK_SECONDS = 6 * 3600.0  # between checks whether the key is due
+REBIND_SECONDS = 3600.0  # between attempts to bind a key that the provider does not know
 ROTATE_SECONDS = 180.0  # limit for the child process
 
 
 def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], float] = time.time) -> StoredKey:
-    """Binds the key of this machine, or replaces it if it is bound. Raises ProviderRequestError if that fails."""
+    """Binds the key of this machine, or replaces it if it is bound. If the provider does not know the key, the
+    previous one binds it again. Raises ProviderRequestError if that fails.
+    """
+    try:
+        return _rotate(client, store, now)
+    except ProviderRequestError as error:
+        key = store.read()
+        if error.result.code != NODE_KEY_NOT_KNOWN or not (key and key.previous and client.assertions):
+            raise
+        return _bind_again(client, client.assertions, store, key, key.previous, now)
+
+
+def _bind_again(
+    client: ProviderClient,
+    assertions: NodeAssertions,
+    store: NodeKeyStore,
+    key: StoredKey,
+    previous: StoredKey,
+    now: Callable[[], float],
+) -> StoredKey:
+    """Has the previous key, which is tried once, bind the present one."""
+    assertions.by_previous = True
+    try:
+        answer = _ask(client, previous, key, now)
+    finally:
+        assertions.by_previous = False
+    bound = replace(key, audience=str(answer.get("audience") or key.audience), next=None)
+    store.save(bound)
+    return bound
+
+
+def _rotate(client: ProviderClient, store: NodeKeyStore, now: Callable[[], float]) -> StoredKey:
     key = store.ensure()
     if key.is_bound and key.next is None:
         key = replace(key, next=new_key(now()))
@@ -39,7 +74,7 @@ def rotate_key(client: ProviderClient, store: NodeKeyStore, now: Callable[[], fl
     if not audience:
         message = "The provider has not named the audience of node keys yet. The agent tries again later."
         raise ProviderRequestError(PollResult(ProviderState.FAILING, message))
-    bound = replace(new, audience=audience, next=None)
+    bound = key.replaced_by(new, audience)
     store.save(bound)
     return bound
 
@@ -77,6 +112,14 @@ class KeyRotation:
     wall_clock: Callable[[], float] = time.time
     run: Callable[..., CommandResult] = processes.run
     _check_at: float = 0.0
+    _bind_at: float = 0.0
+
+    def bind_again(self) -> None:
+        """Lets the previous key bind a key that the provider does not know, at most once in REBIND_SECONDS."""
+        now, key = self.clock(), NodeKeyStore(self.host).read()
+        if key and key.previous and now >= self._bind_at:
+            self._bind_at = now + REBIND_SECONDS
+            self._run()
 
     def run_if_due(self) -> None:
         now = self.clock()
@@ -85,4 +128,7 @@ class KeyRotation:
         self._check_at = now + CHECK_SECONDS
         key = NodeKeyStore(self.host).read()
         if key is None or not key.is_bound or key.is_rotation_due(self.wall_clock()):
-            self.run((self.program, "node-key", "rotate", "--json"), seconds=ROTATE_SECONDS)
+            self._run()
+
+    def _run(self) -> None:
+        self.run((self.program, "node-key", "rotate", "--json"), seconds=ROTATE_SECONDS)

@@ -23,6 +23,7 @@ from aks_flex_node.lean_dataclass import dataclass
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.host.host import CommandResult, Host
 
 SIGN_SECONDS = 60.0  # limit for the child process
@@ -52,6 +53,7 @@ class NodeAssertions:
     wall_clock: Callable[[], float] = time.time
     run: Callable[..., CommandResult] = processes.run
     in_process: bool = False  # for commands that end soon
+    by_previous: bool = False  # signs with the key that the present one replaced
     clock_offset: float = 0.0  # that the provider's time differs from the clock of this machine
     _batch: AssertionBatch | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -61,7 +63,7 @@ class NodeAssertions:
 
         Raises SignInError if none can be signed.
         """
-        key = NodeKeyStore(self.host).read()
+        key = _signing_key(self.host, previous=self.by_previous)
         if key is None or not key.is_bound:
             return ""
         with self._lock:
@@ -96,6 +98,7 @@ class NodeAssertions:
         begun = self.clock()
         moment = self.wall_clock() + self.clock_offset
         asked = {"subject": self.subject.lower(), "audience": audience, "begin": moment}
+        asked |= {"previous": True} if self.by_previous else {}
         lines: list[str] = []
         try:
             if self.in_process:
@@ -114,10 +117,15 @@ class NodeAssertions:
         raise sign_in_failed(f"the node key could not sign: {cause}")
 
 
+def _signing_key(host: Host, *, previous: bool) -> StoredKey | None:
+    key = NodeKeyStore(host).read()
+    return key.previous if key and previous else key
+
+
 def sign_assertions(host: Host, asked: Mapping[str, Any]) -> dict[str, Any]:
     from aks_flex_node.api.node_keys import sign_tokens
 
-    key = NodeKeyStore(host).read()
+    key = _signing_key(host, previous=bool(asked.get("previous")))
     if key is None:
         return {"thumbprint": "", "tokens": []}
     begins = [float(asked["begin"]) + number * STEP_SECONDS for number in range(BATCH)]

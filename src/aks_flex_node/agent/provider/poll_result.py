@@ -63,6 +63,7 @@ class PollResult:
     version: str = ""
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     retry_after: float | None = None  # the provider's Retry-After, in seconds
+    code: str = ""  # of the error that the provider returned
 
     @property
     def is_ok(self) -> bool:
@@ -84,7 +85,8 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> PollResult
     if not code:
         return _not_the_provider(f"status {status} without an ARM error body")
     after = parse_retry_after(headers.get("Retry-After", ""))
-    return PollResult(_error_state(status, code), f"{code}: {message} (status {status})", retry_after=after)
+    shown = f"{code}: {message} (status {status})"
+    return PollResult(_error_state(status, code), shown, retry_after=after, code=code)
 
 
 def _error_state(status: int, code: str) -> ProviderState:
