@@ -40,6 +40,7 @@ class FetchClient(TextEnum):
     SAME = "same"
     OTHER = "other"
     UNKNOWN = "unknown"  # from the same address, and one of the two has not sent its machine
+    NEW_KEY = "newKey"  # with the ID of the same machine, and a key that the first client did not have
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class SecondFetch:
     client: str
     at: float
     refused: bool
+    same_machine: bool = False  # it sent the ID of the first machine, and a key that the first client did not have
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class MachineOwnership:
             str(document.get("fetchMachine", "")),
             str(document.get("fetchAddress", "")),
             str(document.get("fetchKey", "")),
-            SecondFetch(str(second["client"]), float(second["at"]), bool(second["refused"])) if second else None,
+            _second_fetch(second) if second else None,
         )
 
     def to_document(self) -> dict[str, Any] | None:
@@ -182,7 +184,9 @@ class MachineOwnership:
         if not self.fetch_address and not self.fetch_machine:
             return FetchClient.FIRST
         if self.fetch_machine:
-            return FetchClient.SAME if machine and machine.id == self.fetch_machine else FetchClient.OTHER
+            if not machine or machine.id != self.fetch_machine:
+                return FetchClient.OTHER
+            return FetchClient.NEW_KEY if key else FetchClient.SAME
         return FetchClient.UNKNOWN if address == self.fetch_address else FetchClient.OTHER
 
     def is_replacing(self, now: float) -> bool:
@@ -213,12 +217,14 @@ class MachineOwnership:
         """Binds the config URL of the attempt to its first client."""
         return replace(self, fetch_machine=machine.id if machine else "", fetch_address=address, fetch_key=key)
 
-    def fetched_again(self, client: str, now: float, *, refused: bool) -> MachineOwnership:
+    def fetched_again(
+        self, client: str, now: float, *, refused: bool, same_machine: bool = False
+    ) -> MachineOwnership:
         """Records a second client, at most once in SECOND_FETCH_SECONDS."""
         known = self.second_fetch
         if known and now - known.at < SECOND_FETCH_SECONDS and known.refused >= refused:
             return self
-        return replace(self, second_fetch=SecondFetch(client, now, refused))
+        return replace(self, second_fetch=SecondFetch(client, now, refused, same_machine))
 
     def left(self) -> MachineOwnership:
         return MachineOwnership(None, self.candidate, self.replacing_until, self.replaced)
@@ -287,6 +293,11 @@ class MachineOwnership:
         if now - conflicting.last > CONFLICT_SECONDS:
             return replace(self, conflicting=None)
         return replace(self, conflicting=replace(conflicting, alternations=conflicting.alternations + 1))
+
+
+def _second_fetch(document: Mapping[str, Any]) -> SecondFetch:
+    flags = (bool(document.get(name, False)) for name in ("refused", "same_machine"))
+    return SecondFetch(str(document["client"]), float(document["at"]), *flags)
 
 
 def _merged(machine: MachineIdentity, known: MachineIdentity | None) -> MachineIdentity:

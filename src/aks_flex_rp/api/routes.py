@@ -169,9 +169,9 @@ class ServiceRoutes:
         found = await self._find_bundle(incoming, request_id, "bundle")
         machine = parse_machine_header(incoming.headers.get(MACHINE_HEADER, ""))
         key = http_messages.proved_key(incoming.headers.get(KEY_HEADER, ""), incoming.path_params["secret"])
-        await self.join_tracker.on_config_fetched(found, source, request_id, machine, key)
+        is_bound = await self.join_tracker.on_config_fetched(found, source, request_id, machine, key)
         headers = {**http_messages.DEFAULT_HEADERS, "Pragma": "no-cache"}
-        cluster = await self.authorizer.context.clusters.find(found.cluster) if key else None
+        cluster = await self.authorizer.context.clusters.find(found.cluster) if is_bound else None
         if cluster and cluster.key_audience:
             headers[AUDIENCE_HEADER] = cluster.key_audience
         return Response(found.bundle, 200, headers, media_type="application/json")

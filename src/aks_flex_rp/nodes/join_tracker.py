@@ -121,15 +121,19 @@ class JoinTracker:
         request: str,
         machine: MachineIdentity | None = None,
         thumbprint: str = "",
-    ) -> None:
-        """Records the fetch. Raises ArmError if another client used the URL, or the node lives on another machine."""
+    ) -> bool:
+        """Records the fetch. Returns whether the key of the client is the node's.
+
+        Raises ArmError if another client used the URL, or the node lives on another machine.
+        """
         cluster, node = bundle.cluster, bundle.node
         client = FetchingClient(machine, thumbprint, UrlBearer(source, request))
-        await self.claims.on_fetch(bundle, client)
+        is_bound = await self.claims.on_fetch(bundle, client)
         fetch = JoinState.config_fetched
         await self._change(
             cluster, node, fetch, AuditAction.CONFIG_URL_FETCHED, always=True, source=source, request=request
         )
+        return is_bound
 
     async def on_join_failed(self, cluster: str, node: str, why: str, source: str, request: str) -> None:
         """Records why the machine that fetched the configuration could not join. Its URL and token stay valid."""

@@ -10,18 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aks_flex_node import __version__
-from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, NODE_KEY_REVOKED, ON_ANOTHER_MACHINE, REPLACED
-from aks_flex_node.api.enrolments import CLONED
+from aks_flex_node.api.arm_errors import CONFIG_URL_TAKEN, ON_ANOTHER_MACHINE
 from aks_flex_node.api.node_keys import short
 from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
-from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.arm.ids import parse_cluster_id
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim, FetchClient
 from aks_flex_rp.node_keys import KeyUse
+from aks_flex_rp.nodes import machine_refusals
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
 from aks_flex_rp.notify import node_events
 from aks_flex_rp.notify.node_events import EventPublisher
@@ -75,73 +73,6 @@ class FetchingClient:
         return CONFIG_URL_TAKEN if self.thumbprint else ON_ANOTHER_MACHINE
 
 
-def on_another_machine(name: str, other: KnownMachine | None) -> ArmError:
-    where = f"lives on the machine {other.identity}" if other else "lives on another machine"
-    return ArmError(
-        409,
-        ON_ANOTHER_MACHINE,
-        f"Node {name} {where}. Create another node for this machine, or move node {name} to this machine with the "
-        f"join command of `aks-flex-rp node join-command --name {name} --replace`.",
-    )
-
-
-def machine_not_sent(name: str, other: KnownMachine) -> ArmError:
-    return ArmError(
-        409,
-        ON_ANOTHER_MACHINE,
-        f"Node {name} lives on the machine {other.identity}, and this client has not sent which machine it is. "
-        f"Update the agent there, or move node {name} to this machine with the join command of "
-        f"`aks-flex-rp node join-command --name {name} --replace`.",
-    )
-
-
-def key_needed(name: str) -> ArmError:
-    """Returns the error for an agent of an earlier release, which shows the message of this code."""
-    return ArmError(
-        409,
-        ON_ANOTHER_MACHINE,
-        f"Node {name} has no Azure identity and is managed by a key of its machine, which this agent does not have. "
-        f"Update the agent on this machine to version {__version__} first, and run the same command again.",
-    )
-
-
-def revoked_at_fetch(name: str) -> ArmError:
-    return ArmError(409, NODE_KEY_REVOKED, f"The key of this machine was revoked for node {name}.")
-
-
-def not_released(name: str) -> ArmError:
-    """Returns the error for a key that may not take the node over, or not any more."""
-    return ArmError(
-        409,
-        CLONED,
-        f"Node {name} has another key than this machine, and was not released since it got that key.",
-    )
-
-
-def other_key(name: str, code: str) -> ArmError:
-    return ArmError(
-        409,
-        code,
-        f"Node {name} is alive and has another key than this client. Create another node for this machine, or give "
-        f"node {name} to it with the join command of `aks-flex-rp node join-command --name {name} --replace`.",
-    )
-
-
-def already_used(name: str, first: KnownMachine | None, code: str = ON_ANOTHER_MACHINE) -> ArmError:
-    where = f"the machine {first.identity}" if first else "another client"
-    return ArmError(
-        409,
-        code,
-        f"The config URL of node {name} was first used by {where}, and works only there. Create another node for "
-        f"this machine, or a new URL with `aks-flex-rp node join-command --name {name} --replace`.",
-    )
-
-
-def replaced(name: str, other: KnownMachine | None) -> ArmError:
-    where = f" to the machine {other.identity}" if other else ""
-    return ArmError(409, REPLACED, f"Node {name} was moved{where}. This machine is no longer node {name}.")
-
-
 @dataclass(frozen=True)
 class MachineClaims:
     context: NodeContext
@@ -179,54 +110,73 @@ class MachineClaims:
             return False
         return found is not None and found.ready and found.machine.id != machine.id
 
-    async def on_fetch(self, bundle: FetchedBundle, client: FetchingClient) -> None:
-        """Binds the config URL to the first client that uses it.
+    async def on_fetch(self, bundle: FetchedBundle, client: FetchingClient) -> bool:
+        """Binds the config URL to the first client that uses it. Returns whether the key of the client is the node's.
 
         Raises ArmError for another client, for a URL of an earlier attempt, and if the node lives on another machine.
         """
 
-        async def write(node: Node | None) -> None:
-            if node is not None:
-                await self._fetch(node, client, bundle.expires)
+        async def write(node: Node | None) -> bool:
+            return node is not None and await self._fetch(node, client, bundle.expires)
 
-        await retry_on_conflict(
+        return await retry_on_conflict(
             lambda: self.context.store.node(bundle.cluster, bundle.node), write, lambda: node_busy(bundle.node)
         )
 
-    async def _fetch(self, node: Node, client: FetchingClient, url_expires: float) -> None:
+    async def _fetch(self, node: Node, client: FetchingClient, url_expires: float) -> bool:
+        relation = await self._admit(node, client, url_expires)
         machine, origin, thumbprint = client.machine, client.origin, client.thumbprint
         machines, keys, now = node.join.machines, node.join.keys, self.context.now()
-        if keys.use_of(thumbprint) is KeyUse.REVOKED:
-            await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, key=thumbprint)
-            raise revoked_at_fetch(node.name)
-        if not thumbprint and node.properties.get("continuousMonitoring") and not node.identity:
-            raise key_needed(node.name)
-        relation = machines.fetch_client(machine, origin.source, thumbprint)
         events: list[AuditEvent] = []
-        if relation is FetchClient.OTHER:
-            refused, events = self._second_fetch(node, client, refused=True)
-            await self._put_fetch(node, refused, node.join.keys, events)
-            raise already_used(node.name, machines.candidate, client.refusal_code)
+        if relation in {FetchClient.UNKNOWN, FetchClient.NEW_KEY}:
+            machines, events = self._second_fetch(node, client, refused=False, same=relation is FetchClient.NEW_KEY)
+            thumbprint = ""  # it may be a thief's: only the first client binds its key
+        if relation is FetchClient.FIRST or machine:  # the first machine that is known keeps the URL
+            machines = machines.first_fetched(machine, origin.source, thumbprint)
+        if thumbprint and not keys.is_valid(thumbprint):
+            detail = {"key": thumbprint, "machine": _document(machine) if machine else {}, "before": keys.current}
+            events = [*events, origin.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
+        keys = keys.bound(thumbprint, now) if thumbprint else keys
+        await self._put_fetch(node, machines.fetched(machine, now) if machine else machines, keys, events)
+        return bool(thumbprint)
+
+    async def _admit(self, node: Node, client: FetchingClient, url_expires: float) -> FetchClient:
+        """Returns what a client is to the first one of the join attempt. Raises ArmError to refuse it."""
+        machine, thumbprint = client.machine, client.thumbprint
+        machines, keys, now = node.join.machines, node.join.keys, self.context.now()
+        if keys.use_of(thumbprint) is KeyUse.REVOKED:
+            await self._record(node, client, key=thumbprint)
+            raise machine_refusals.revoked_at_fetch(node.name)
+        if not thumbprint and node.properties.get("continuousMonitoring") and not node.identity:
+            raise machine_refusals.key_needed(node.name)
+        relation = await self._relation(node, client)
         is_current = node.join.has_valid_url(now) and node.join.url_expires == url_expires
         if relation is not FetchClient.SAME and not is_current:
             raise errors.config_url_not_found()  # it was revoked or replaced since the bundle was read
         alive, joining = await self.living_owner(node) is not None, node.join.phase in JOINING
         if other := machines.fetch_conflict(machine, now, owner_alive=alive, joining=joining):
-            await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, owner=str(other.identity))
-            raise on_another_machine(node.name, other) if machine else machine_not_sent(node.name, other)
+            await self._record(node, client, owner=str(other.identity))
+            raise machine_refusals.conflict(node.name, machine, other)
         is_known = not keys.current or thumbprint in {keys.current, keys.next}
         if alive and not is_known and not machines.is_replacing(now):
-            await self._record(node, origin, AuditAction.MACHINE_REFUSED, machine, key=thumbprint, owner=keys.current)
-            raise other_key(node.name, client.refusal_code)
-        if relation is FetchClient.UNKNOWN:
-            machines, events = self._second_fetch(node, client, refused=False)
-        if relation is FetchClient.FIRST or machine:  # the first machine that is known keeps the URL
-            machines = machines.first_fetched(machine, origin.source, thumbprint)
-        if thumbprint and keys.use_of(thumbprint) not in {KeyUse.CURRENT, KeyUse.NEXT}:
-            detail = {"key": thumbprint, "machine": _document(machine) if machine else {}, "before": keys.current}
-            events = [*events, origin.event(now, AuditAction.KEY_BOUND, _resource(node), **detail)]
-        keys = keys.bound(thumbprint, now) if thumbprint else keys
-        await self._put_fetch(node, machines.fetched(machine, now) if machine else machines, keys, events)
+            await self._record(node, client, key=thumbprint, owner=keys.current)
+            raise machine_refusals.other_key(node.name, client.refusal_code)
+        return relation
+
+    async def _relation(self, node: Node, client: FetchingClient) -> FetchClient:
+        """Compares the client with the first one. Raises ArmError for another one, and records it."""
+        machines = node.join.machines
+        relation = machines.fetch_client(client.machine, client.origin.source, client.thumbprint)
+        if relation is FetchClient.NEW_KEY and node.join.keys.is_valid(client.thumbprint):
+            return FetchClient.SAME
+        is_late = relation is FetchClient.NEW_KEY and node.join.is_joined
+        if relation is not FetchClient.OTHER and not is_late:
+            return relation
+        refused, events = self._second_fetch(node, client, refused=True)
+        await self._put_fetch(node, refused, node.join.keys, events)
+        if is_late:
+            raise machine_refusals.first_without_key(node.name)
+        raise machine_refusals.already_used(node.name, machines.candidate, client.refusal_code)
 
     async def _put_fetch(
         self, node: Node, machines: MachineOwnership, keys: NodeKeys, events: list[AuditEvent]
@@ -236,12 +186,12 @@ class MachineClaims:
             await self.context.store.put_node(replace(node, join=join), node.etag, events)
 
     def _second_fetch(
-        self, node: Node, client: FetchingClient, *, refused: bool
+        self, node: Node, client: FetchingClient, *, refused: bool, same: bool = False
     ) -> tuple[MachineOwnership, list[AuditEvent]]:
         """Returns the record of a second client of a config URL, for the audit log and the condition of the node."""
         machine, origin = client.machine, client.origin
         now, before = self.context.now(), node.join.machines
-        after = before.fetched_again(f"{client}, from {origin.source}", now, refused=refused)
+        after = before.fetched_again(f"{client}, from {origin.source}", now, refused=refused, same_machine=same)
         if after == before:
             return before, []
         first = {"machine": before.fetch_machine, "address": before.fetch_address, "key": before.fetch_key}
@@ -280,10 +230,10 @@ class MachineClaims:
                     after = machines.promoted(machine, now)
                     return await self._put(found, after, _moved_event(origin, found, after, now))
                 case Claim.REPLACED:
-                    raise replaced(found.name, machines.owner)
+                    raise machine_refusals.replaced(found.name, machines.owner)
                 case _:
                     await self._refuse(found, machine, origin)
-                    raise on_another_machine(found.name, machines.owner)
+                    raise machine_refusals.on_another_machine(found.name, machines.owner)
 
         return await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write, known=node)
 
@@ -337,11 +287,12 @@ class MachineClaims:
 
         await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write)
 
-    async def _record(
-        self, node: Node, origin: RequestOrigin, what: AuditAction, machine: MachineIdentity | None, **detail: object
-    ) -> None:
-        shown = _document(machine) if machine else {}
-        event = origin.event(self.context.now(), what, _resource(node), machine=shown, **detail)
+    async def _record(self, node: Node, client: FetchingClient, **detail: object) -> None:
+        """Records a refused fetch."""
+        shown = _document(client.machine) if client.machine else {}
+        event = client.origin.event(
+            self.context.now(), AuditAction.MACHINE_REFUSED, _resource(node), machine=shown, **detail
+        )
         await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
 
 

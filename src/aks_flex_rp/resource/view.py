@@ -123,12 +123,20 @@ def _reused_url(node: Node) -> list[dict[str, Any]]:
     second = node.join.machines.second_fetch
     if second is None:
         return []
-    done = "It was refused" if second.refused else "It has the configuration, because the address is the same"
+    reason, done = "SameAddress", "It has the configuration, because the address is the same"
+    if second.refused:
+        reason, done = "SecondClient", "It was refused"
+    elif second.same_machine:
+        reason = "KeyNotBound"
+        done = (
+            "It has the configuration, because it sent the ID of the first machine, but its key was not bound, "
+            "because the first client had none. If the agent of the machine was updated in between, nothing is wrong"
+        )
     return [
         {
             "type": "ConfigUrlReused",
             "status": "True",
-            "reason": "SecondClient" if second.refused else "SameAddress",
+            "reason": reason,
             "message": f"The config URL was also used by {second.client}. {done}. If you do not know this client, "
             "create a new join command, which revokes the URL and its token.",
             "lastTransitionTime": format_utc(second.at),

@@ -144,6 +144,7 @@ def test_url_is_bound_to_its_first_client() -> None:
 
     assert free.fetch_client(ONE, "192.0.2.1") is FetchClient.FIRST
     assert bound.fetch_client(ONE, "198.51.100.9") is FetchClient.SAME, "after a crash, from another address"
+    assert bound.fetch_client(ONE, "192.0.2.1", "key") is FetchClient.NEW_KEY, "or a thief who knows the ID"
     assert bound.fetch_client(TWO, "192.0.2.1") is FetchClient.OTHER
     assert bound.fetch_client(None, "198.51.100.9") is FetchClient.OTHER
     assert bound.fetch_client(None, "192.0.2.1") is FetchClient.OTHER, "many may have the address"

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aks_flex_node.api.node_keys import AUDIENCE_HEADER
 from aks_flex_rp.delivery.config_url import delivery_id
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
-from tests.service.rp.api.bodies import principal
+from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.client import API_VERSION
-from tests.service.rp.api.test_node_keys import ONE, TWO, NodeWithKey, rotate, rotation
+from tests.service.rp.api.test_node_keys import AUDIENCE, ONE, TWO, NodeWithKey, rotate, rotation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,3 +197,42 @@ def test_earlier_key_of_a_revoked_machine_binds_nothing(node: NodeWithKey) -> No
     revoke(node)
     machine.key = earlier
     assert machine.fetch(node.regenerate()).error["code"] == "NodeKeyRevoked"
+
+
+@pytest.mark.parametrize("body", [token(), principal()], ids=["token", "identity"])
+def test_second_client_with_the_id_of_the_first_binds_no_key(
+    service: Running, name: str, body: dict[str, Any]
+) -> None:
+    """An earlier agent, without a key, was first. A thief may know the ID of its machine, which is no secret."""
+    node = NodeWithKey(service, name, body)
+    assert node.machine(ONE).fetch(node.url, proof="").status == 200
+    thief = node.machine(ONE)
+
+    answer = thief.fetch(node.url)
+
+    assert answer.status == 200, "the agent of the machine may have been updated after a failed join"
+    assert AUDIENCE_HEADER.lower() not in answer.headers
+    assert (thief.get().status, "nodeKey" in node.status) == (401, False)
+    [event] = node.events("configUrl.reused")
+    assert (event["detail"]["key"], event["detail"]["first"]["key"]) == (thief.key.thumbprint, "")
+    alarm = next(each for each in node.status["conditions"] if each["type"] == "ConfigUrlReused")
+    assert alarm["reason"] == "KeyNotBound"
+    assert thief.key.thumbprint[:12] in alarm["message"]
+    assert node.machine(TWO).fetch(node.url).status == 409
+
+
+def test_updated_agent_of_a_joined_node_is_told_the_way_to_its_key(service: Running, name: str) -> None:
+    node = NodeWithKey(service, name, token())
+    assert node.machine(ONE).fetch(node.url, proof="").status == 200
+    node.observe(ONE)
+    url, updated = node.regenerate(), node.machine(ONE)
+    assert node.machine(ONE).fetch(url, proof="").status == 200
+
+    refused = updated.fetch(url)
+
+    assert (refused.status, refused.error["code"]) == (409, "ConfigUrlTaken")
+    assert f"`aks-flex-rp node join-command --name {name}`" in refused.error["message"]
+    assert node.events("configUrl.reused")[0]["outcome"] == "denied"
+    fetched = updated.fetch(node.regenerate())  # as the message says
+    assert (fetched.status, fetched.headers[AUDIENCE_HEADER.lower()]) == (200, AUDIENCE)
+    assert node.status["nodeKey"]["thumbprint"] == updated.key.thumbprint
