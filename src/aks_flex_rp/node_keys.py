@@ -38,6 +38,7 @@ class NodeKeys:
     revoked: tuple[str, ...] = ()
     revoked_at: float = 0.0  # 0 unless the last key of the node is revoked
     barred: str = ""  # Azure identity of the machine whose key was revoked
+    enrolled: bool = False  # whether an enrolment created the node
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> NodeKeys:
@@ -49,6 +50,7 @@ class NodeKeys:
             tuple(map(str, document.get("revoked", ()))),
             float(document.get("revokedAt", 0.0)),
             str(document.get("barred", "")),
+            bool(document.get("enrolled", False)),
         )
 
     def to_document(self) -> dict[str, Any] | None:
@@ -61,6 +63,7 @@ class NodeKeys:
             "revoked": list(self.revoked),
             "revokedAt": self.revoked_at,
             "barred": self.barred,
+            "enrolled": self.enrolled,
         }
         return {key: value for key, value in named.items() if value} or None
 
@@ -114,7 +117,7 @@ class NodeKeys:
         """Revokes all keys, also earlier ones, which the machine may still have, and bars its Azure identity."""
         ended = [each for each in (*self.former, self.current, self.next) if each]
         revoked = tuple(dict.fromkeys((*self.revoked, *ended)))[-2 * MAX_EARLIER :]
-        return NodeKeys(revoked=revoked, revoked_at=now, barred=identity)
+        return NodeKeys(revoked=revoked, revoked_at=now, barred=identity, enrolled=self.enrolled)
 
 
 def tombstone_identity(identity: str, keys: NodeKeys) -> str:

@@ -34,7 +34,7 @@ REFUSED = frozenset(
         "config-url-rejected",
         "config-url-untrusted",
         "node-on-another-machine",
-        *(refusal("").name for refusal in ENROLMENT_REFUSALS.values()),
+        *(name for name, _ in ENROLMENT_REFUSALS.values()),
     }
 )
 

@@ -32,6 +32,7 @@ CLONED = "MachineCloned"
 NAME_TAKEN = "NodeNameTaken"
 NAME_INVALID = "NodeNameInvalid"
 REJECTED = "MachineRejected"
+NOT_FOUND = "EnrolmentNotFound"
 REFUSALS = frozenset({EXHAUSTED, EXPIRED, REVOKED, NOT_LISTED, CLONED, NAME_TAKEN, NAME_INVALID, REJECTED})
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from aks_flex_node import __version__
 from aks_flex_node.api.arm_errors import ON_ANOTHER_MACHINE
-from aks_flex_node.api.enrolments import ENROLMENT_PATH, MAX_FACTS_BYTES, parse_facts
+from aks_flex_node.api.enrolments import ENROLMENT_PATH, MAX_FACTS_BYTES, NOT_FOUND, parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, parse_machine_header
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER
 from aks_flex_rp.api import http_messages
@@ -91,7 +91,7 @@ class MachineRoutes:
             if wait := self.authorizer.limits.acquire(f"address {source}", "read"):
                 raise errors.too_many_requests(wait)
             message = "This enrolment URL is not valid. Create a new one with `aks-flex-rp pool enrolment create`."
-            raise ArmError(404, "EnrolmentNotFound", message)
+            raise ArmError(404, NOT_FOUND, message)
         return found
 
     def _key(self, body: dict[str, Any], secret: str) -> str:

@@ -82,7 +82,8 @@ class EnrollingClient:
     def bind(self, join: JoinState, now: float) -> JoinState:
         machines = join.machines.first_fetched(self.machine, self.address, self.thumbprint)
         machines = machines.fetched(self.machine, now) if self.machine else machines
-        return join.with_machines(machines).with_keys(join.keys.bound(self.thumbprint, now)).config_fetched()
+        keys = replace(join.keys.bound(self.thumbprint, now), enrolled=True)
+        return join.with_machines(machines).with_keys(keys).config_fetched()
 
 
 @dataclass(frozen=True)

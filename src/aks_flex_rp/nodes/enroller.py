@@ -118,7 +118,9 @@ class Enroller:
         store, lock = self.commands.context.store, self.locks.setdefault(key, asyncio.Lock())
         async with lock:  # so that the machines of one replica do not conflict with each other
             return await retry_on_conflict(
-                lambda: store.enrolment(*key), lambda found: self._claim(found, asking), lambda: node_busy(key[1])
+                lambda: store.enrolment(*key),
+                lambda found: self._claim(found, asking),
+                lambda: errors.concurrent_changes(key[1], "enrolments"),
             )
 
     async def _claim(self, enrolment: Enrolment | None, asking: MachineRequest) -> EnrolledMachine:
@@ -303,6 +305,8 @@ class Enroller:
                 await self._check_not_revoked(enrolment)
             return await self._replace(cluster, machine, client, request)
         if node is None or use not in {KeyUse.CURRENT, KeyUse.NEXT}:
+            if node and node.join.keys.enrolled:  # it was created with this use, and has another key since
+                raise not_released(node.name)
             await self._give_back(enrolment, machine)
             return None
         if node.join.is_joined and await self.commands.claims.living_owner(node):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aks_flex_node.api import config_urls
-from aks_flex_node.api.enrolments import ENROLMENT_PATH
+from aks_flex_node.api.enrolments import ENROLMENT_PATH, NOT_FOUND
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
@@ -34,7 +34,7 @@ ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 def enrolment_not_found(pool: str, key: str) -> ArmError:
     message = f"The pool '{pool}' has no enrolment '{key[:80]}'. List them with `aks-flex-rp pool enrolment list`."
-    return ArmError(404, "EnrolmentNotFound", message)
+    return ArmError(404, NOT_FOUND, message)
 
 
 def not_enrolled(name: str, why: str) -> ArmError:
@@ -130,6 +130,13 @@ class EnrolmentCommands:
                 )
                 raise ArmError(409, "MachineEnrolled", message, "fingerprint")
             now = self.context.now()
+            if approve and (found.revoked or now >= found.expires):
+                why = "was revoked" if found.revoked else "has expired"
+                message = (
+                    f"The enrolment {found.key} {why}, so no machine can enrol with it. Create another one with "
+                    f"`aks-flex-rp pool enrolment create --pool {pool} --max-uses N`."
+                )
+                raise ArmError(409, "EnrolmentEnded", message)
             what = AuditAction.MACHINE_APPROVED if approve else AuditAction.MACHINE_REJECTED
             detail = {"fingerprint": fingerprint(machine.thumbprint), "facts": machine.facts}
             event = request.event(now, what, resource_id(cluster, found), **detail, address=machine.address)
@@ -154,6 +161,10 @@ class EnrolmentCommands:
             node = await store.node(cluster.id.key, name.lower())
             if node and _has_moved(node, machine):
                 raise not_enrolled(name, f"Node {name} was given to another machine since it enrolled.")
+            if not machine.system_uuid:
+                raise not_enrolled(
+                    name, f"The machine of node {name} sent no system UUID, by which it would be recognized."
+                )
             key = node.join.keys.current if node else ""
             if machine.state is MachineState.RELEASED and machine.released_key == key:
                 return machine

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.machine_claims import MachineClaims
-    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.model import Enrolment, Node
 
 NO_KEY = "NodeHasNoKey"
 
@@ -36,6 +36,7 @@ class NodeKeyCommands:
     ) -> None:
         """Handles a request by a key that is not the current one. Raises ArmError for a key that was replaced."""
         if request.key_use is KeyUse.NEXT:
+            await self._follow_enrolment(cluster.id.key, name.lower(), request.caller.id, machine)
             await self.claims.on_key_used(cluster.id.key, name.lower(), request.caller.id)
         elif request.key_use is KeyUse.FORMER:
             node = await self.context.store.node(cluster.id.key, name.lower())
@@ -45,6 +46,31 @@ class NodeKeyCommands:
             if machine and machine.id in machines.replaced:
                 raise replaced(node.name, machines.owner)
             raise errors.key_replaced(node.name)
+
+    async def _follow_enrolment(
+        self, cluster: str, name: str, thumbprint: str, client: MachineIdentity | None
+    ) -> None:
+        """Gives the use of an enrolment to the next key of its machine, before that becomes the current one. If the
+        process ends in between, the next request of the key does both again.
+        """
+        store = self.context.store
+        node, machine = await store.node(cluster, name), await store.machine_of_node(cluster, name)
+        if node is None or machine is None or machine.thumbprint != node.join.keys.current:
+            return
+        is_same = client is not None and client.id == machine.machine_id
+        if thumbprint == node.join.machines.fetch_key and not is_same:
+            return  # another machine has got the node by a config URL
+
+        async def write(enrolment: Enrolment | None) -> None:
+            found = await store.machine_of_node(cluster, name)
+            is_new = await store.machine(cluster, machine.enrolment, thumbprint) is None
+            if enrolment and found and is_new and found.thumbprint == machine.thumbprint:
+                after = replace(found, thumbprint=thumbprint, version=0)
+                await store.put_machine(enrolment, after, replaces=found)
+
+        await retry_on_conflict(
+            lambda: store.enrolment(cluster, machine.enrolment), write, lambda: errors.concurrent_changes(name)
+        )
 
     async def rotate(
         self,

@@ -147,7 +147,7 @@ class MachineClaims:
         if keys.use_of(thumbprint) is KeyUse.REVOKED:
             await self._record(node, client, key=thumbprint)
             raise machine_refusals.revoked_at_fetch(node.name)
-        if not thumbprint and node.properties.get("continuousMonitoring") and not node.identity:
+        if not thumbprint and node.is_monitored and not node.identity:
             raise machine_refusals.key_needed(node.name)
         relation = await self._relation(node, client)
         is_current = node.join.has_valid_url(now) and node.join.url_expires == url_expires

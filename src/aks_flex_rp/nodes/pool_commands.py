@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.preconditions import Preconditions
     from aks_flex_rp.resource.models import PoolProperties
-    from aks_flex_rp.store.model import Document, PoolCounts
+    from aks_flex_rp.store.model import AuditEvent, Document, PoolCounts
 
 T = TypeVar("T")
 KIND = "flexNodePools"
@@ -89,8 +89,9 @@ class PoolCommands:
             event = request.event(
                 self.context.now(), AuditAction.POOL_DELETED, cluster.id.pool(name), before=before.template
             )
+            ended = await self._ended_enrolments(cluster, name, request)
             try:
-                await store.delete_pool(before, [event])
+                await store.delete_pool(before, [event, *ended])
             except Conflict:
                 if count := (await store.count_pool(before)).nodes:
                     some = await store.pool_nodes(cluster.id.key, name, limit=NAMED_NODES)
@@ -99,6 +100,17 @@ class PoolCommands:
             return True
 
         return await self._update(cluster, name, delete)
+
+    async def _ended_enrolments(self, cluster: ClusterInfo, name: str, request: RequestContext) -> list[AuditEvent]:
+        """Returns the events of the enrolments that end with their pool."""
+        after, events, now = "", [], self.context.now()
+        while found := await self.context.store.enrolments(cluster.id.key, name, after):
+            for each in found:
+                if not each.revoked and now < each.expires:
+                    resource = f"{cluster.id.pool(name)}/enrolments/{each.key}"
+                    events.append(request.event(now, AuditAction.ENROLMENT_REVOKED, resource, uses=each.uses))
+            after = found[-1].key
+        return events
 
     async def _update(self, cluster: ClusterInfo, name: str, change: Callable[[Pool | None], Awaitable[T]]) -> T:
         return await retry_on_conflict(

@@ -1,8 +1,9 @@
 """Enrolments of pools, and the machines that have used them.
 
 The rows are authenticated like those of nodes. A machine is written together with its enrolment, whose version
-decides: of two writers with the same version, one gets a Conflict, and nothing of its write remains. A unique index
-keeps the names of nodes apart.
+decides: of two writers with the same version, one gets a Conflict, and nothing of its write remains. The version of
+a machine that is replaced decides as well: it may belong to another enrolment. A unique index keeps the names of
+nodes apart.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ CREATE = (
 REPLACE = (
     "UPDATE enrolments SET pool = $3, secret = $4, uses = $5, content = $6, created = $7, version = $8, code = $9"
     " WHERE cluster = $1 AND key = $2 AND version = $10 RETURNING key"
+)
+REPLACE_WITH_MACHINE = REPLACE.replace(
+    " RETURNING",
+    " AND EXISTS (SELECT 1 FROM enrolled_machines m"
+    " WHERE m.cluster = $1 AND m.enrolment = $11 AND m.thumbprint = $12 AND m.version = $13) RETURNING",
 )
 
 
@@ -148,12 +154,9 @@ class SqlEnrolments(AuthenticatedRows, ABC):
         written = replace(machine, version=version)
         columns = rows.machine_values(written)
         code = self._records.sign(signed_machine(columns))
-        write = FollowStatement(_upsert_machine, (*columns, code))
-        if replaces:
-            keys = (replaces.enrolment, replaces.thumbprint, replaces.version)
-            write = FollowStatement(_replace_machine, (*columns, code, *keys))
-        await self._write_both(enrolment, write, events)
-        # The row of a machine of another enrolment is not covered by the version of this one.
+        write = FollowStatement(_replace_machine if replaces else _upsert_machine, (*columns, code))
+        await self._write_both(enrolment, write, events, replaces)
+        # Two transactions of PostgreSQL may decide at once. The row is then that of the other one.
         if replaces and await self.machine(machine.cluster, machine.enrolment, machine.thumbprint) != written:
             raise Conflict("The machine that is replaced was changed since it was read.")
         return written
@@ -165,12 +168,19 @@ class SqlEnrolments(AuthenticatedRows, ABC):
         return await self._write_both(enrolment, delete, events)
 
     async def _write_both(
-        self, enrolment: Enrolment, machine: FollowStatement, events: Sequence[AuditEvent]
+        self,
+        enrolment: Enrolment,
+        machine: FollowStatement,
+        events: Sequence[AuditEvent],
+        replaces: EnrolledMachine | None = None,
     ) -> Enrolment:
         changed = replace(enrolment, version=enrolment.version + 1)
-        decisive = (*self._enrolment_values(changed), enrolment.version)
-        if not await self._write(*sql.compose_write(REPLACE, decisive, machine, *_recorded(events))):
-            raise Conflict(f"The enrolment {enrolment.key} was changed since it was read.")
+        text, decisive = REPLACE, (*self._enrolment_values(changed), enrolment.version)
+        if replaces:
+            text = REPLACE_WITH_MACHINE
+            decisive = (*decisive, replaces.enrolment, replaces.thumbprint, replaces.version)
+        if not await self._write(*sql.compose_write(text, decisive, machine, *_recorded(events))):
+            raise Conflict(f"The enrolment {enrolment.key}, or a machine, was changed since it was read.")
         return changed
 
     async def enrolment(self, cluster: str, key: str) -> Enrolment | None:
@@ -234,10 +244,9 @@ def _upsert_machine(first: int) -> str:
 def _replace_machine(first: int) -> str:
     columns = MACHINE_COLUMNS.split(", ")
     sets = ", ".join(f"{name} = ${first + index}" for index, name in enumerate(columns))
-    keys = first + len(columns)
     return (
-        f"UPDATE enrolled_machines SET {sets} WHERE cluster = $1 AND enrolment = ${keys} AND thumbprint = ${keys + 1}"  # noqa: S608 - constants
-        f" AND version = ${keys + 2} AND {IF_DECIDED}"
+        f"UPDATE enrolled_machines SET {sets} WHERE cluster = $1 AND enrolment = $11 AND thumbprint = $12"  # noqa: S608 - constants
+        f" AND version = $13 AND {IF_DECIDED}"
     )
 
 

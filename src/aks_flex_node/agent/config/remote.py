@@ -261,7 +261,7 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
     status = response.status
     if status == 200:
         return
-    if status in {400, 409}:
+    if status in {400, 404, 409}:
         check_refusal(response.headers, *parse_arm_error(_body(response, url)))
     if status in EXPIRED_STATUSES:
         raise ConfigError(

@@ -10,12 +10,14 @@ import pytest
 
 from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
+from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.nodes.enroller import Enroller, MachineRequest
+from tests.node_key_client import HeldKey
 from tests.service.rp.api.enrolling_machine import PoolEnrolment
 from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
 from tests.service.rp.api.test_enrolments import claim, join
-from tests.service.rp.api.test_node_keys import TWO, Machine
+from tests.service.rp.api.test_node_keys import TWO, Machine, rotate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,7 +71,7 @@ def test_node_that_moved_is_not_released_to_its_first_machine(service: Running, 
     assert_refused(refused, 409, "NodeNotEnrolled")
     assert "given to another machine" in refused.error["message"]
     assert_refused(made.enrol(first.wiped()), 409, "MachineCloned")
-    assert_refused(made.enrol(first), 409, "NodeNameTaken")
+    assert_refused(made.enrol(first), 409, "MachineCloned")
     assert other.get().status == 200
 
 
@@ -213,3 +215,68 @@ def test_number_given_by_two_enrolments_at_once_is_skipped(service: Running) -> 
     other, answer = racing(service, rule)
     assert answer.json["config"]["node"]["name"] == rule.replace("{number}", "2")
     assert other.properties["uses"] == 1
+
+
+def rotated(service: Running, machine: EnrollingMachine) -> EnrollingMachine:
+    """Replaces the key of a joined machine, and uses the new one."""
+    node, new = machine.hostname, replace(machine, key=HeldKey())
+    assertion = machine.key.assertion(PLANT.node(node), "aks-flex-rp:of-plant")
+    assert rotate(service.admin.as_somebody(f"Bearer {assertion}"), node, new.key, machine.key).status == 200
+    assert get(service, new, node).status == 200
+    return new
+
+
+@pytest.mark.parametrize("rule", ["{hostname}", "turn-{number:03}"])
+def test_replaced_key_gets_no_second_node_from_its_use(service: Running, rule: str) -> None:
+    made = PoolEnrolment.of(service.admin, f"to{next(numbers)}", maxUses=1, nodeName=rule)
+    first = made.machine("a")
+    name = made.enrol(first).json["config"]["node"]["name"]
+    first = replace(first, hostname=name)
+    join(service, first, name)
+    other = replace(made.machine("b"), key=first.key, id=first.id, system_uuid=first.system_uuid)
+
+    rotated(service, first)
+
+    assert_refused(made.enrol(first), 409, "MachineCloned")
+    assert_refused(made.enrol(replace(other, system_uuid="")), 409, "EnrolmentExhausted")
+    assert made.properties["uses"] == 1
+    move(service, name)
+    assert_refused(made.enrol(first), 409, "MachineCloned")
+    assert made.properties["uses"] == 1
+
+
+def test_use_of_an_enrolment_follows_the_key(service: Running, made: PoolEnrolment) -> None:
+    first = joined(service, made)
+
+    second = rotated(service, rotated(service, first))
+
+    assert [each["fingerprint"] for each in made.machines] == [fingerprint(second.key.thumbprint)]
+    assert (made.enrol(second).status, made.properties["uses"]) == (409, 1)  # it is alive
+    assert act(service, first.hostname, "release").status == 200
+    assert made.enrol(first.wiped()).json["config"]["node"]["name"] == first.hostname
+    assert made.properties["uses"] == 1
+
+
+def test_machine_without_a_system_uuid_cannot_be_released(service: Running, made: PoolEnrolment) -> None:
+    machine = made.machine("no-uuid", system_uuid="")
+    assert made.enrol(machine).status == 200
+
+    refused = act(service, machine.hostname, "release")
+
+    assert_refused(refused, 409, "NodeNotEnrolled")
+    assert "--replace" in refused.error["message"]
+
+
+@pytest.mark.parametrize("ended", ["revoked", "expired"])
+def test_no_machine_is_approved_after_the_end(service: Running, ended: str) -> None:
+    made = PoolEnrolment.of(service.admin, f"to{next(numbers)}", approval="manual")
+    waits = made.enrol(made.machine("late"))
+    assert waits.status == 202
+    if ended == "revoked":
+        assert made.act("revoke").status == 200
+    else:
+        found = service.call(service.service.context.store.enrolment(PLANT.key, made.id))
+        assert found
+        service.call(service.service.context.store.put_enrolment(replace(found, expires=1.0)))
+    assert_refused(made.act("approve", {"fingerprint": waits.json["fingerprint"]}), 409, "EnrolmentEnded")
+    assert made.act("reject", {"fingerprint": waits.json["fingerprint"]}).status == 200

@@ -479,6 +479,7 @@ def test_invalid_enrolments_are_refused(
 def test_enrolments_end_with_their_pool(service: Running, enrolment: Enrol) -> None:
     made = enrolment()
     assert service.admin.pool("DELETE", made.pool).status == 200
+    assert len(made.events("enrolment.revoked")) == 1
     assert_refused(made.enrol(made.machine("a")), 404, "EnrolmentNotFound")
     assert_refused(service.admin.pool("GET", made.pool, "enrolments"), 404, "PoolNotFound")
 

@@ -233,6 +233,14 @@ def test_old_agent_is_told_to_update_if_the_node_needs_a_key(node: NodeWithKey) 
     assert "Update the agent on this machine to version" in refused.error["message"]
 
 
+def test_old_agent_is_told_to_update_if_the_pool_decides(service: Running, name: str) -> None:
+    template = {"continuousMonitoring": True}
+    assert service.admin.pool("PUT", "managed", body={"properties": {"template": template}}).status in {200, 201}
+    node = NodeWithKey(service, name, {"properties": {"poolName": "managed"}})
+    refused = node.machine().fetch(node.url, proof="")
+    assert (refused.status, refused.error["code"]) == (409, "NodeOnAnotherMachine")
+
+
 def test_old_agent_works_as_before_for_other_nodes(service: Running, name: str) -> None:
     for number, body in enumerate((token(), principal())):
         node = NodeWithKey(service, f"{name}-{number}", body)
