@@ -51,7 +51,7 @@ class Scene:
         key = self.store.read()
         assert key is not None
 
-        async def find(_: tuple[str, str]) -> provider_side.KnownNode:
+        async def find(_: provider_side.SignedAssertion) -> provider_side.KnownNode:
             return provider_side.KnownNode(AUDIENCE, NodeKeys(key.thumbprint))
 
         return asyncio.run(provider_side.verify_assertion(token, find, lambda: at))[0]
