@@ -81,8 +81,9 @@ def test_key_that_is_not_bound_signs_nothing() -> None:
 def test_new_key_signs_at_once() -> None:
     scene = Scene()
     first = scene.assertions.value()
-    scene.store.renew()
-    scene.store.bind(AUDIENCE)
+    made = scene.store.renew()
+    assert scene.assertions.value() == first
+    scene.store.bind(AUDIENCE, made.thumbprint)
     assert scene.assertions.value() != first
 
 
