@@ -350,6 +350,7 @@ class Service:
             self._record_authenticated()
         if gone := await self.delivery.sweep(now):
             log.info("Removed %d expired config URLs.", gone)
+        await self.join_tracker.refused_fetches.flush(self.store, now)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
             await self.dashboard.sign_in_page.failures.flush()
