@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab.pki import CertificateAuthority
 from aks_flex_node.api.node_keys import AUDIENCE_PREFIX
-from aks_flex_rp.auth.node_assertions import KnownNode, verify_assertion
+from aks_flex_rp.auth.node_assertions import KnownNode, SignedAssertion, verify_assertion
 from aks_flex_rp.clusters.holder import HOLDER_FACT
 from aks_flex_rp.node_keys import NodeKeys
 from aks_flex_rp.store.model import Cluster
@@ -87,7 +87,7 @@ def fresh_microseconds() -> list[float]:
     key = HeldKey()
     known = KnownNode(AUDIENCE, NodeKeys(key.thumbprint))
 
-    async def find(_: tuple[str, str]) -> KnownNode:
+    async def find(_: SignedAssertion) -> KnownNode:
         return known
 
     resource, now = CLUSTER.node(name_of(0)), time.time()

@@ -20,13 +20,13 @@ from aks_flex_rp.api.arm_routes import ArmRoutes
 from aks_flex_rp.api.authorization import Authorizer
 from aks_flex_rp.api.machine_routes import MachineRoutes
 from aks_flex_rp.api.metrics import Metrics, MetricsAccess
+from aks_flex_rp.api.node_key_lookup import NodeKeyLookup
 from aks_flex_rp.api.poll_cache import PollCache
 from aks_flex_rp.api.poll_handler import PollHandler
 from aks_flex_rp.api.routes import ServiceRoutes, create_app
 from aks_flex_rp.api.shared_identities import SharedIdentities
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.auth.admin_key import AdminKey
-from aks_flex_rp.auth.node_assertions import KnownNode
 from aks_flex_rp.auth.rate_limit import RateLimiter
 from aks_flex_rp.auth.roles import Roles
 from aks_flex_rp.auth.token_verifier import TokenVerifier
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from aks_flex_rp.callers import NodeKey
     from aks_flex_rp.clusters.connections import ClusterConnection
     from aks_flex_rp.clusters.facts import ClusterFacts
     from aks_flex_rp.crypto.encryption import Sealer
@@ -220,9 +219,10 @@ class Service:
             cleanup := AzureCleanup(context, self._arm_remover()),
         )
         claims = self.join_tracker.claims
-        tokens = TokenVerifier(settings.auth, self.admin_key, find_node=self._find_node)
-        identities = SharedIdentities(self.store, poll_cache)
         limits = RateLimiter(settings.limits)
+        node_keys = NodeKeyLookup(self.clusters, poll_cache, limits)
+        tokens = TokenVerifier(settings.auth, self.admin_key, find_node=node_keys.find)
+        identities = SharedIdentities(self.store, poll_cache)
         authorizer = Authorizer(tokens, self._roles(), limits, poll_cache, context, identities)
         reporting = StatusReports(context, AccessGrants(context), poll_cache.record_seen, claims, cleanup, notices)
         commands = NodeCommands(context, notices, poll_cache.last_seen)
@@ -248,13 +248,6 @@ class Service:
         metrics.watch("clusters", "Clusters that the service manages.", lambda: self.clusters.count)
         self._running = False
         self._tasks: list[asyncio.Task[None]] = []
-
-    async def _find_node(self, node: NodeKey) -> KnownNode | None:
-        """Returns what verifies the assertions of a node's key. The keys of a deleted node are still known."""
-        cluster = await self.clusters.find(node[0])
-        if cluster is None or not cluster.key_audience:
-            return None
-        return KnownNode(cluster.key_audience, (await self.poll_cache.state(node)).keys)
 
     async def start(self) -> None:
         for tenant in self.settings.auth.tenants:
@@ -357,6 +350,7 @@ class Service:
             self._record_authenticated()
         if gone := await self.delivery.sweep(now):
             log.info("Removed %d expired config URLs.", gone)
+        await self.join_tracker.refused_fetches.flush(self.store, now)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
             await self.dashboard.sign_in_page.failures.flush()

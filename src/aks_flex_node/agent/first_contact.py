@@ -7,6 +7,8 @@ directory of the key. A machine that the provider certainly refused is left as i
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config.refusals import ENROLMENT_REFUSALS, KeyRevokedError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from aks_flex_node.agent.config.remote import ConfigBundle
+    from aks_flex_node.agent.identity.node_key import StoredKey
     from aks_flex_node.host.host import Host
 
     Proof: TypeAlias = Callable[[str, float], str]  # by audience and time
@@ -40,14 +43,19 @@ REFUSED = frozenset(
 
 
 def fetch_with_key(host: Host, data_dir: str, fetch: Callable[[Proof], ConfigBundle]) -> ConfigBundle:
-    """Fetches a configuration with a proof of the key of this machine. A revoked key is replaced by a new one."""
+    """Fetches a configuration with a proof of the key of this machine. A revoked key gets a successor, which becomes
+    the key of this machine when the configuration is accepted: the URL may be that of another node.
+    """
     missing = [path for path in dict.fromkeys((data_dir, STATE_DIR)) if host.stat(path) is None]
     if missing:
         Ledger(host, (f"{data_dir}/ledger.json",)).make_first_directories("agent", missing)
     store, sent = NodeKeyStore(host), 0
 
-    def prove(private_key: str) -> Proof:
-        sign = prover(private_key)
+    def fetch_by(key: StoredKey) -> ConfigBundle:
+        return replace(fetch(prove(key)), key=key.thumbprint)
+
+    def prove(key: StoredKey) -> Proof:
+        sign = prover(key.private_key)
 
         def count(audience: str, now: float) -> str:
             nonlocal sent
@@ -57,11 +65,13 @@ def fetch_with_key(host: Host, data_dir: str, fetch: Callable[[Proof], ConfigBun
         return count
 
     try:
-        try:
-            return fetch(prove(store.ensure().private_key))
-        except KeyRevokedError:
+        key = store.ensure()
+        for known in (key, key.next):  # the provider may have bound the successor, and its answer been lost
+            with suppress(KeyRevokedError):
+                if known:
+                    return fetch_by(known)
             sent = 0
-            return fetch(prove(store.renew().private_key))
+        return fetch_by(store.renew())
     except ConfigError as error:
         if error.name in REFUSED and sent <= 1:  # an earlier request may have bound the key, and its answer be lost
             for path in missing:

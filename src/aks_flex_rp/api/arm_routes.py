@@ -80,10 +80,9 @@ class ArmRoutes:
     ) -> AuthorizedRequest:
         query = {name.lower(): value for name, value in parse_qsl(incoming.url.query, keep_blank_values=True)}
         check_version(query)
-        caller = await self.authorizer.caller(incoming.headers.get("authorization", ""))
-        request = await self.authorizer.admit(
-            operation, where, caller, request_id, http_messages.client_address(incoming)
-        )
+        source = http_messages.client_address(incoming)
+        caller = await self.authorizer.caller(incoming.headers.get("authorization", ""), source)
+        request = await self.authorizer.admit(operation, where, caller, request_id, source)
         cluster = await self.authorizer.context.clusters.find(where.cluster.key)
         if cluster is None:
             raise errors.cluster_not_found(where.cluster)

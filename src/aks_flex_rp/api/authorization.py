@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import NODE_TYPE, POOL_TYPE, ClusterId, parse_cluster_id
-from aks_flex_rp.auth.auth_errors import Unauthenticated
+from aks_flex_rp.auth.auth_errors import TooManyFailures, Unauthenticated
 from aks_flex_rp.auth.roles import NODE_OPERATIONS, Operation
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.node_keys import KeyUse
@@ -131,9 +131,11 @@ class Authorizer:
     context: NodeContext
     identities: SharedIdentities
 
-    async def caller(self, authorization: str) -> Caller:
+    async def caller(self, authorization: str, source: str) -> Caller:
         try:
-            return await self.verifier.caller(authorization)
+            return await self.verifier.caller(authorization, source)
+        except TooManyFailures as refused:
+            raise errors.too_many_requests(refused.seconds) from None
         except Unauthenticated as refused:
             headers = {"WWW-Authenticate": refused.challenge}
             raise errors.ArmError(401, refused.code, refused.message, headers=headers) from None

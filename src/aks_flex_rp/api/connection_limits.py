@@ -10,9 +10,10 @@ import ipaddress
 import logging
 import resource
 import time
-from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
+
+from aks_flex_rp.counted_events import site_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 SCANNED = 64  # connections that are checked for one that waits, so that a flood costs little
 OTHER_FILES = 1024  # open files that are kept free for the database, clusters and logs
 WARN_SECONDS = 60.0
-SITE_PREFIX = 64  # a client of IPv6 has at least a /64, with as many addresses as it likes
 SHOWN_SITES = 1024  # sites whose last warning is remembered
 
 
@@ -120,20 +120,6 @@ def _oldest_waiting(among: dict[BoundedConnection, str]) -> BoundedConnection | 
             return connection
         among[connection] = among.pop(connection)
     return None
-
-
-@lru_cache(maxsize=4096)
-def site_of(address: str) -> str:
-    """Returns what counts as one client: an IPv4 address, or a /64 of IPv6. Empty if the address is unknown."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return ""
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is None:
-            return str(ipaddress.ip_network((found, SITE_PREFIX), strict=False))
-        found = found.ipv4_mapped
-    return str(found)
 
 
 def _allowed_by_open_files() -> int:

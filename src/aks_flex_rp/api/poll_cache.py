@@ -108,6 +108,11 @@ class PollCache:
                 return found
         return found
 
+    async def refresh(self, node_key: NodeKey) -> PollState:
+        """Reads the state again: a key that another replica has just bound may not be in the cached one yet."""
+        self._forget(node_key)
+        return await self.state(node_key)
+
     async def _look_up(self, node_key: NodeKey) -> PollState:
         node = await self._store.node(*node_key)
         if node is None:

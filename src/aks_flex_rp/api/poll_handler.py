@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_rp.arm.ids import ClusterId, parse_cluster_id
-from aks_flex_rp.auth.auth_errors import TenantUnreachable, Unauthenticated
+from aks_flex_rp.auth.auth_errors import TenantUnreachable, TooManyFailures, Unauthenticated
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.callers import CallerKind
 from aks_flex_rp.store.model import StoreError
@@ -106,7 +106,7 @@ class PollHandler:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         poll = parse_poll(scope, self.paths) if scope["type"] == "http" and scope["method"] == "GET" else None
-        if poll is None or not await self._unchanged(poll):
+        if poll is None or not await self._unchanged(poll, _source(scope)):
             await self.app(scope, receive, send)
             return
         headers = [(b"etag", poll.etag), (b"x-ms-request-id", self.ids.fresh()), (b"cache-control", b"no-cache")]
@@ -116,20 +116,20 @@ class PollHandler:
         await send({"type": "http.response.body"})
         self.metrics.poll_not_modified.inc()
 
-    async def _unchanged(self, poll: PollRequest) -> bool:
+    async def _unchanged(self, poll: PollRequest, source: str) -> bool:
         """Returns whether the caller is authorized and its etag is current, also after the requested wait."""
         began = time.perf_counter()
         tokens, poll_cache = self.authorizer.verifier, self.authorizer.poll_cache
         try:
             caller = tokens.cached(poll.authorization)
             if caller is None:
-                caller = await tokens.caller(poll.authorization.decode("latin-1"))
+                caller = await tokens.caller(poll.authorization.decode("latin-1"), source)
             state = poll_cache.cached(poll.node_key) or await poll_cache.state(poll.node_key)
             if not self._admits(poll, caller, state):
                 return False
             self.metrics.poll_seconds.observe(time.perf_counter() - began)
             return not poll.seconds or not await poll_cache.wait_for_change(poll.node_key, state.etag, poll.seconds)
-        except (Unauthenticated, TenantUnreachable, StoreError):
+        except (Unauthenticated, TooManyFailures, TenantUnreachable, StoreError):
             return False
 
     def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:
@@ -182,6 +182,10 @@ def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
     return PollRequest(
         scope["path"], node_key, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed, machine
     )
+
+
+def _source(scope: dict[str, Any]) -> str:
+    return str((scope.get("client") or ("",))[0])
 
 
 def _is_machine(header: bytes, known: str) -> bool:

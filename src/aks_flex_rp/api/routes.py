@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.arm_routes import ArmRoutes
     from aks_flex_rp.api.authorization import Authorizer
     from aks_flex_rp.api.metrics import Metrics, MetricsAccess
+    from aks_flex_rp.callers import Caller
     from aks_flex_rp.delivery.config_url import BuiltInDelivery, FetchedBundle
     from aks_flex_rp.nodes.join_tracker import JoinTracker
     from aks_flex_rp.store.model import AuditEvent
@@ -210,9 +211,13 @@ class ServiceRoutes:
             raise errors.config_url_not_found()
         return found
 
+    async def _caller(self, incoming: Incoming) -> Caller:
+        source = http_messages.client_address(incoming)
+        return await self.authorizer.caller(incoming.headers.get("authorization", ""), source)
+
     async def operations(self, incoming: Incoming, _: str) -> Response:
         check_version({name.lower(): value for name, value in parse_qsl(incoming.url.query)})
-        await self.authorizer.caller(incoming.headers.get("authorization", ""))
+        await self._caller(incoming)
         return http_messages.json_response(200, {"value": [_operation(name) for name in OPERATION_DESCRIPTIONS]})
 
     async def openapi(self, incoming: Incoming, _: str) -> Response:
@@ -242,7 +247,7 @@ class ServiceRoutes:
 
     async def _audit(self, incoming: Incoming) -> dict[str, Any]:
         query = incoming.query_params
-        caller = await self.authorizer.caller(incoming.headers.get("authorization", ""))
+        caller = await self._caller(incoming)
         resource = query.get("resource", "").rstrip("/")
         cluster = parse_cluster_id(resource) or parse_cluster_id(
             re.sub(r"(?i)/flexnode(config|pools)(/[^/]*(/enrolments(/[^/]*)?)?)?$", "", resource)

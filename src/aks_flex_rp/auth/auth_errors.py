@@ -38,6 +38,14 @@ class Unauthenticated(Exception):  # noqa: N818 - a response, and often an expec
         return f'Bearer {where}error="{error}", error_description="{_quoted(self.message)}"'
 
 
+class TooManyFailures(Exception):  # noqa: N818 - a response
+    """Results in a 429 response: an address has sent too many assertions of keys that no node has."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
 class TenantUnreachable(FlexError):  # noqa: N818 - names a state
     """Results in a 503 response: a token can be neither accepted nor rejected while the tenant is unreachable."""
 

@@ -1,7 +1,8 @@
 """Verifies what a node signs with its key: the proof at the fetch of a config URL or a rotation, and assertions.
 
 The token contains the public key. It decides nothing by itself: an assertion is verified only if the thumbprint of
-its key is one that the node which it names is bound to. The curve and the algorithm are fixed.
+its key is one that the node which it names is bound to. The curve and the algorithm are fixed. Everything that the
+token shows by itself is verified before the node is looked up, so that a client without a key causes no work there.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 CLOCK_SECONDS = 60  # allowed clock difference
 COORDINATE_BYTES = 32
+OTHER_AUDIENCE = "is for something else: its audience differs."
 _ECDSA = ec.ECDSA(hashes.SHA256())
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _HEADER = {"alg", "typ", "jwk"}
@@ -60,6 +62,16 @@ class InvalidNodeKey(Exception):  # noqa: N818 - a response
 
 
 @dataclass(frozen=True)
+class SignedAssertion:
+    """An assertion whose signature and time are valid. Whether its key is the node's is not known yet."""
+
+    node: NodeKey
+    thumbprint: str
+    audience: str
+    source: str = ""  # address of the client
+
+
+@dataclass(frozen=True)
 class KnownNode:
     """What the service knows of the node that an assertion names."""
 
@@ -75,26 +87,36 @@ def is_assertion(token: str) -> bool:
 def verify_proof(token: str, audience: str, clock: Callable[[], float] = time.time) -> str:
     """Verifies that a client has the key which it shows, and returns the thumbprint. Raises InvalidNodeKey."""
     key = _public_key(token, PROOF_TYPE)
-    _check_period(_claims(token, key, audience), PROOF_SECONDS, clock())
+    claims = _claims(token, key)
+    if claims["aud"] != audience:
+        raise InvalidNodeKey(OTHER_AUDIENCE)
+    _check_period(claims, PROOF_SECONDS, clock())
     return key.thumbprint
 
 
 async def verify_assertion(
-    token: str, find: Callable[[NodeKey], Awaitable[KnownNode | None]], clock: Callable[[], float] = time.time
+    token: str,
+    find: Callable[[SignedAssertion], Awaitable[KnownNode | None]],
+    clock: Callable[[], float] = time.time,
+    source: str = "",
 ) -> tuple[Caller, float]:
     """Returns the caller of an assertion and when the assertion expires. Raises Unauthenticated."""
     try:
         key = _public_key(token, ASSERTION_TYPE)
-        thumbprint, node = key.thumbprint, _subject(token)
-        known = await find(node) if node else None
+        claims = _claims(token, key)
+        _check_period(claims, ASSERTION_SECONDS, clock())
+        thumbprint, node, audience = key.thumbprint, _subject(claims), claims["aud"]
+        if not isinstance(audience, str) or not audience:
+            raise InvalidNodeKey(OTHER_AUDIENCE)
+        known = await find(SignedAssertion(node, thumbprint, audience, source)) if node else None
         if node is None or known is None or thumbprint not in known.keys.known:
             raise Unauthenticated(
                 "NodeKeyNotKnown",
                 f"The key {short(thumbprint)} does not belong to the node that the request names. Create a new "
                 "join command for the node, and run it on its machine.",
             )
-        claims = _claims(token, key, known.audience)
-        _check_period(claims, ASSERTION_SECONDS, clock())
+        if audience != known.audience:
+            raise InvalidNodeKey(OTHER_AUDIENCE)
     except InvalidNodeKey as error:
         code: AuthErrorCode = "NodeKeyTimeInvalid" if error.is_time else "InvalidAuthenticationToken"
         raise Unauthenticated(code, f"The assertion of the node key {error.why}") from None
@@ -124,9 +146,11 @@ def _is_coordinate(text: str) -> bool:
     return _COORDINATE.fullmatch(text) is not None and encode(_decoded(text)) == text
 
 
-def _claims(token: str, key: PublicKey, audience: str) -> dict[str, Any]:
-    """Verifies the signature and the audience. Done here, and not by a library that supports all kinds of tokens:
-    that takes twice the time, and every node presents a fresh assertion every few minutes.
+def _claims(token: str, key: PublicKey) -> dict[str, Any]:
+    """Verifies the signature, and returns the claims, of which one is the audience.
+
+    Done here, and not by a library that supports all kinds of tokens: that takes twice the time, and every node
+    presents a fresh assertion every few minutes.
     """
     signed, _, encoded = token.rpartition(".")
     try:
@@ -136,15 +160,14 @@ def _claims(token: str, key: PublicKey, audience: str) -> dict[str, Any]:
         r, s = (int.from_bytes(each, "big") for each in (signature[:COORDINATE_BYTES], signature[COORDINATE_BYTES:]))
         public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
         public.verify(encode_dss_signature(r, s), signed.encode(), _ECDSA)
-        claims = json.loads(_decoded(signed.partition(".")[2]))
-        named = claims["aud"]
+        claims = dict(json.loads(_decoded(signed.partition(".")[2])))
+        if "aud" not in claims:
+            raise InvalidNodeKey(OTHER_AUDIENCE)
     except InvalidSignature:
         raise InvalidNodeKey("has an invalid signature.") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InvalidNodeKey("cannot be parsed.") from None
-    if named != audience:
-        raise InvalidNodeKey("is for something else: its audience differs.")
-    return dict(claims)
+    return claims
 
 
 def _check_period(claims: dict[str, Any], longest: int, now: float) -> None:
@@ -155,12 +178,9 @@ def _check_period(claims: dict[str, Any], longest: int, now: float) -> None:
         raise InvalidNodeKey("has expired, or is not valid yet. Check the clock of the machine.", is_time=True)
 
 
-def _subject(token: str) -> NodeKey | None:
+def _subject(claims: dict[str, Any]) -> NodeKey | None:
     """Returns the cluster and the node that the assertion names."""
-    try:
-        found = _SUBJECT.fullmatch(str(json.loads(_decoded(token.split(".")[1]))["sub"]))
-    except (ValueError, IndexError, KeyError, TypeError, RecursionError):
-        return None
+    found = _SUBJECT.fullmatch(str(claims.get("sub", "")))
     return (found[1], found[2]) if found else None
 
 

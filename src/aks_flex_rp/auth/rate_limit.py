@@ -32,6 +32,16 @@ class RateLimiter:
         self._current: dict[tuple[str, RateKind], tuple[float, float]] = {}  # (tokens, time of the last update)
         self._previous: dict[tuple[str, RateKind], tuple[float, float]] = {}
 
+    def wait(self, caller_id: str, kind: RateKind) -> float:
+        """Returns the seconds until a token can be taken, or 0, and takes none."""
+        rate, burst = self._rates[kind]
+        key = (caller_id, kind)
+        found = self._current.get(key) or self._previous.get(key)
+        if found is None:
+            return 0.0
+        tokens = min(burst, found[0] + (self._clock() - found[1]) * rate)
+        return max(0.0, (1.0 - tokens) / rate)
+
     def acquire(self, caller_id: str, kind: RateKind) -> float:
         """Takes a token. Returns 0, or the seconds to wait before the next try."""
         rate, burst = self._rates[kind]

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.auth.admin_key import AdminKey
     from aks_flex_rp.auth.auth_settings import AuthSettings, TenantSettings
-    from aks_flex_rp.auth.node_assertions import KnownNode
+    from aks_flex_rp.auth.node_assertions import KnownNode, SignedAssertion
     from aks_flex_rp.auth.tenant_keys import Fetch
-    from aks_flex_rp.callers import NodeKey
 
 log = logging.getLogger(__name__)
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -163,7 +162,7 @@ MAX_CACHED_TOKENS = 200_000  # entries; a hundred thousand nodes may each have a
 MAX_HEADER_LENGTH = 16_384  # characters; Entra's tokens with 200 groups are much shorter
 
 
-async def _no_node(_node: NodeKey) -> KnownNode | None:
+async def _no_node(_assertion: SignedAssertion) -> KnownNode | None:
     return None
 
 
@@ -180,7 +179,7 @@ class TokenVerifier:
         monotonic: Callable[[], float] = time.monotonic,
         skew: float = SKEW_SECONDS,
         remembered: int = MAX_CACHED_TOKENS,
-        find_node: Callable[[NodeKey], Awaitable[KnownNode | None]] = _no_node,
+        find_node: Callable[[SignedAssertion], Awaitable[KnownNode | None]] = _no_node,
     ) -> None:
         tenants = settings.accepted_tenants
         self._authorities = {each.tenant_id: TenantKeys(each, fetch(each), monotonic) for each in tenants}
@@ -205,17 +204,20 @@ class TokenVerifier:
         found = self._seen.get(hashlib.sha256(shown).digest())
         return found[1] if found and found[0] > self._clock() else None
 
-    async def caller(self, authorization: str) -> Caller:
-        """Returns the caller.
+    async def caller(self, authorization: str, source: str = "") -> Caller:
+        """Returns the caller. `source` is the address of the client, whose failures are limited.
 
-        Raises Unauthenticated if the credentials are invalid, or TenantUnreachable if they cannot be verified now.
+        Raises Unauthenticated if the credentials are invalid, TenantUnreachable if they cannot be verified now, or
+        TooManyFailures.
         """
         found = self.cached(authorization)
         if found:
             return found
         try:
             token = self._bearer(authorization)
-            return await self._verify(token, hashlib.sha256(authorization.encode("latin-1", "replace")).digest())
+            return await self._verify(
+                token, source, hashlib.sha256(authorization.encode("latin-1", "replace")).digest()
+            )
         except Unauthenticated as refused:
             if self._first and not refused.sign_in:
                 refused.sign_in, refused.resource = self._first.sign_in, self._first.audiences[0]
@@ -243,9 +245,9 @@ class TokenVerifier:
             raise Unauthenticated("InvalidAuthenticationToken", "The access token is too long.")
         return token.strip()
 
-    async def _verify(self, token: str, digest: bytes) -> Caller:
+    async def _verify(self, token: str, source: str, digest: bytes) -> Caller:
         if is_assertion(token):
-            caller, until = await verify_assertion(token, self._find_node, self._clock)
+            caller, until = await verify_assertion(token, self._find_node, self._clock, source)
             self._seen.pop(self._assertions.pop(caller.id, b""), None)
             self._remember(digest, until, caller)
             self._assertions[caller.id] = digest

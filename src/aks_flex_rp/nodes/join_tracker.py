@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_node.timestamps import format_utc, parse_utc
 from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import NEW_URL_REMEDY, JoinState
 from aks_flex_rp.nodes import join_rules
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
@@ -45,10 +46,11 @@ class JoinTracker:
     publisher: EventPublisher = field(default_factory=EventPublisher)
     last_seen: Callable[[str, str], float] = lambda _cluster, _node: 0.0  # that is not in the store yet
     cleanup: AzureCleanup | None = None
+    refused_fetches: CountedEvents = field(default_factory=CountedEvents)
 
     @property
     def claims(self) -> MachineClaims:
-        return MachineClaims(self.context, self.last_seen, self.publisher)
+        return MachineClaims(self.context, self.last_seen, self.publisher, self.refused_fetches)
 
     async def is_current_token(self, cluster: str, node: str, token_id: str) -> bool:
         found = await self.context.store.node(cluster, node)

@@ -16,6 +16,7 @@ from aks_flex_node.errors import FlexError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.join_state import JoinPhase
 from aks_flex_rp.machine_ownership import ALIVE_SECONDS, CONFLICT_CONDITION, Claim, FetchClient
 from aks_flex_rp.node_keys import KeyUse
@@ -78,6 +79,7 @@ class MachineClaims:
     context: NodeContext
     last_seen: Callable[[str, str], float]  # last-seen time that is not in the store yet
     publisher: EventPublisher = field(default_factory=EventPublisher)
+    refusals: CountedEvents = field(default_factory=CountedEvents)  # of fetches, which need no identity
 
     async def living_owner(self, node: Node) -> KnownMachine | None:
         """Returns the machine on which a node lives or which is about to join, if it is alive, or None."""
@@ -288,12 +290,12 @@ class MachineClaims:
         await retry_on_conflict(lambda: self.context.store.node(node.cluster, node.key), write)
 
     async def _record(self, node: Node, client: FetchingClient, **detail: object) -> None:
-        """Records a refused fetch."""
+        """Records a refused fetch, and counts those that follow from the same address."""
         shown = _document(client.machine) if client.machine else {}
         event = client.origin.event(
             self.context.now(), AuditAction.MACHINE_REFUSED, _resource(node), machine=shown, **detail
         )
-        await self.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+        await self.refusals.record(self.context.store, replace(event, outcome=AuditOutcome.DENIED))
 
 
 def with_conflict(status: Document, machines: MachineOwnership, name: str, now: float) -> Document:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
+from aks_flex_node.agent.bootstrap.workflow import discarded_key_on_refusal
 from aks_flex_node.agent.config.refusals import KeyRevokedError
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.context import ledger_paths
@@ -15,7 +17,7 @@ from aks_flex_node.agent.first_contact import fetch_with_key, prover
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY, STATE_DIR
 from aks_flex_node.agent.reconcile.ledger import Ledger
-from aks_flex_node.errors import ConfigError
+from aks_flex_node.errors import ConfigError, MachineError
 from aks_flex_rp.auth.node_assertions import verify_proof
 from tests.unit.agent.builders import config_of, empty_host, engine_on
 
@@ -79,7 +81,7 @@ def test_machine_comes_back_with_the_same_key_after_each_step(at: int, after: bo
         host.apply = apply  # type: ignore[method-assign]
     host.apply = apply  # type: ignore[method-assign]
 
-    assert fetch_with_key(host, STATE_DIR, provider.fetch) == BUNDLE
+    assert fetch_with_key(host, STATE_DIR, provider.fetch).text == BUNDLE.text
 
     NodeKeyStore(host).bind(BUNDLE.key_audience)
     key = NodeKeyStore(host).read()
@@ -96,7 +98,7 @@ def test_machine_comes_back_with_the_same_key_if_the_response_is_lost() -> None:
     provider.lost = 1
     with pytest.raises(PowerLossError):
         fetch_with_key(host, STATE_DIR, provider.fetch)
-    assert fetch_with_key(host, STATE_DIR, provider.fetch) == BUNDLE
+    assert fetch_with_key(host, STATE_DIR, provider.fetch).text == BUNDLE.text
 
 
 def test_machine_that_is_refused_stays_as_it_was() -> None:
@@ -122,8 +124,56 @@ def test_revoked_key_is_replaced_by_a_new_one() -> None:
     fetch_with_key(host, STATE_DIR, provider.fetch)
     old = provider.revoked = provider.bound
     provider.bound = ""
-    assert fetch_with_key(host, STATE_DIR, provider.fetch) == BUNDLE
+    assert fetch_with_key(host, STATE_DIR, provider.fetch).text == BUNDLE.text
     assert provider.bound not in {"", old}
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("at", range(6))
+def test_successor_of_a_revoked_key_is_the_same_after_a_stop_at_each_step(at: int, after: bool) -> None:
+    host, provider = empty_host(), Provider()
+    fetch_with_key(host, STATE_DIR, provider.fetch)
+    provider.revoked, provider.bound, provider.lost = provider.bound, "", at % 2
+    apply = host.apply
+    interrupted(host, at, after=after)
+    with suppress(PowerLossError):
+        NodeKeyStore(host).bind(BUNDLE.key_audience, fetch_with_key(host, STATE_DIR, provider.fetch).key)
+    host.apply, provider.lost = apply, 0  # type: ignore[method-assign]
+    bundle = fetch_with_key(host, STATE_DIR, provider.fetch)
+    NodeKeyStore(host).bind(bundle.key_audience, bundle.key)
+    key = NodeKeyStore(host).read()
+    assert key is not None
+    assert (key.thumbprint, key.next, key.previous) == (provider.bound, None, None)
+
+
+def test_key_of_a_node_survives_the_url_of_another_node() -> None:
+    """The key was revoked for the other node only. It must not be lost before the URL is refused."""
+    host, provider = empty_host(), Provider()
+    store = NodeKeyStore(host)
+    fetch_with_key(host, STATE_DIR, provider.fetch)
+    store.bind("aks-flex-rp:own")
+    own = store.read()
+    assert own is not None
+    provider.revoked, provider.bound = own.thumbprint, ""
+    bundle = fetch_with_key(host, STATE_DIR, provider.fetch)
+    pending = store.read()
+    assert pending is not None
+    assert (pending.thumbprint, pending.audience, bundle.key) == (own.thumbprint, own.audience, provider.bound)
+
+    with pytest.raises(MachineError), discarded_key_on_refusal(bundle, host):
+        raise MachineError("config-node-mismatch", "This machine is another node.", "Use the URL of this node.")
+
+    assert store.read() == own
+
+
+def test_answer_of_an_earlier_replica_keeps_the_known_audience() -> None:
+    store = NodeKeyStore(empty_host())
+    store.ensure()
+    store.bind("aks-flex-rp:x")
+    store.bind("")
+    key = store.read()
+    assert key is not None
+    assert key.audience == "aks-flex-rp:x"
 
 
 def test_directory_of_the_first_contact_belongs_to_the_agent() -> None:

@@ -85,7 +85,8 @@ def bootstrap_node(
             loaded = replace(loaded, config=complete)
             managed = bool(complete.continuous_monitoring and daemon_mode and daemon_mode.runs_daemon)
             bound = bundle.key_audience if bundle else ""
-            engine = _checked_engine(loaded, progress, bound, managed=managed, fetched=selection.url is not None)
+            with discarded_key_on_refusal(bundle):
+                engine = _checked_engine(loaded, progress, bound, managed=managed, fetched=selection.url is not None)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)  # continue when the terminal closes
             rebuild_ledger(engine)
             with reported_failure(complete, selection.url):
@@ -147,9 +148,20 @@ def keep_fetched_on_failure(
         raise
 
 
+@contextmanager
+def discarded_key_on_refusal(bundle: ConfigBundle | None, host: Host | None = None) -> Iterator[None]:
+    """Forgets the key that was made for a configuration which is refused, for example that of another node."""
+    try:
+        yield
+    except FlexError:
+        if bundle:
+            NodeKeyStore(host or RealHost()).discard(bundle.key)
+        raise
+
+
 def save_fetched(host: Host, bundle: ConfigBundle, url: ConfigUrl) -> None:
     """Stores a fetched configuration, and first whether the provider has bound the key of this machine."""
-    NodeKeyStore(host).bind(bundle.key_audience)
+    NodeKeyStore(host).bind(bundle.key_audience, bundle.key)
     config_store.save_fetched(host, bundle, url)
 
 

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 import time
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,12 +93,13 @@ class ConfigBundle:
     version: str = ""  # configVersion, if present
     key_audience: str = ""  # the provider has bound the node key, and assertions have this audience
     key_url: str = field(default="", repr=False)  # at the provider, of a sealed bundle that is not complete
+    key: str = ""  # thumbprint of the node key with which it was fetched
 
     def with_kubelet_auth(self, method: str) -> ConfigBundle:
         """Returns the bundle with the kubelet's authentication, so that the daemon uses the method of the join."""
         document = json.loads(self.text)
         document["config"].setdefault("node", {}).setdefault("kubelet", {})["auth"] = method
-        return ConfigBundle(json.dumps(document, indent=1) + "\n", self.version, self.key_audience)
+        return replace(self, text=json.dumps(document, indent=1) + "\n", key_url="")
 
 
 @dataclass(frozen=True)

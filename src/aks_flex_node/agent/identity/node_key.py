@@ -77,16 +77,29 @@ class NodeKeyStore:
         if known != key or not is_complete:
             self._write(key, revision + 1)
 
-    def bind(self, audience: str) -> None:
-        """Records whether a provider has bound the key, and the audience of assertions for it."""
-        if (known := self.read()) is not None and known.audience != audience:
+    def bind(self, audience: str, thumbprint: str = "") -> None:
+        """Records that a provider has bound the key with this thumbprint, and the audience of assertions for it.
+
+        A key that was made by `renew` becomes the key of this machine, without a predecessor. An empty audience is
+        the answer of a replica of an earlier release, which binds nothing, and leaves the known audience.
+        """
+        known = self.read()
+        if known and known.next and known.next.thumbprint == thumbprint:
+            self.save(replace(known.next, audience=audience))
+        elif known and audience and known.audience != audience:
             self.save(replace(known, audience=audience))
 
     def renew(self) -> StoredKey:
-        """Replaces a key that the provider refuses by a new one, which is not bound yet and has no predecessor."""
+        """Makes a key that replaces one which the provider refuses, as soon as `bind` is called with it."""
         made = new_key(time.time())
-        self.save(made)
+        self.save(replace(self.ensure(), next=made))
         return made
+
+    def discard(self, thumbprint: str) -> None:
+        """Forgets a key that was made by `renew`, if it is not the key of this machine yet."""
+        known = self.read()
+        if known and known.next and known.next.thumbprint == thumbprint:
+            self.save(replace(known, next=None))
 
     def _newest(self) -> tuple[StoredKey | None, int, bool]:
         """Returns the key, its revision, and whether both files have it."""

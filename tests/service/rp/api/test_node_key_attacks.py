@@ -9,11 +9,13 @@ import json
 import socket
 import ssl
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER
+from aks_flex_rp.counted_events import WINDOW_SECONDS
 from aks_flex_rp.delivery.config_url import delivery_id
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
@@ -236,3 +238,19 @@ def test_updated_agent_of_a_joined_node_is_told_the_way_to_its_key(service: Runn
     fetched = updated.fetch(node.regenerate())  # as the message says
     assert (fetched.status, fetched.headers[AUDIENCE_HEADER.lower()]) == (200, AUDIENCE)
     assert node.status["nodeKey"]["thumbprint"] == updated.key.thumbprint
+
+
+def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
+    """Someone with the URL of a node that lives on another machine fetches it again and again."""
+    node.joined()
+    url, thief = node.regenerate(), node.machine(TWO)
+    assert [thief.fetch(url).status for _ in range(20)] == [409] * 20
+    [event] = node.events("machine.refused")
+    assert (event["source"], event["detail"]["machine"]["id"]) == ("127.0.0.1", TWO.id)
+
+    later = time.time() + WINDOW_SECONDS
+    tracker = node.service.service.join_tracker
+    node.service.call(tracker.refused_fetches.flush(node.service.service.store, later))
+
+    counted, first = node.events("machine.refused")
+    assert (first, counted["detail"]["failures"], counted["outcome"]) == (event, 19, "denied")

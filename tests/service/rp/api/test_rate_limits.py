@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+import pytest
+
+from aks_flex_rp.api.poll_cache import PollCache, PollState
+from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal
+from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_arm import assert_refused
+from tests.service.rp.api.test_node_keys import AUDIENCE, Machine, NodeWithKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,3 +61,55 @@ def test_guessing_config_urls_is_rate_limited(run_service: Callable[..., Abstrac
 
         assert [answer.status for answer in guesses] == [404, 404, 404, 429]
         assert_refused(guesses[-1], 429, "TooManyRequests")
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Returns the reads of nodes from the store, as they come."""
+    found: list[str] = []
+    look_up = PollCache._look_up
+
+    async def read(cache: PollCache, node: tuple[str, str]) -> PollState:
+        found.append(node[1])
+        return await look_up(cache, node)
+
+    monkeypatch.setattr(PollCache, "_look_up", read)
+    return found
+
+
+def test_assertions_of_invented_nodes_are_rate_limited_before_the_store(
+    run_service: Callable[..., AbstractContextManager[Running]], reads: list[str]
+) -> None:
+    """Every client can make a key and sign. The audience is known to all nodes of the cluster."""
+    with run_service(limits=FEW) as service:
+        node = NodeWithKey(service, "edge")
+        machine = node.machine()
+        assert (machine.fetch(node.url).status, machine.get().status) == (200, 200)
+        del reads[:]
+
+        answers = [Machine(service.admin, f"invented-{number}").get() for number in range(8)]
+
+        assert [each.status for each in answers] == [401] * 3 + [429] * 5
+        assert_refused(answers[-1], 429, "TooManyRequests")
+        assert len(reads) == 3
+        fresh = machine.api(machine.assertion(begin=time.time() - 5))
+        assert fresh.get("edge").status == 200, "a node that was heard from does not suffer for its address"
+
+
+def test_assertions_that_are_not_valid_by_themselves_read_nothing(
+    run_service: Callable[..., AbstractContextManager[Running]], reads: list[str]
+) -> None:
+    with run_service(limits=FEW) as service:
+        key, resource = HeldKey(), PLANT.node("invented")
+        good = key.assertion(resource, AUDIENCE)
+        forged = [
+            f"{good.rpartition('.')[0]}.{'A' * 86}",
+            key.assertion(resource, AUDIENCE, begin=time.time() - 1000),
+            key.assertion(resource, AUDIENCE, seconds=3600),
+            key.assertion(resource, ""),
+        ]
+        for each in forged * 3:
+            assert service.admin.as_somebody(f"Bearer {each}").get("invented").status == 401
+        assert reads == []
+        assert service.admin.as_somebody(f"Bearer {key.assertion(resource, 'aks-flex-rp:x')}").get("x").status == 401
+        assert reads == [], "another audience: the node is not looked up"

@@ -116,8 +116,11 @@ def test_only_one_predecessor_is_kept_in_files_for_root_only(agent: Agent) -> No
         assert entry
         assert entry.mode & 0o777 == 0o600
         assert json.loads(agent.host.read(path) or b"")["previous"]["thumbprint"] == before
-    agent.store.renew()
-    assert agent.key.previous is None
+    made = agent.store.renew()
+    agent.store.bind(AUDIENCE, made.thumbprint)
+    renewed = agent.store.read()
+    assert renewed
+    assert (renewed.thumbprint, renewed.previous) == (made.thumbprint, None)
 
 
 def test_revoked_key_does_not_fall_back(agent: Agent) -> None:

@@ -51,7 +51,7 @@ class Scene:
         key = self.store.read()
         assert key is not None
 
-        async def find(_: tuple[str, str]) -> provider_side.KnownNode:
+        async def find(_: provider_side.SignedAssertion) -> provider_side.KnownNode:
             return provider_side.KnownNode(AUDIENCE, NodeKeys(key.thumbprint))
 
         return asyncio.run(provider_side.verify_assertion(token, find, lambda: at))[0]
@@ -81,8 +81,9 @@ def test_key_that_is_not_bound_signs_nothing() -> None:
 def test_new_key_signs_at_once() -> None:
     scene = Scene()
     first = scene.assertions.value()
-    scene.store.renew()
-    scene.store.bind(AUDIENCE)
+    made = scene.store.renew()
+    assert scene.assertions.value() == first
+    scene.store.bind(AUDIENCE, made.thumbprint)
     assert scene.assertions.value() != first
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from aks_flex_rp.dashboard.failed_sign_ins import MAX_SITES, OTHER_SITES, WINDOW_SECONDS, FailedSignIns
+from aks_flex_rp.counted_events import MAX_SITES, OTHER_SITES, WINDOW_SECONDS
+from aks_flex_rp.dashboard.failed_sign_ins import FailedSignIns
 
 if TYPE_CHECKING:
     from aks_flex_rp.store.model import AuditEvent
