@@ -80,6 +80,17 @@ def test_revoked_enrolment_is_followed_by_another(machine: Sandbox, provider: Pe
     assert join(machine, url_of(types(provider, [*create, *NUMBERED]))).code == 0
 
 
+@pytest.mark.remedy("enrolment-revoked")
+def test_enrolment_of_a_deleted_pool_is_followed_by_another(machine: Sandbox, provider: Person, pool: str) -> None:
+    made = Enrolment(provider, pool)
+    provider.does("pool", "delete", "--name", pool, "--yes")
+    refused(join(machine, made.url), "enrolment-revoked", machine)
+
+    provider.does("pool", "create", "--name", pool, "--monitor")
+    create = command("enrolment-revoked", "aks-flex-rp pool enrolment create", POOL=pool, N="1")
+    assert join(machine, url_of(types(provider, [*create, *NUMBERED]))).code == 0
+
+
 @pytest.mark.remedy("machine-not-listed")
 def test_machine_is_added_to_the_list(provider: Person, pool: str, tmp_path: Path) -> None:
     listed = tmp_path / "machines.csv"
