@@ -95,6 +95,11 @@ def with_enrolled_machine(site: Site, text: str) -> tuple[str, str]:
     return text.replace("k7m2p9xq", made.id).replace("1a2b-3c4d-5e6f-7a8b", shown), machine.hostname
 
 
+def remove_nodes(site: Site, pool: str) -> None:
+    for each in site.admin.list(**{"$filter": f"poolName eq '{pool}'"}).json["value"]:
+        assert site.admin.delete(each["name"]).status == 200
+
+
 def bind_key(site: Site, name: str) -> None:
     """Fetches the configuration of a node with a key, as its machine does."""
     url = str(site.admin.ask("POST", site.admin.path(name, "regenerateToken"), {}).json["configUrl"])
@@ -109,6 +114,8 @@ def test_documented_example_runs_as_printed(
 ) -> None:
     name = f"{there}-new" if "flex-node create" in EXAMPLES[example] else there
     text = EXAMPLES[example].replace("…", "-g edge --cluster plant", 1)
+    if re.search(r"pool (create|delete)", text):
+        remove_nodes(site, "edge")  # of examples before this one
     if "pool create" in text:
         site.admin.pool("DELETE", "edge")
     if re.search(r"enrolment|release", text):

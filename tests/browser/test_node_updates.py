@@ -42,6 +42,9 @@ def test_joining_page_shows_progress_until_node_is_ready(provider: Provider, ope
     provider.running.call(joins.on_token_certificate(PLANT.key, name, secret, "csr-1"))
     heard = {**READY, "lastHeartbeatTime": format_utc(time.time() + 5)}
     provider.running.call(joins.on_node_observed(PLANT.key, name, heard))
+    wait_for(page, "Joined", "now")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": format_utc(time.time())}
+    assert provider.running.admin.report(name, {"agentVersion": "1.0.0", "conditions": [ready]}).status == 200
     wait_for(page, "Ready", "done")
     assert page.get_by_text(f"{name} is Ready.").is_visible()
     assert command_on(page) == found[0]
