@@ -62,11 +62,8 @@ class RecordCodes:
         return code_key_id(code) == self._newest
 
     def _code(self, key: str, kind: str, values: Sequence[object]) -> str:
-        content = bytearray()
-        for value in (kind, *values):
-            encoded = _encoded(value)
-            content += len(encoded).to_bytes(LENGTH_BYTES, "big")
-            content += encoded
+        encoded = [_encoded(value) for value in (kind, *values)]
+        content = b"".join([part for each in encoded for part in (len(each).to_bytes(LENGTH_BYTES, "big"), each)])
         made, view = hmac.new(self._keys[key], digestmod="sha256"), memoryview(content)
         for start in range(0, len(content), PIECE_BYTES):
             made.update(view[start : start + PIECE_BYTES])

@@ -45,6 +45,11 @@ class NodeBuilder:
     caller: Caller
     # Configurations by what they are generated from, besides the name of the node. Nodes of a pool share them.
     configs: dict[object, tuple[DesiredNode, Document]] = field(default_factory=dict)
+    versions: dict[object, tuple[DesiredNode, dict[str, str]]] = field(default_factory=dict)  # likewise
+
+    def forget_shared(self) -> None:
+        self.configs.clear()
+        self.versions.clear()
 
     def build(self, name: str, desired: DesiredNode, before: Node | None, version: int, join: JoinState) -> Node:
         """Returns the node with its generated configuration, and with what is remembered of the earlier one."""
@@ -55,9 +60,7 @@ class NodeBuilder:
 
     def _node(self, name: str, desired: DesiredNode, before: Node | None, version: int, join: JoinState) -> Node:
         context, cluster, key, properties = self.context, self.cluster, name.lower(), desired.properties
-        kept_version = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
-        earlier = _versions(before) if before else None
-        chosen = config_generator.effective_versions(properties, kept_version or cluster.facts.version, earlier)
+        chosen = self._chosen_versions(desired, before)
         endpoints = context.endpoints_for(cluster)
         config = self._config(
             key, desired, chosen, downgrade=desired.allow_downgrade or _has_pending_downgrade(before)
@@ -82,6 +85,16 @@ class NodeBuilder:
             revision=before.revision if before else 0,
             pool=desired.membership,
         )
+
+    def _chosen_versions(self, desired: DesiredNode, before: Node | None) -> dict[str, str]:
+        cluster = self.cluster
+        kept = before.config["kubernetes"]["version"] if before and not cluster.follow_version else ""
+        earlier = _versions(before) if before else {}
+        shared = (id(desired), kept, tuple(earlier.items()))
+        if shared not in self.versions:
+            chosen = config_generator.effective_versions(desired.properties, kept or cluster.facts.version, earlier)
+            self.versions[shared] = desired, chosen
+        return self.versions[shared][1]
 
     def _config(self, key: str, desired: DesiredNode, chosen: dict[str, str], *, downgrade: bool) -> Document:
         shared = (id(desired), tuple(chosen.items()), downgrade)  # unique while the entry keeps the object

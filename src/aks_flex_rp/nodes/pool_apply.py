@@ -172,7 +172,7 @@ class _NodeApply:
             found = self.known[key] = self._validate(before, context)
             if len(self.known) > MAX_KNOWN:
                 self.known.clear()
-                self.builder.configs.clear()
+                self.builder.forget_shared()
         if isinstance(found, ArmError):
             raise found
         return found

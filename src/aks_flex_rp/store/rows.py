@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.model import (
     ApprovalMode,
@@ -37,15 +39,26 @@ PARSE_ERRORS = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 POOL_REVISION, EFFECTIVE = "poolRevision", "effective"  # in the document of a node's properties
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode  # ASCII only, so that both databases accept any text
+_fast_encode = msgspec.json.Encoder().encode
+_fast_decode = msgspec.json.Decoder().decode
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def to_json(document: Document) -> str:
-    return _encode(document)
+    """Returns ASCII only, so that both databases accept any text."""
+    try:
+        encoded = _fast_encode(document)  # ten times faster than json
+    except UnicodeEncodeError:  # a lone surrogate
+        return _encode(document)
+    return encoded.decode() if encoded.isascii() else _encode(document)
 
 
 def from_json(text: str) -> Document:
-    found: Document = json.loads(text)
+    found: Document
+    try:
+        found = _fast_decode(text)
+    except msgspec.DecodeError:  # also for a lone surrogate, which json accepts
+        found = json.loads(text)
     return found
 
 
