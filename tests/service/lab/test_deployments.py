@@ -263,7 +263,12 @@ def test_pool_is_deployed_with_nodes_and_changed_without_changing_them(whole: Wh
         "continuousMonitoring": True,
         "nodeConfig": {"labels": {"site": "north"}, "maxPods": 50},
     }
-    given = {"poolName": "edge", "poolDescription": "Pumps", "template": template, "nodeNames": ["pool-1", "pool-2"]}
+    given: dict[str, Any] = {
+        "poolName": "edge",
+        "poolDescription": "Pumps",
+        "template": template,
+        "nodeNames": ["pool-1", "pool-2"],
+    }
     validated = json.loads(deploy(owner, "validate", "pool", POOL, **given).out)["properties"]
     nodes = [f"{CLUSTER}/flexNodeConfig/{name}" for name in given["nodeNames"]]
     assert {each["id"] for each in validated["validatedResources"]} == {f"{CLUSTER}/flexNodePools/edge", *nodes}
@@ -279,7 +284,7 @@ def test_pool_is_deployed_with_nodes_and_changed_without_changing_them(whole: Wh
     deploy(owner, "create", "pool", POOL, **given)
     assert whole.nodes.pool("GET", "edge").properties["revision"] == 1, "the same template is no revision"
 
-    changed = {**given, "template": {**template, "nodeConfig": {"maxPods": 60}}}
+    changed: dict[str, Any] = {**given, "template": {**template, "nodeConfig": {"maxPods": 60}}}
     kinds = {each["resourceId"]: each["changeType"] for each in changes(owner, "pool", POOL, **changed)}
     assert kinds == {f"{CLUSTER}/flexNodePools/edge": "Modify", **dict.fromkeys(nodes, "NoChange")}
     deploy(owner, "create", "pool", POOL, **changed)
