@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.service.lab.cloud_harness import Cloud
     from tests.service.rp.api.service_harness import Running
 
+ROLES = ("owner", "contributor", "reader")
 PASSWORD = "a pass word"  # of all users of Entra ID
 
 
@@ -50,6 +51,7 @@ class EntraProvider(Provider):
     """A service that users of the lab's tenant can sign in to."""
 
     owner: EntraPrincipal
+    contributor: EntraPrincipal
     reader: EntraPrincipal
     stranger: EntraPrincipal  # a user of the tenant without a role
 
@@ -85,9 +87,7 @@ def running_with_entra(
     authority: CertificateAuthority, certificate: CertificatePair, cloud: Cloud, room: Path
 ) -> Iterator[EntraProvider]:
     origin = f"https://127.0.0.1:{free_port()}"
-    people = {
-        role: cloud.directory.user(f"{role}@flex.internal", PASSWORD) for role in ("owner", "reader", "stranger")
-    }
+    people = {role: cloud.directory.user(f"{role}@flex.internal", PASSWORD) for role in (*ROLES, "stranger")}
     itself = cloud.directory.service_principal(
         "AKS Flex Node",
         "the secret of the application",
@@ -102,9 +102,7 @@ def running_with_entra(
         "ca_file": cloud.ca,
         "audiences": [itself.client_id],
     }
-    grants = [
-        {"role": role, "scope": str(PLANT), "principal": people[role].object_id} for role in ("owner", "reader")
-    ]
+    grants = [{"role": role, "scope": str(PLANT), "principal": people[role].object_id} for role in ROLES]
     words = {
         "listen": origin.removeprefix("https://"),
         "public_url": origin,

@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aks_flex_lab.pki import CertificateAuthority
 from tests.browser.browsers import running_browser
 from tests.browser.fleet_data import OLD, Fleet, node_page
-from tests.browser.navigation import sign_in
+from tests.browser.navigation import follow, sign_in
 from tests.browser.providers import running_pages
+from tests.browser.test_pools import fill, pool_address
 from tests.browser.viewports import Opened
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.providers import Provider
 
 
 def people_would_have(fleet: Fleet) -> None:
@@ -26,6 +33,17 @@ def people_would_have(fleet: Fleet) -> None:
     fleet.silent("mill-02")
     fleet.failed_to_join("oven-05")
     fleet.fetched("oven-06")
+
+
+def preview_of_pool(page: Page, provider: Provider) -> None:
+    """Opens the preview of a changed template, of a pool with nodes."""
+    fill(provider, "edge", 3)
+    page.goto(f"{provider.url}{pool_address('edge')}/edit")
+    page.get_by_label("Labels").fill("site=north\nline=7")
+    page.get_by_label("Maximum pods").fill("110")
+    page.get_by_label("Start time").fill("22:00")
+    page.get_by_label("Sunday").check()
+    follow(page, page.get_by_role("button", name="Preview"))
 
 
 def main() -> None:
@@ -45,6 +63,8 @@ def main() -> None:
             page.screenshot(path=folder / "fleet.png")
             page.goto(f"{provider.url}{node_page('lathe-04')}")
             page.screenshot(path=folder / "node.png")
+            preview_of_pool(page, provider)
+            page.screenshot(path=folder / "pool-preview.png")
             page.context.close()
 
 

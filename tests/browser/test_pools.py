@@ -67,9 +67,9 @@ def test_pool_is_found_and_applied_to_one_node_then_to_all(provider: Provider, o
     assert "nodeConfig.taints['edge:NoSchedule']" in newest
 
     follow(page, page.get_by_role("button", name=f"Apply to {pool}-1"))
-    assert "1 nodes changed, 0 already on this revision, 0 not changed." in text_of(page)
+    assert "1 node changed, 0 already on this revision, 0 not changed." in text_of(page)
     follow(page, page.get_by_role("button", name="Apply revision 2 to 1 node"))
-    assert "1 nodes changed, 1 already on this revision, 0 not changed." in text_of(page)
+    assert "1 node changed, 1 already on this revision, 0 not changed." in text_of(page)
     assert page.get_by_role("button", name="Apply").count() == 0
     shown = provider.running.admin.get(f"{pool}-2").json["properties"]
     assert (shown["poolRevision"], shown["config"]["node"]["maxPods"]) == (2, 60)

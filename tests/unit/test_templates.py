@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[2]
 TEMPLATES = ROOT / "templates"
 CONTRACT = json.loads((ROOT / "api/swagger/flexnode.json").read_text())
 KIND, VERSION = "Microsoft.ContainerService/managedClusters/flexNodeConfig", CONTRACT["info"]["version"]
+POOL_KIND = "Microsoft.ContainerService/managedClusters/flexNodePools"
 PAIRS = ["flex-node", "flex-nodes"]
 MODULES = ["one", "many"]
 
@@ -62,6 +63,7 @@ def unknown(names: Names, schema: dict[str, Any], at: str = "properties") -> lis
 
 
 PROPERTIES = {"$ref": "#/definitions/FlexNodeConfigProperties"}
+POOL_PROPERTIES = {"$ref": "#/definitions/FlexNodePoolProperties"}
 
 
 def names_of(value: Any) -> Names:
@@ -133,7 +135,7 @@ def test_parameter_file_matches_its_template_and_has_no_secrets(name: str) -> No
     assert not [each for each in given if planned.parameters.types[each].startswith("Secure")]
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [*PAIRS, "flex-pool"])
 def test_arm_secrets_are_secure_parameters_and_secure_outputs(name: str) -> None:
     template = arm(name)
     for parameter, definition in template["parameters"].items():
@@ -144,7 +146,7 @@ def test_arm_secrets_are_secure_parameters_and_secure_outputs(name: str) -> None
         assert secure is bool(re.search(r"list\w+\(|[sS]ecret", json.dumps(output)))
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", [*PAIRS, "flex-pool"])
 def test_bicep_parameters_match_arm_template(name: str) -> None:
     wanted = {}
     for parameter, definition in arm(name)["parameters"].items():
@@ -165,6 +167,30 @@ def test_bicep_resource_and_outputs_match_arm_template(name: str) -> None:
     assert {output: ("secure" if secure else "") + kind for secure, output, kind in outputs} == {
         output: definition["type"] for output, definition in arm(name)["outputs"].items()
     }
+
+
+def test_pool_templates_use_only_properties_of_api_contract() -> None:
+    pool, nodes = arm("flex-pool")["resources"]
+    assert [(each["type"], each["apiVersion"]) for each in (pool, nodes)] == [(POOL_KIND, VERSION), (KIND, VERSION)]
+    assert unknown(names_of(pool["properties"]), POOL_PROPERTIES) == []
+    assert names_of(nodes["properties"]) == {"poolName": {}}
+    resources = [plain(each)["azapi_resource"] for each in terraform("pool")["resource"]]
+    found = {name: resource for each in resources for name, resource in each.items()}
+    assert [found[name]["type"] for name in ("pool", "node")] == [f"{POOL_KIND}@{VERSION}", f"{KIND}@{VERSION}"]
+    assert unknown(terraform_names(found["pool"]["body"])["properties"], POOL_PROPERTIES) == []
+    assert found["node"]["body"] == {"properties": {"poolName": "${azapi_resource.pool.name}"}}
+    used = set(re.findall(r"var\.(\w+)", (TEMPLATES / "terraform" / "pool" / "main.tf").read_text()))
+    assert used == set(blocks("pool", "variable"))
+
+
+def test_bicep_pool_has_resources_and_outputs_of_arm_template() -> None:
+    text, (pool, nodes) = bicep("flex-pool"), arm("flex-pool")["resources"]
+    assert f"'{POOL_KIND}@{VERSION}' = {{" in text
+    assert f"'{KIND}@{VERSION}' = [for name in nodeNames" in text
+    assert bicep_names(text) == names_of(pool["properties"])
+    assert bicep_names(text.partition("resource nodes")[2]) == names_of(nodes["properties"])
+    assert re.findall(r"output (\w+) (\w+) = ", text) == [("poolId", "string")]
+    assert {name: each["type"] for name, each in arm("flex-pool")["outputs"].items()} == {"poolId": "string"}
 
 
 def test_arm_and_bicep_call_list_config_url_from_api_contract() -> None:

@@ -145,9 +145,10 @@ def revision_not_found(pool: str, number: int) -> ArmError:
 
 def pool_has_nodes(name: str, count: int, some: Sequence[str]) -> ArmError:
     more = f" and {count - len(some)} others" if count > len(some) else ""
+    nodes, them, their = ("node", "it", "its") if count == 1 else ("nodes", "them", "their")
     message = (
-        f"The pool '{name}' has {count} nodes: {', '.join(some)}{more}. Move them to another pool, or remove "
-        "their poolName, and try again. Nothing was changed."
+        f"The pool '{name}' has {count} {nodes}: {', '.join(some)}{more}. Move {them} to another pool, or remove "
+        f"{their} poolName, and try again. Nothing was changed."
     )
     return ArmError(409, "PoolHasNodes", message)
 

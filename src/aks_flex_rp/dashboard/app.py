@@ -29,6 +29,7 @@ from aks_flex_rp.dashboard.node_actions import DeletePage, ResumeAction, RevokeK
 from aks_flex_rp.dashboard.node_page import NodeDetailPage
 from aks_flex_rp.dashboard.page_renderer import ASSETS, PageRenderer
 from aks_flex_rp.dashboard.page_request import LIVE_HEADER, SESSION_COOKIE, PageRequest
+from aks_flex_rp.dashboard.pool_form_page import PoolFormPage
 from aks_flex_rp.dashboard.pool_pages import PoolPages
 from aks_flex_rp.dashboard.scopes import DashboardScopes
 from aks_flex_rp.dashboard.sessions import SessionManager
@@ -72,12 +73,18 @@ class Dashboard:
     create_page: CreatePage
     join_page: JoinPage
     pool_pages: PoolPages
+    pool_form_page: PoolFormPage
     enrolment_pages: EnrolmentPages
     audit_page: AuditPage
     help_page: HelpPage
 
     def routes(self) -> list[Route]:
-        sign_in, enrolments = self.sign_in_page, self.enrolment_pages
+        sign_in, enrolments, pools, pool_form = (
+            self.sign_in_page,
+            self.enrolment_pages,
+            self.pool_pages,
+            self.pool_form_page,
+        )
         return [
             *self._open("/ui/sign-in", sign_in.ask),
             *self._open("/ui/sign-in/key", sign_in.by_key, "POST"),
@@ -94,9 +101,12 @@ class Dashboard:
             *self._closed(f"{NODE_PATH}/resume", post=self.resume_action.resume),
             *self._closed(f"{NODE_PATH}/joining", self.join_page.show),
             *self._closed("/ui/create", self.create_page.show, self.create_page.take),
-            *self._closed("/ui/pools", self.pool_pages.show_all),
-            *self._closed(POOL_PATH, self.pool_pages.show),
-            *self._closed(f"{POOL_PATH}/apply", post=self.pool_pages.apply),
+            *self._closed("/ui/pools", pools.show_all),
+            *self._closed("/ui/pools/new", pool_form.ask_new, pool_form.create),
+            *self._closed(POOL_PATH, pools.show),
+            *self._closed(f"{POOL_PATH}/edit", pool_form.ask, pool_form.save),
+            *self._closed(f"{POOL_PATH}/delete", pools.ask_delete, pools.delete),
+            *self._closed(f"{POOL_PATH}/apply", post=pools.apply),
             *self._closed(f"{POOL_PATH}/enrolments", enrolments.show_all, enrolments.create),
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}", enrolments.show),
             *self._closed(f"{POOL_PATH}/enrolments/{{enrolment}}/revoke", post=enrolments.revoke),
@@ -232,6 +242,7 @@ def open_dashboard(settings: ServiceSettings, arm: ArmRoutes, key: AdminKey, sea
         CreatePage(pages, scopes, arm, url_cookie),
         JoinPage(pages, scopes, arm.queries, url_cookie),
         PoolPages(pages, scopes, arm.commands),
+        PoolFormPage(pages, scopes, arm.commands),
         EnrolmentPages(pages, scopes, arm.enrolments),
         AuditPage(pages, scopes),
         HelpPage(pages),

@@ -183,7 +183,7 @@ class CreatePage:
     async def _page(self, page_request: PageRequest, clusters: Sequence[ShownCluster], form: WizardForm) -> Response:
         if not clusters:
             some = bool(await self.scopes.clusters(page_request.caller))
-            return self.pages.show("create_nowhere", page_request, some=some)
+            return self.pages.show("create_nowhere", page_request, some=some, what="node")
         chosen = next((each for each in clusters if each.id.key == form.draft["cluster"]), None)
         known = await self.arm.authorizer.context.clusters.find(chosen.id.key) if chosen else None
         return self.pages.show(

@@ -1,4 +1,4 @@
-"""Edit form of a node: its properties as form fields, and form fields as properties. Pure.
+"""Edit form of a node or of a pool's template: properties as form fields, and form fields as properties. Pure.
 
 Properties without a form field are edited as JSON in one more field, so that no property is lost.
 """
@@ -19,6 +19,7 @@ from aks_flex_rp.resource.view import format_taint
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from aks_flex_rp.arm.errors import ArmError
     from aks_flex_rp.dashboard.document_diff import Path
 
 Document = dict[str, Any]
@@ -50,6 +51,8 @@ FIELDS_BY_PATH: dict[Path, str] = {
     TAINTS: "taints",
     WINDOW_DAYS: "window-days",
 }
+ENTER_ABOVE = "Enter the secret in its field above."
+REMOVE_IT = "A template contains no secrets: all nodes of the pool would have the same one. Remove clientSecret."
 ALLOW_DOWNGRADE = "To downgrade, select “Allow downgrade” below."
 _SECRET = re.compile(r'("clientSecret"\s*:\s*)"(?:[^"\\]|\\.)*"?')
 
@@ -95,7 +98,7 @@ def posted_fields(form: Mapping[str, str]) -> dict[str, str]:
     return {**{name: form.get(name, "").replace("\r\n", "\n") for name in names}, REST: rest}
 
 
-def parse_form(form: Mapping[str, str], before: Document) -> ParsedForm:
+def parse_form(form: Mapping[str, str], before: Document, *, of_pool: bool = False) -> ParsedForm:
     """Parses a posted form. Omits default values, unless `before` sets them explicitly."""
     errors: list[FieldError] = []
     values: dict[Path, object] = {path: form.get(name, "").strip() or None for name, path in TEXTS.items()}
@@ -111,8 +114,10 @@ def parse_form(form: Mapping[str, str], before: Document) -> ParsedForm:
     for path, (value, standing) in usual.items():
         was = document_diff.value_at(before, path)
         values[path] = value if value != standing or was == standing else None
-    properties = document_diff.apply_values(_rest(form.get(REST, ""), errors), values)
-    if secret := form.get(SECRET, ""):
+    properties = document_diff.apply_values(
+        _rest(form.get(REST, ""), errors, REMOVE_IT if of_pool else ENTER_ABOVE), values
+    )
+    if secret := "" if of_pool else form.get(SECRET, ""):
         if isinstance(document_diff.value_at(properties, PRINCIPAL), dict):
             properties = document_diff.apply_values(properties, {(*PRINCIPAL, "clientSecret"): secret})
         else:
@@ -123,6 +128,11 @@ def parse_form(form: Mapping[str, str], before: Document) -> ParsedForm:
                 )
             )
     return ParsedForm(properties, errors)
+
+
+def problems_of(error: ArmError) -> list[Problem]:
+    """Returns the problems that a response of the API names."""
+    return [Problem(each.target, each.message) for each in error.details or (error,)]
 
 
 def locate_errors(problems: Iterable[Problem], taints: str = "") -> list[FieldError]:
@@ -191,13 +201,13 @@ def _taints(text: str, errors: list[FieldError]) -> list[dict[str, str]]:
     return taints
 
 
-def _rest(text: str, errors: list[FieldError]) -> Document:
+def _rest(text: str, errors: list[FieldError], message: str) -> Document:
     parsed = validation.parse_body(text.encode("utf-8", "replace") if text.strip() else b"{}")
     if isinstance(parsed, Problem):
         errors.append(FieldError(REST, parsed.message.replace("The body", "This")))
         return {}
     if document_diff.value_at(parsed, (*PRINCIPAL, "clientSecret")) is not None:
-        errors.append(FieldError(REST, "Enter the secret in its field above."))
+        errors.append(FieldError(REST, message))
     twice = [
         document_diff.name_of(path) for path in FIELDS_BY_PATH if document_diff.value_at(parsed, path) is not None
     ]

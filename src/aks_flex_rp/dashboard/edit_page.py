@@ -85,7 +85,7 @@ class EditPage:
         where, known, request = await self.scopes.node(visit, Operation.WRITE)
         node, _ = await self.queries.get(known, where.node)
         form, downgrade = visit.form, visit.form.get("downgrade") == "yes"
-        opened = node.properties if form.get("etag") == node.etag else _opened(form.get("base", ""))
+        opened = node.properties if form.get("etag") == node.etag else opened_document(form)
         parsed = edit_form.parse_form(form, opened)
         sheet = EditSheet(
             edit_form.posted_fields(form), tuple(parsed.errors), None, bool(form.get(edit_form.SECRET)), downgrade
@@ -116,7 +116,7 @@ class EditPage:
                 return self._conflict(visit, cluster, now, sheet, desired, node.properties)
             if error.status != 400:
                 raise
-            errors = edit_form.locate_errors(_problems(error), visit.form.get("taints", ""))
+            errors = edit_form.locate_errors(edit_form.problems_of(error), visit.form.get("taints", ""))
             return self._form(visit, cluster, node, replace(sheet, errors=tuple(errors)), node.properties)
         return page_request.redirect(ShownCluster(cluster.id, 0, "").node(node.name))
 
@@ -192,12 +192,7 @@ def _text(value: object) -> str:
     return "" if value is None else document_diff.text_of(value)
 
 
-def _opened(text: str) -> Document:
+def opened_document(form: Mapping[str, str]) -> Document:
     """Parses the properties that the form was opened with."""
-    found = validation.parse_body(text.encode("utf-8", "replace"))
+    found = validation.parse_body(form.get("base", "").encode("utf-8", "replace"))
     return {} if isinstance(found, Problem) else found
-
-
-def _problems(error: ArmError) -> list[Problem]:
-    details = error.details or (error,)
-    return [Problem(each.target, each.message) for each in details]

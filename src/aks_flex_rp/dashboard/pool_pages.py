@@ -1,4 +1,6 @@
-"""Pages of pools: a list, and for each pool its template, revisions with differences, nodes, and the apply form."""
+"""Pages of pools: a list, and for each pool its template, revisions with differences, nodes, the apply form, and its
+deletion after its name is entered.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
-from aks_flex_rp.dashboard import document_diff
+from aks_flex_rp.dashboard import page_request
+from aks_flex_rp.dashboard.node_page import system
+from aks_flex_rp.dashboard.pool_form import template_lines
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.pool_apply import PoolApply
 from aks_flex_rp.nodes.pool_commands import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
+from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.model import PoolCounts
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 MAX_POOLS = 1000  # of a cluster on the list
 MAX_REVISIONS = 50
 MAX_NODES = 200
+MAX_ENROLMENTS = 200
 MAX_NAMED = 20  # nodes in the result of an apply
 
 
@@ -69,7 +75,8 @@ class PoolPages:
             counts = await store.pool_counts(cluster.id.key)
             found = await store.pools(cluster.id.key, limit=MAX_POOLS)
             rows += [PoolRow(cluster, each, counts.get(each.key, PoolCounts())) for each in found]
-        return self.pages.show("pools", page_request, rows=rows, clusters=clusters)
+        may_create = bool(await self.scopes.clusters(page_request.caller, Operation.WRITE_POOL))
+        return self.pages.show("pools", page_request, rows=rows, clusters=clusters, may_create=may_create)
 
     async def show(self, page_request: PageRequest) -> Response:
         cluster, pool, _ = await self._pool(page_request, Operation.READ_POOL)
@@ -85,6 +92,52 @@ class PoolPages:
         template = await PoolTemplates(self.commands.context.store).of_revision(pool, int(number))
         result = await PoolApply(self.commands).apply(cluster, pool, template, [name] if name else None, request)
         return await self._page(page_request, cluster, pool, result)
+
+    async def ask_delete(self, visit: PageRequest) -> Response:
+        cluster, pool, _ = await self._pool(visit, Operation.DELETE_POOL)
+        return await self._delete_form(visit, cluster, pool)
+
+    async def delete(self, visit: PageRequest) -> Response:
+        cluster, pool, request = await self._pool(visit, Operation.DELETE_POOL)
+        if visit.form.get("name", "").strip() != pool.key:
+            return await self._delete_form(visit, cluster, pool, 400, wrong=True)
+        try:
+            preconditions = Preconditions(if_match=visit.form.get("etag") or '""')
+            await self.pool_commands.delete(cluster, pool.key, preconditions, request)
+        except ArmError as error:
+            if error.status not in {409, 412}:
+                raise
+            _, pool, _ = await self._pool(visit, Operation.DELETE_POOL)
+            refused = error.message if error.status == 409 else ""
+            return await self._delete_form(visit, cluster, pool, 409, refused=refused, raced=not refused)
+        return page_request.redirect("/ui/pools")
+
+    async def _delete_form(
+        self,
+        visit: PageRequest,
+        cluster: ClusterInfo,
+        pool: Pool,
+        status: int = 200,
+        *,
+        wrong: bool = False,
+        refused: str = "",
+        raced: bool = False,
+    ) -> Response:
+        store = self.commands.context.store
+        return self.pages.show(
+            "pool_delete",
+            visit,
+            status=status,
+            cluster=ShownCluster(cluster.id, 0, cluster.id.name),
+            pool=pool,
+            counts=await self.pool_commands.counts(pool),
+            enrolments=len(await store.enrolments(pool.cluster, pool.key, limit=MAX_ENROLMENTS)),
+            typed=visit.form.get("name", "") if wrong else "",
+            wrong=wrong,
+            refused=refused,
+            raced=raced,
+            system=system(pool.system),
+        )
 
     async def _pool(
         self, page_request: PageRequest, operation: Operation
@@ -109,14 +162,15 @@ class PoolPages:
             nodes=found.nodes,
             more_nodes=found.after is not None,
             may_apply=await self.scopes.may(page_request, Operation.APPLY_POOL, cluster.id),
+            may_edit=await self.scopes.may(page_request, Operation.WRITE_POOL, cluster.id),
+            may_delete=await self.scopes.may(page_request, Operation.DELETE_POOL, cluster.id),
             result=_result(result) if result else None,
             pending=_pending(found.nodes, pool),
         )
 
 
 def _row(revision: PoolRevision) -> RevisionRow:
-    changes = {path: (old, new) for path, (old, new) in revision.changes.items()}
-    return RevisionRow(revision, tuple(document_diff.diff_lines(changes)))
+    return RevisionRow(revision, tuple(template_lines(revision.changes)))
 
 
 def _pending(nodes: tuple[Node, ...], pool: Pool) -> frozenset[str]:

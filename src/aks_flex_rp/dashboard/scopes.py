@@ -87,6 +87,12 @@ class DashboardScopes:
         cluster = ClusterId(parts["subscription"], parts["group"], parts["cluster"])
         return await self._admit_target(page_request, operation, parse_target(cluster.pool(parts["pool"])))
 
+    async def new_pool(
+        self, page_request: PageRequest, cluster: ClusterId, name: str
+    ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:
+        """Authorizes the creation of a pool with a valid name, and returns its ID and cluster."""
+        return await self._admit_target(page_request, Operation.WRITE_POOL, parse_target(cluster.pool(name)))
+
     async def _admit(
         self, page_request: PageRequest, operation: Operation, parts: Mapping[str, str]
     ) -> tuple[ArmTarget, ClusterInfo, RequestContext]:

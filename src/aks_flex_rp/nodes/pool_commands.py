@@ -61,11 +61,7 @@ class PoolCommands:
         """Writes a pool. Returns it, and whether it is new. An unchanged body changes nothing."""
 
         async def write(before: Pool | None) -> tuple[Pool, bool]:
-            preconditions.check(before, name, KIND)
-            desired = self._validate(cluster, name, body, before)
-            template = validation.template_document(desired.template)
-            await self._check_owner_properties(cluster, name, template, before, request)
-            after = self._pool(cluster, name, desired, template, before, request)
+            after = await self._desired(cluster, name, body, preconditions, before, request)
             if before and (after.template, after.description) == (before.template, before.description):
                 return before, False
             return await self._write(cluster, after, before, request), before is None
@@ -75,6 +71,18 @@ class PoolCommands:
             await self.context.store.delete_pool(written)  # the cluster was removed during the write
             raise errors.cluster_not_found(cluster.id)
         return written, created
+
+    async def preview(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        body: dict[str, Any],
+        preconditions: Preconditions,
+        request: RequestContext,
+    ) -> Pool:
+        """Returns the pool that a write with this body would make, after the same checks. Writes no pool."""
+        before = await self.context.store.pool(cluster.id.key, name)
+        return await self._desired(cluster, name, body, preconditions, before, request)
 
     async def delete(
         self, cluster: ClusterInfo, name: str, preconditions: Preconditions, request: RequestContext
@@ -118,6 +126,21 @@ class PoolCommands:
             change,
             lambda: errors.concurrent_changes(name, KIND),
         )
+
+    async def _desired(
+        self,
+        cluster: ClusterInfo,
+        name: str,
+        body: dict[str, Any],
+        preconditions: Preconditions,
+        before: Pool | None,
+        request: RequestContext,
+    ) -> Pool:
+        preconditions.check(before, name, KIND)
+        desired = self._validate(cluster, name, body, before)
+        template = validation.template_document(desired.template)
+        await self._check_owner_properties(cluster, name, template, before, request)
+        return self._pool(cluster, name, desired, template, before, request)
 
     def _validate(self, cluster: ClusterInfo, name: str, body: dict[str, Any], before: Pool | None) -> PoolProperties:
         context = validation_context(self.context, cluster, None, allow_downgrade=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.service.lab.deployment_harness import Whole
 
 GROUP = CLUSTER.partition("/providers/")[0]
-ONE, MANY = TEMPLATES / "arm" / "flex-node.json", TEMPLATES / "arm" / "flex-nodes.json"
+ONE, MANY, POOL = (TEMPLATES / "arm" / f"{name}.json" for name in ("flex-node", "flex-nodes", "flex-pool"))
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
 CLIENT = "5b3e11a5-4f00-4c00-8000-00000000c11e"
 CANARY = "canary-of-a-client-secret"
@@ -56,17 +56,17 @@ def reader(whole: Whole, tmp_path_factory: pytest.TempPathFactory) -> Az:
     return signed_in(whole.cloud, READER, tmp_path_factory.mktemp("reader"))
 
 
-def deploy(az: Az, verb: str, name: str, template: Path, *, check: bool = True, **parameters: Any) -> CommandResult:
+def deploy(az: Az, verb: str, name: str, source: Path, *, check: bool = True, **parameters: Any) -> CommandResult:
     given = {key: {"value": value} for key, value in {"clusterName": "plant", **parameters}.items()}
     file = az.folder / f"{name}.parameters.json"
     file.write_text(json.dumps(given))
-    words = ("--name", name, "--resource-group", "edge", "--template-file", str(template), "--parameters", f"@{file}")
+    words = ("--name", name, "--resource-group", "edge", "--template-file", str(source), "--parameters", f"@{file}")
     more = ("--no-pretty-print",) if verb == "what-if" else ()
     return az.run("deployment", "group", verb, *words, *more, check=check)
 
 
-def changes(az: Az, name: str, template: Path, **parameters: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(deploy(az, "what-if", name, template, **parameters).out)["changes"]
+def changes(az: Az, name: str, source: Path, **parameters: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(deploy(az, "what-if", name, source, **parameters).out)["changes"]
     return found
 
 
@@ -256,6 +256,49 @@ def test_unknown_template_function_is_reported(owner: Az, tmp_path: Path) -> Non
     refused = deploy(owner, "validate", "odd", odd, check=False, nodeName="odd-1")
     assert "InvalidTemplate" in refused.err
     assert "'[guid('x')]': the function 'guid' is unknown" in refused.err
+
+
+def test_pool_is_deployed_with_nodes_and_changed_without_changing_them(whole: Whole, owner: Az) -> None:
+    template: dict[str, Any] = {
+        "continuousMonitoring": True,
+        "nodeConfig": {"labels": {"site": "north"}, "maxPods": 50},
+    }
+    given: dict[str, Any] = {
+        "poolName": "edge",
+        "poolDescription": "Pumps",
+        "template": template,
+        "nodeNames": ["pool-1", "pool-2"],
+    }
+    validated = json.loads(deploy(owner, "validate", "pool", POOL, **given).out)["properties"]
+    nodes = [f"{CLUSTER}/flexNodeConfig/{name}" for name in given["nodeNames"]]
+    assert {each["id"] for each in validated["validatedResources"]} == {f"{CLUSTER}/flexNodePools/edge", *nodes}
+    assert {each["changeType"] for each in changes(owner, "pool", POOL, **given)} == {"Create"}
+    assert whole.nodes.pool("GET", "edge").status == 404
+
+    deploy(owner, "create", "pool", POOL, **given)
+
+    assert shown(owner, "pool")["outputs"]["poolId"]["value"] == f"{CLUSTER}/flexNodePools/edge"
+    made = whole.nodes.pool("GET", "edge").properties
+    assert (made["template"], made["description"], made["nodeCount"]) == (template, "Pumps", 2)
+    assert {each["changeType"] for each in changes(owner, "pool", POOL, **given)} == {"NoChange"}
+    deploy(owner, "create", "pool", POOL, **given)
+    assert whole.nodes.pool("GET", "edge").properties["revision"] == 1, "the same template is no revision"
+
+    changed: dict[str, Any] = {**given, "template": {**template, "nodeConfig": {"maxPods": 60}}}
+    kinds = {each["resourceId"]: each["changeType"] for each in changes(owner, "pool", POOL, **changed)}
+    assert kinds == {f"{CLUSTER}/flexNodePools/edge": "Modify", **dict.fromkeys(nodes, "NoChange")}
+    deploy(owner, "create", "pool", POOL, **changed)
+    after = whole.nodes.pool("GET", "edge").properties
+    assert (after["revision"], after["pendingNodeCount"]) == (2, 2)
+    node = whole.nodes.get("pool-1").properties
+    assert (node["poolRevision"], node["config"]["node"]["maxPods"]) == (1, 50)
+
+
+def test_deployment_of_pool_with_shared_identity_names_the_reason(owner: Az) -> None:
+    principal = {"method": "servicePrincipal", "servicePrincipal": {"clientId": CLIENT}}
+    given: dict[str, Any] = {"poolName": "shared", "template": {"azureAuth": principal}, "nodeNames": ["pool-3"]}
+    refused = deploy(owner, "create", "shared", POOL, check=False, **given)
+    assert "could act as each other" in refused.err
 
 
 @pytest.mark.long

@@ -248,7 +248,7 @@ def test_pool_with_nodes_is_not_deleted(admin: Api, pool: str, name: str) -> Non
     member(admin, name, pool)
     refused = admin.pool("DELETE", pool)
     assert_refused(refused, 409, "PoolHasNodes")
-    assert f"has 1 nodes: {name}." in refused.error["message"]
+    assert f"has 1 node: {name}." in refused.error["message"]
     admin.put(name)
     assert admin.pool("DELETE", pool).status == 200
     assert admin.pool("DELETE", pool).status == 204
