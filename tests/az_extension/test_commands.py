@@ -380,7 +380,11 @@ def test_enrolment_from_creation_to_revocation(az: WarmAz, site: Site, tmp_path:
     assert enrolment("revoke", *one)["properties"]["state"] == "Revoked"
 
     listed = tmp_path / "machines.csv"
-    listed.write_text("site,serialNumber\noslo,ABC1\n")
-    allowed = enrolment("create", "--max-uses", "1", "--allow-file", str(listed))["properties"]
+    listed.write_text("site,serial_number\noslo,0000\n")
+    create = ("aks", "flex-node", "pool", "enrolment", "create", *on, "--max-uses", "1", "--allow-file", str(listed))
+    refused = az.run(*create, check=False)
+    assert "line 2: '0000' is not a serialNumber that identifies a machine" in refused.err
+    listed.write_text("site,serial_number\noslo,ABC1\n")
+    allowed = az(*create)["properties"]
     assert (allowed["approval"], allowed["allow"]) == ("allowList", [{"serialNumber": "abc1"}])
     flex(az, "delete", "--name", "az-01", "--yes")

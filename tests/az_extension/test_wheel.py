@@ -9,15 +9,17 @@ from zipfile import ZipFile
 
 import pytest
 
-from aks_flex_node.api import audiences, contract, node_changes, node_summary
+from aks_flex_node.api import allow_lists, audiences, contract, enrolments, node_changes, node_summary
 from tests.azure_cli import build_extension
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHARED = {
+    "azext_aks_flex_node/vendored/allow_lists.py": allow_lists.__file__,
     "azext_aks_flex_node/vendored/audiences.py": audiences.__file__,
     "azext_aks_flex_node/vendored/contract.py": contract.__file__,
+    "azext_aks_flex_node/vendored/enrolments.py": enrolments.__file__,
     "azext_aks_flex_node/vendored/node_changes.py": node_changes.__file__,
     "azext_aks_flex_node/vendored/node_summary.py": node_summary.__file__,
 }

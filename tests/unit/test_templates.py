@@ -299,6 +299,44 @@ def test_cloud_init_files_are_root_only_in_run_and_deleted_at_end(name: str) -> 
         assert ["rm", "-f", file["path"]] == document["runcmd"][-1]
 
 
+def enrolment_unit() -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Returns the file of the enrolment's URL, and the settings of the service by name."""
+    url, unit = cloud_init("enrol")["write_files"]
+    settings: dict[str, list[str]] = {}
+    for line in unit["content"].splitlines():
+        if "=" in line:
+            settings.setdefault(line.partition("=")[0], []).append(line.partition("=")[2])
+    return url, settings
+
+
+def test_cloud_init_enrols_with_valid_options_in_the_background() -> None:
+    url, settings = enrolment_unit()
+    [start] = settings["ExecStart"]
+    program, command, *words = shlex.split(start)
+    agent = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    context = agent.make_context(command, words, resilient_parsing=False)
+    assert (program, str(context.params["config_url_file"])) == ("aks-flex-node", url["path"])
+    commands_of_boot = cloud_init("enrol")["runcmd"]
+    assert commands_of_boot[-1] == ["systemctl", "enable", "--now", "--no-block", "aks-flex-node-enrol.service"]
+    assert not [each for each in commands_of_boot if each[0] in {"aks-flex-node", "rm"}]
+
+
+def test_cloud_init_keeps_enrolment_url_until_the_machine_has_joined() -> None:
+    """A failed command and a reboot find the URL again, because only what follows a success removes it."""
+    url, settings = enrolment_unit()
+    assert (url["owner"], url["permissions"]) == ("root:root", "0600")
+    assert url["path"].startswith("/etc/aks-flex-node/")  # /run is empty after a reboot
+    assert (settings["Type"], settings["Restart"]) == (["oneshot"], ["on-failure"])
+    assert settings["WantedBy"] == ["multi-user.target"]
+    assert settings["ConditionPathExists"] == [url["path"]]
+    unit = cloud_init("enrol")["write_files"][1]["path"]
+    assert settings["ExecStartPost"] == [
+        f"rm -f {url['path']}",
+        "systemctl --no-reload disable aks-flex-node-enrol.service",
+        f"rm -f {unit}",
+    ]
+
+
 def test_cloud_init_by_identity_passes_no_secret_as_argument() -> None:
     [script] = [each["content"] for each in cloud_init("join-by-identity")["write_files"]]
     assert f"/listConfigUrl?api-version={VERSION}" in script

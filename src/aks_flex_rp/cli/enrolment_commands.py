@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from aks_flex_node.api.allow_lists import parse_allow_list
+from aks_flex_node.api.allow_lists import AllowListError, parse_allow_list
 from aks_flex_node.api.node_summary import join_command, printable
 from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc
@@ -36,7 +36,7 @@ def create(
     pool: PoolName,
     max_uses: Annotated[int, typer.Option(metavar="N", help="How many machines may enrol.")],
     cluster: ClusterName = "",
-    hours: Annotated[float, typer.Option(metavar="HOURS", min=0.01, help="How long the URL is valid.")] = 168,
+    hours: Annotated[float, typer.Option(metavar="HOURS", min=0.01, help="How long the URL is valid.")] = 72,
     approval: Annotated[
         Approval | None,
         typer.Option(help="Which machines may enrol: all, those that a person approves, or those on a list."),
@@ -65,8 +65,8 @@ def create(
     line = join_command(properties["enrolmentUrl"])
     output.print_result(line, {"command": line, **made}, json)
     output.print_note(
-        f"Run it as root on each machine. Enrolment {made['name']}: {max_uses} uses, valid until "
-        f"{properties['expires']}."
+        f"Run it as root on each machine. Enrolment {made['name']}: {_counted_uses(max_uses)}, valid "
+        f"until {properties['expires']}."
     )
     if chosen == "manual":
         output.print_note(
@@ -81,7 +81,10 @@ def _allow_list(file: Path) -> list[dict[str, str]]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError("allow-list-invalid", f"{file} cannot be read: {why}.", "Check `--allow-file`.") from None
-    return parse_allow_list(text, str(file))
+    try:
+        return parse_allow_list(text, str(file))
+    except AllowListError as error:
+        raise ConfigError("allow-list-invalid", f"{file}, line {error.line}: {error.why}.", error.hint) from None
 
 
 @app.command("list")
@@ -124,7 +127,11 @@ def revoke(
 ) -> None:
     """Revoke an enrolment. Nodes that joined with it stay as they are."""
     found = service.client().revoke_enrolment(service.cluster(cluster), pool, id)
-    output.print_result(f"{id} revoked after {found['properties']['uses']} uses", found, json)
+    output.print_result(f"{id} revoked after {_counted_uses(found['properties']['uses'])}", found, json)
+
+
+def _counted_uses(number: int) -> str:
+    return f"{number} use" if number == 1 else f"{number} uses"
 
 
 @app.command()

@@ -84,7 +84,8 @@ def write_node(
     monitor: Annotated[
         bool | None,
         typer.Option(
-            "--monitor/--no-monitor", help="Managed node: apply changes and report status. Default of new nodes: yes."
+            "--monitor/--no-monitor",
+            help="Managed node: apply changes and report status. Default of new nodes: yes, or as their pool.",
         ),
     ] = None,
     kubernetes_version: Annotated[

@@ -48,7 +48,11 @@ def write_pool(
         typer.Option(metavar="METHOD", help="Azure identity of the agents: arc, managedIdentity, none."),
     ] = None,
     monitor: Annotated[
-        bool | None, typer.Option("--monitor/--no-monitor", help="Managed nodes: apply changes and report status.")
+        bool | None,
+        typer.Option(
+            "--monitor/--no-monitor",
+            help="Managed nodes: apply changes and report status. Default of new pools: yes.",
+        ),
     ] = None,
     kubernetes_version: Annotated[
         str | None, typer.Option(metavar="VERSION", help="Kubernetes version, for example 1.36.3.")
@@ -93,6 +97,8 @@ def write_pool(
     found: Document = {"properties": {}} if creates else client.pool(target, name)
     before = found["properties"]
     template = before.get("template", {}) if file is None else _template(file)
+    if creates and monitor is None:
+        template = {"continuousMonitoring": True, **template}
     properties: Document = {"template": apply_options(template, options)}
     shown = before.get("description", "") if description is None else description
     properties |= {"description": shown} if shown else {}

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aks_flex_node.api.allow_lists import parse_allow_list
+from aks_flex_node.api.allow_lists import AllowListError, parse_allow_list
 from aks_flex_node.api.enrolments import TEXT_LIMITS
 from aks_flex_node.api.node_summary import join_command
-from aks_flex_node.errors import ConfigError
 from aks_flex_node.timestamps import format_utc
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
@@ -114,8 +113,8 @@ class EnrolmentPages:
         if form["approval"] == "allowList":
             try:
                 body["allow"] = parse_allow_list(form["allow"], "The list")
-            except ConfigError as error:
-                raise errors.invalid_request([errors.Problem("allow", error.message)]) from None
+            except AllowListError as error:
+                raise errors.invalid_request([errors.Problem("allow", str(error))]) from None
         return body
 
     async def _list(

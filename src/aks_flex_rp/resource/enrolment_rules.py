@@ -55,8 +55,8 @@ def node_name(rule: str, facts: MachineFacts, number: int) -> str:
         text = facts.hostname.lower() if fact == "hostname" else normalized_serial(facts.serial_number)
         value = re.sub(r"[^a-z0-9.-]+", "-", text).strip("-.")
         if not value:
-            shown = "a host name" if fact == "hostname" else "a serial number of its own"
-            raise NameInvalidError(f"The machine has not {shown}, which the name of its node needs ({rule}).")
+            shown = "host name" if fact == "hostname" else "serial number of its own"
+            raise NameInvalidError(f"The machine sent no {shown}, which the rule {rule} needs.")
     name = found["before"] + value + found["after"]
     if not _NODE_NAME.fullmatch(name):
         raise NameInvalidError(

@@ -182,18 +182,3 @@ def test_machine_is_enrolled_before_it_is_shown(machine: Sandbox, provider: Pers
     advice("enrolment-url-not-allowed", "Then run the command without the URL.")
     assert join(machine, made.url).code == 0
     assert machine.flex("bootstrap", "--dry-run", *ONLY).code == 0
-
-
-@pytest.mark.remedy("allow-list-invalid")
-def test_line_of_an_allow_list_is_corrected(provider: Person, pool: str, tmp_path: Path) -> None:
-    listed = tmp_path / "machines.csv"
-    create = ("pool", "enrolment", "create", "--pool", pool, "--max-uses", "1", "--allow-file", str(listed))
-    assert "cannot be read" in provider.types(*create).err
-    listed.write_text("name,serialNumber\na,ABC1\nb,0000\n")
-    wrong = provider.types(*create)
-    assert "allow-list-invalid" in wrong.err
-    assert "line 3: '0000' is not a serialNumber" in wrong.err
-
-    advice("allow-list-invalid", "Correct the line that the message names, and run the command again.")
-    listed.write_text("name,serialNumber\na,ABC1\nb,ABC2\n")
-    provider.does(*create)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+import pytest
+
 from aks_flex_node.api.node_keys import fingerprint
+from tests.remedies.catalogue import advice
 from tests.service.rp.api.enrolling_machine import EnrollingMachine
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.service.rp.api.service_harness import Running
     from tests.service.rp.cli.cli_harness import Person
 
@@ -17,11 +22,11 @@ POOL = ("--cluster", "plant", "--pool", "line")
 
 def test_enrolment_from_creation_to_revocation(person: Person, service: Running) -> None:
     connection = service.admin.connection
-    person.does("pool", "create", "--cluster", "plant", "--name", "line", "--monitor")
+    person.does("pool", "create", "--cluster", "plant", "--name", "line")
     assert person.does("pool", "enrolment", "list", *POOL).out == "No enrolments.\n"
     made = person.does("pool", "enrolment", "create", *POOL, "--max-uses", "2", "--approval", "manual")
     url = shlex.split(made.out)[1]
-    assert "2 uses" in made.err
+    assert "2 uses, valid until" in made.err
     row = person.does("pool", "enrolment", "list", *POOL).out.splitlines()[1].split()
     assert row[1:6] == ["Active", "0/2", "0", "manual", "{hostname}"]
     one = (*POOL, "--id", row[0])
@@ -38,9 +43,25 @@ def test_enrolment_from_creation_to_revocation(person: Person, service: Running)
     assert [machine.enrol(connection, url).status for machine in machines] == [200, 409]
 
     assert person.does("node", "release", "--cluster", "plant", "--name", "line-a").out == "line-a released\n"
-    assert person.does("pool", "enrolment", "revoke", *one).out == f"{row[0]} revoked after 1 uses\n"
+    assert person.does("pool", "enrolment", "revoke", *one).out == f"{row[0]} revoked after 1 use\n"
     text = person.does("pool", "enrolment", "show", *one).out
     assert "Revoked" in text
     assert url not in text
     wrong = person.types("pool", "enrolment", "approve", *one, "--fingerprint", "0000")
     assert "MachineNotFound" in wrong.err
+
+
+@pytest.mark.remedy("allow-list-invalid")
+def test_line_of_an_allow_list_is_corrected(person: Person, tmp_path: Path) -> None:
+    person.does("pool", "create", "--cluster", "plant", "--name", "line")
+    listed = tmp_path / "machines.csv"
+    create = ("pool", "enrolment", "create", *POOL, "--max-uses", "1", "--allow-file", str(listed))
+    assert "cannot be read" in person.types(*create).err
+    listed.write_text("name,serialNumber\na,ABC1\nb,0000\n")
+    wrong = person.types(*create)
+    assert "allow-list-invalid" in wrong.err
+    assert "line 3: '0000' is not a serialNumber" in wrong.err
+
+    advice("allow-list-invalid", "Correct the line that the message names, and run the command again.")
+    listed.write_text("name,serialNumber\na,ABC1\nb,ABC2\n")
+    assert "1 use, valid until" in person.does(*create).err

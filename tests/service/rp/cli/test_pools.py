@@ -30,7 +30,9 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     for name in ("edge-1", "edge-2"):
         person.does("node", "create", *ON_PLANT, "--name", name, "--pool", "edge")
     shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").out
-    assert json.loads(shown)["properties"]["origins"]["continuousMonitoring"] == "default", "the pool decides"
+    properties = json.loads(shown)["properties"]
+    assert properties["effective"]["continuousMonitoring"] is True
+    assert properties["origins"]["continuousMonitoring"] == "pool"
 
     updated = person.does("pool", "update", *POOL, "--max-pods", "60", "--taint", "a=b:NoSchedule")
     assert updated.out == "edge updated, revision 2\n"
@@ -48,7 +50,8 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     assert one.out == "edge revision 2: 1 nodes changed, 0 already there\n"
     assert person.does("pool", "apply", *POOL).out == "edge revision 2: 1 nodes changed, 1 already there\n"
     shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
-    assert "edge (revision 2): nodeConfig.maxPods, nodeConfig.labels.site, nodeConfig.taints['a:NoSchedule']" in shown
+    taken = "continuousMonitoring, nodeConfig.maxPods, nodeConfig.labels.site, nodeConfig.taints['a:NoSchedule']"
+    assert f"edge (revision 2): {taken}" in shown
     assert "site=north" in shown
     nodes = person.does("node", "list", *ON_PLANT, "--pool", "edge", "--json").json
     assert [each["name"] for each in nodes] == ["edge-1", "edge-2"]
@@ -66,10 +69,18 @@ def test_template_comes_from_a_file_or_from_pool_show(person: Person, tmp_path: 
     file.write_text("nodeConfig: {maxPods: 70}\n")
     person.does("pool", "create", *POOL, "--file", str(file), "--label", "a=b")
     shown = person.does("pool", "show", *POOL, "--json")
-    assert shown.json["properties"]["template"] == {"nodeConfig": {"maxPods": 70, "labels": {"a": "b"}}}
+    assert shown.json["properties"]["template"] == {
+        "continuousMonitoring": True,
+        "nodeConfig": {"maxPods": 70, "labels": {"a": "b"}},
+    }
     assert '"maxPods": 70' in person.does("pool", "show", *POOL).out
     file.write_text(shown.out)
     assert person.does("pool", "update", *POOL, "--file", str(file)).out == "edge updated, revision 1\n"
+    for words in (("--no-monitor",), ("--file", str(file))):
+        file.write_text("continuousMonitoring: false\n")
+        person.does("pool", "create", *ON_PLANT, "--name", f"plain{len(words)}", *words)
+        kept = person.does("pool", "show", *ON_PLANT, "--name", f"plain{len(words)}", "--json").json
+        assert kept["properties"]["template"] == {"continuousMonitoring": False}
     file.write_text("template: []\n")
     assert "template has the wrong type" in person.types("pool", "update", *POOL, "--file", str(file)).err
 

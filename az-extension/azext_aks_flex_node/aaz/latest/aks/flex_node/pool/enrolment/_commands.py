@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from azure.cli.core.aaz import AAZFloatArg, AAZIntArg, AAZStrArg, register_command
+from azure.cli.core.azclierror import InvalidArgumentValueError
 from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
-from azext_aks_flex_node.allow_file import read_allow_file
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.pool_operations import EnrolmentOperation, ListEnrolments
+from azext_aks_flex_node.secret_input import UNREADABLE, file_error
 from azext_aks_flex_node.tables import enrolment_rows, machine_rows
+from azext_aks_flex_node.vendored.allow_lists import AllowListError, parse_allow_list
 from azext_aks_flex_node.vendored.node_summary import join_command
 
 logger = get_logger(__name__)
 APPROVALS = ("automatic", "manual", "allowList")
-WEEK_HOURS = 168.0
+DEFAULT_HOURS = 72.0
 
 
 @register_command("aks flex-node pool enrolment create")
@@ -31,7 +34,7 @@ class CreateEnrolment(FlexNodeCommand):
         schema = super()._build_arguments_schema(*args, **kwargs)
         arguments.pool(schema, ids=False)
         schema.max_uses = AAZIntArg(options=["--max-uses"], help="How many machines may enrol.", required=True)
-        schema.hours = AAZFloatArg(options=["--hours"], help="How long the URL is valid. Default: a week.")
+        schema.hours = AAZFloatArg(options=["--hours"], help="How many hours the URL is valid. Default: 72.")
         schema.approval = AAZStrArg(
             options=["--approval"],
             enum={each: each for each in APPROVALS},
@@ -48,17 +51,28 @@ class CreateEnrolment(FlexNodeCommand):
 
     def execute(self) -> Any:
         options = self.ctx.options
-        file, until = options.get("allow_file"), time.time() + float(options.get("hours") or WEEK_HOURS) * 3600
+        file, until = options.get("allow_file"), time.time() + float(options.get("hours") or DEFAULT_HOURS) * 3600
         body: dict[str, Any] = {"maxUses": options["max_uses"]}
         body["expires"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(until))
         body["approval"] = options.get("approval") or ("allowList" if file else "automatic")
         if name := options.get("node_name"):
             body["nodeName"] = str(name)
         if file:
-            body["allow"] = read_allow_file(str(file))
+            body["allow"] = _allow_list(str(file))
         made = EnrolmentOperation(self.ctx, body=body)()
         logger.warning("Run the command in the output as root on each machine. It is a secret and is shown once.")
         return {"command": join_command(made["properties"]["enrolmentUrl"]), **made}
+
+
+def _allow_list(file: str) -> list[dict[str, str]]:
+    try:
+        text = Path(file).expanduser().read_text(encoding="utf-8")
+    except UNREADABLE as error:
+        raise file_error(file, "--allow-file", error) from None
+    try:
+        return parse_allow_list(text, file)
+    except AllowListError as error:
+        raise InvalidArgumentValueError(str(error), error.hint) from None
 
 
 @register_command("aks flex-node pool enrolment list")
