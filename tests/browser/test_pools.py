@@ -122,6 +122,8 @@ def test_wizard_creates_a_node_in_a_pool(provider: Provider, open_page: Opened, 
     for _ in range(4):
         go_on(page)
     assert '"maxPods": 60' in page.get_by_label("Template of the pool").inner_text()
+    assert "As the pool says" in text_of(page)
+    assert "110" not in text_of(page)
     judge_on_every_screen(page, "create-in-pool")
     create(page)
     page.wait_for_url("**/joining")
