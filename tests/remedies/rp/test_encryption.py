@@ -209,7 +209,7 @@ def turn_back(made: ServiceSettings) -> None:
         "DROP TABLE identity_owners",
         "DROP TABLE record_upgrade",
         "DROP TABLE pools",
-        "DROP TABLE pool_revisions",
+        *(f"DROP TABLE {each}" for each in ("pool_revisions", "enrolments", "enrolled_machines")),
         *(f"ALTER TABLE fleet DROP COLUMN {each}" for each in ("pool", "pool_revision")),
         "ALTER TABLE audit DROP COLUMN who_id",
         *codes,
