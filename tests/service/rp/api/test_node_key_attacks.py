@@ -254,3 +254,35 @@ def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
 
     counted, first = node.events("machine.refused")
     assert (first, counted["detail"]["failures"], counted["outcome"]) == (event, 19, "denied")
+
+
+def test_node_of_an_earlier_agent_is_cut_off_with_its_identity(service: Running, tenant: Tenant, name: str) -> None:
+    """The machine was stolen. Its agent is of an earlier release, and has an Azure identity and no key."""
+    node = NodeWithKey(service, name, principal())
+    assert node.machine().fetch(node.url, proof="").status == 200
+    azure = node.admin.as_somebody(tenant.application(callers.NODE))
+    etag = azure.get(name).headers["etag"]
+    assert azure.get(name, if_none_match=etag).status == 304
+
+    answer = node.admin.ask("POST", node.admin.path(name, "revokeKey"), {})
+
+    assert (answer.status, "thumbprint" in answer.json) == (200, False)
+    assert answer.json["identity"].startswith(callers.NODE)
+    stolen = HeldKey()
+    refused = [
+        azure.get(name),
+        azure.get(name, if_none_match=etag),
+        azure.report(name, {}),
+        azure.credentials(name),
+        azure.regenerate(name),
+        rotate(azure, name, stolen),
+    ]
+    assert [(each.status, each.error["code"]) for each in refused] == [(403, "NodeKeyRevoked")] * 6
+    assert node.machine().fetch(node.url, proof="").status == 404
+    assert any(each["type"] == "NodeKeyRevoked" for each in node.status["conditions"])
+    told = node.machine().fetch(node.regenerate(), proof="")
+    assert "Update the agent on this machine" in told.error["message"]
+    updated = node.machine()
+    assert updated.fetch(node.regenerate()).status == 200
+    assert (updated.get().status, node.status["nodeKey"]["state"]) == (200, "Bound")
+    assert azure.credentials(name).error["code"] == "NodeKeyRevoked", "the stolen identity stays barred"
