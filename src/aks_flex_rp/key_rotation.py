@@ -15,6 +15,7 @@ from aks_flex_rp.cluster_registry import connection_seal_context
 from aks_flex_rp.crypto.encryption import sealing_key_id
 from aks_flex_rp.crypto.record_codes import CodeState, code_key_id
 from aks_flex_rp.delivery.config_url import bundle_seal_context as delivery_context
+from aks_flex_rp.delivery.config_url import earlier_seal_context
 from aks_flex_rp.nodes.context import secrets_seal_context
 from aks_flex_rp.raw_database import schema_version
 from aks_flex_rp.store import enrolments, migrations, pools, sql
@@ -48,16 +49,18 @@ class SealedColumn:
     update: str
     context: Callable[..., str]
     keys: int  # number of columns that identify a row; the last column is the value
+    earlier: Callable[..., str] | None = None  # context of an earlier release, which the value keeps
 
 
 SEALED_COLUMNS = (
     SealedColumn(
         "pending config bundles",
-        "SELECT cluster, node, id, bundle FROM deliveries WHERE (cluster, node) > ($1, $2)"
+        "SELECT cluster, node, id, expires, bundle FROM deliveries WHERE (cluster, node) > ($1, $2)"
         " ORDER BY cluster, node LIMIT $3",
         "UPDATE deliveries SET bundle = $4 WHERE cluster = $1 AND node = $2 AND bundle = $3",
-        lambda cluster, node, name: delivery_context(name, cluster, node),
+        lambda cluster, node, name, expires: delivery_context(name, cluster, node, expires),
         2,
+        lambda cluster, node, name, _expires: earlier_seal_context(name, cluster, node),
     ),
 )
 
@@ -243,9 +246,12 @@ async def _reseal_kind(database: Database, sealer: Sealer, kind: SealedColumn, r
         value = _as_bytes(stored)
         if sealer.is_current(value):
             continue
-        opened = _opened(sealer, value, kind.context(*names), rotation)
+        context = kind.context(*names)
+        if kind.earlier and _opened(sealer, value, kind.earlier(*names)) is not None:
+            context = kind.earlier(*names)
+        opened = _opened(sealer, value, context, rotation)
         if opened is not None:
-            sealed = sealer.seal(opened, kind.context(*names))
+            sealed = sealer.seal(opened, context)
             changed += await database.change(kind.update, *names[: kind.keys], value, sealed)
     rotation.resealed[kind.name] += changed
     return changed
@@ -278,11 +284,12 @@ async def _reseal_table(database: Database, sealer: Sealer, table: SignedTable, 
     return changed
 
 
-def _opened(sealer: Sealer, value: bytes, context: str, rotation: RotationResult) -> bytes | None:
+def _opened(sealer: Sealer, value: bytes, context: str, rotation: RotationResult | None = None) -> bytes | None:
     try:
         return sealer.open(value, context)
     except ConfigError:
-        _record_unopened(rotation, context)
+        if rotation:
+            _record_unopened(rotation, context)
         return None
 
 

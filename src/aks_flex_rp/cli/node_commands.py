@@ -127,10 +127,14 @@ def revoke_key(
 ) -> None:
     """Revoke the key of a node, with its configuration URL.
 
-    The node stays in the cluster. Its machine reports again after it has joined with a new join command.
+    The Azure identity of the node is refused, too. The node stays in the cluster. Its machine reports again after it
+    has joined with a new join command.
     """
     revoked = service.client().revoke_key(service.cluster(cluster), name)
-    output.print_result(f"Key {revoked['fingerprint']} of {name} revoked.", revoked, json)
+    shown = f"Key {revoked['fingerprint']} of {name} revoked."
+    if "fingerprint" not in revoked:
+        shown = f"{name} has no key. Its Azure identity {revoked['identity']} is refused from now on."
+    output.print_result(shown, revoked, json)
     output.print_note(
         f"To let the machine be {name} again, run the join command of `aks-flex-rp node join-command --name {name}` "
         "on it."

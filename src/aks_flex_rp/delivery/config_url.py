@@ -7,11 +7,16 @@ Lookup is by hash, so response times reveal nothing about a guess.
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from aks_flex_node.api import config_urls
-from aks_flex_rp.store.model import Delivery
+from aks_flex_node.errors import ConfigError
+from aks_flex_rp.arm.ids import parse_cluster_id
+from aks_flex_rp.counted_events import CountedEvents
+from aks_flex_rp.store.model import AuditAction, AuditEvent, AuditOutcome, Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
 
 
 SECRET_BYTES = 32
+log = logging.getLogger(__name__)
 
 
 class FetchedBundle(NamedTuple):
@@ -37,6 +43,7 @@ class BuiltInDelivery:
         `origin` is the URL of the service, `pin` returns the pin of its private CA, if any.
         """
         self._store, self._sealer, self._origin, self._pin = store, sealer, origin, pin
+        self._refused = CountedEvents()
 
     async def start(self) -> None:
         """Does nothing: the store is already started."""
@@ -44,17 +51,32 @@ class BuiltInDelivery:
     async def put(self, cluster_key: str, node_key: str, bundle: bytes, expires: float) -> str:
         secret = secrets.token_urlsafe(SECRET_BYTES)
         name = delivery_id(secret)
-        sealed = self._sealer.seal(bundle, bundle_seal_context(name, cluster_key, node_key))
+        sealed = self._sealer.seal(bundle, bundle_seal_context(name, cluster_key, node_key, expires))
         await self._store.put_delivery(Delivery(name, cluster_key, node_key, expires, sealed))
         return config_urls.build(self._origin, secret, self._pin())
 
     async def fetch(self, path_secret: str, now: float) -> FetchedBundle | None:
-        """Returns the bundle of this secret, or None if it does not exist, has expired or was revoked."""
+        """Returns the bundle of this secret, or None if it does not exist, has expired, was revoked, or its row was
+        changed without the service.
+        """
         found = await self._store.fetch_delivery(delivery_id(path_secret), now)
         if found is None:
             return None
-        bundle = self._sealer.open(found.bundle, bundle_seal_context(found.id, found.cluster, found.node))
+        bundle = await self._open(found)
+        if bundle is None:
+            await self._refused.record(self._store, _refusal(found, now))
+            return None
         return FetchedBundle(found.cluster, found.node, bundle, found.expires)
+
+    async def _open(self, found: Delivery) -> bytes | None:
+        context = bundle_seal_context(found.id, found.cluster, found.node, found.expires)
+        with suppress(ConfigError):
+            return self._sealer.open(found.bundle, context)
+        with suppress(ConfigError):
+            bundle = self._sealer.open(found.bundle, earlier_seal_context(found.id, found.cluster, found.node))
+            node = await self._store.node(found.cluster, found.node)  # whose record is authenticated
+            return bundle if node and node.join.url_expires == found.expires else None
+        return None
 
     async def revoke(self, cluster_key: str, node_key: str) -> bool:
         return await self._store.revoke_deliveries(cluster_key, node_key) > 0
@@ -67,9 +89,29 @@ def delivery_id(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-def bundle_seal_context(name: str, cluster_key: str, node_key: str) -> str:
-    """Returns the context that binds an encrypted bundle to its delivery and node."""
+def bundle_seal_context(name: str, cluster_key: str, node_key: str, expires: float) -> str:
+    """Returns the context that binds an encrypted bundle to its delivery, its node, and the expiry of its URL, by
+    which the record of the node names the join attempt.
+    """
+    return f"{earlier_seal_context(name, cluster_key, node_key)} until {float(expires)!r}"
+
+
+def earlier_seal_context(name: str, cluster_key: str, node_key: str) -> str:
+    """Returns the context of bundles of earlier releases, which did not bind the expiry."""
     return f"delivery {name} of {cluster_key}/{node_key}"
+
+
+def _refusal(found: Delivery, now: float) -> AuditEvent:
+    cluster = parse_cluster_id(found.cluster)
+    log.error("The config URL of node %s of %s is refused: its row was changed.", found.node, found.cluster)
+    return AuditEvent(
+        now,
+        "aks-flex-rp",
+        AuditAction.RECORD_REFUSED,
+        cluster.node(found.node) if cluster else found.cluster,
+        outcome=AuditOutcome.DENIED,
+        detail={"reason": "the row of its config URL was changed without the service"},
+    )
 
 
 class BundleDelivery(Protocol):

@@ -110,7 +110,9 @@ class NodeKeyCommands:
         return {"thumbprint": thumbprint, "audience": cluster.key_audience, "configVersion": str(node.version)}
 
     async def revoke(self, cluster: ClusterInfo, name: str, request: RequestContext) -> dict[str, Any]:
-        """Revokes the key of a node at once, with its config URL and bootstrap token. The node stays a node."""
+        """Revokes the key of a node at once, with its config URL and bootstrap token, and refuses its Azure identity.
+        The node stays a node. One of an earlier agent has only the identity.
+        """
         token = ""
 
         async def write(node: Node | None) -> Node:
@@ -120,10 +122,12 @@ class NodeKeyCommands:
             keys, now = node.join.keys, self.context.now()
             if keys.is_revoked:
                 return node
-            if not keys.current:
-                raise ArmError(409, NO_KEY, f"Node {node.name} has no key: its machine has not bound one.")
+            if not keys.current and not node.identity:
+                message = f"Node {node.name} has no key and no Azure identity: its machine has not bound a key."
+                raise ArmError(409, NO_KEY, message)
             token = node.join.token or ""
-            after, detail = replace(node, join=node.join.key_revoked(now, node.identity)), {"key": keys.current}
+            after = replace(node, join=node.join.key_revoked(now, node.identity))
+            detail = {"key": keys.current, "identity": node.identity}
             event = request.event(now, AuditAction.KEY_REVOKED, cluster.id.node(node.name), **detail)
             await self.context.store.put_node(after, node.etag, [event], retire=True)
             return after
@@ -133,8 +137,9 @@ class NodeKeyCommands:
         if token:
             await self.context.clusters.revoke(cluster.id.key, token)
         keys = node.join.keys
-        last = keys.revoked[-1]
-        return {"thumbprint": last, "fingerprint": fingerprint(last), "revoked": format_utc(keys.revoked_at)}
+        last = keys.revoked[-1] if keys.revoked else ""
+        shown = {"thumbprint": last, "fingerprint": fingerprint(last) if last else "", "identity": keys.barred}
+        return {**{name: each for name, each in shown.items() if each}, "revoked": format_utc(keys.revoked_at)}
 
     async def _update(self, cluster: ClusterInfo, name: str, change: Any) -> Node:
         found: Node = await retry_on_conflict(

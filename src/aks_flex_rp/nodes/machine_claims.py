@@ -149,8 +149,9 @@ class MachineClaims:
         if keys.use_of(thumbprint) is KeyUse.REVOKED:
             await self._record(node, client, key=thumbprint)
             raise machine_refusals.revoked_at_fetch(node.name)
-        if not thumbprint and node.is_monitored and not node.identity:
-            raise machine_refusals.key_needed(node.name)
+        by_key = not node.identity or keys.is_revoked  # the identity of a machine that was cut off is refused
+        if not thumbprint and node.is_monitored and by_key:
+            raise machine_refusals.key_needed(node.name, revoked=bool(node.identity))
         relation = await self._relation(node, client)
         is_current = node.join.has_valid_url(now) and node.join.url_expires == url_expires
         if relation is not FetchClient.SAME and not is_current:

@@ -38,12 +38,13 @@ def conflict(name: str, machine: MachineIdentity | None, other: KnownMachine) ->
     return on_another_machine(name, other) if machine else machine_not_sent(name, other)
 
 
-def key_needed(name: str) -> ArmError:
+def key_needed(name: str, *, revoked: bool) -> ArmError:
     """Returns the error for an agent of an earlier release, which shows the message of this code."""
+    why = "was cut off with `revoke-key`" if revoked else "has no Azure identity"
     return ArmError(
         409,
         ON_ANOTHER_MACHINE,
-        f"Node {name} has no Azure identity and is managed by a key of its machine, which this agent does not have. "
+        f"Node {name} {why} and is managed by a key of its machine, which this agent does not have. "
         f"Update the agent on this machine to version {__version__} first, and run the same command again.",
     )
 

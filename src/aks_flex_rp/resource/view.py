@@ -154,7 +154,8 @@ def _revoked_key(node: Node) -> list[dict[str, Any]]:
             "type": "NodeKeyRevoked",
             "status": "True",
             "reason": "RevokedByOperator",
-            "message": f"The key of {node.name} was revoked, so its polls and reports are refused. To let the "
+            "message": f"The key of {node.name} was revoked, so its polls and reports are refused, also those by "
+            "its Azure identity. To let the "
             f"machine be {node.name} again, create a join command with `aks-flex-rp node join-command --name "
             f"{node.name}` and run it on the machine.",
             "lastTransitionTime": format_utc(keys.revoked_at),
@@ -164,7 +165,7 @@ def _revoked_key(node: Node) -> list[dict[str, Any]]:
 
 def key_document(keys: NodeKeys) -> dict[str, str]:
     """Returns the key of a node as the API shows it; empty if the node has none."""
-    if keys.is_revoked:
+    if keys.is_revoked and keys.revoked:
         last = keys.revoked[-1]
         shown = {"thumbprint": last, "fingerprint": fingerprint(last), "state": "Revoked"}
         return {**shown, "since": format_utc(keys.revoked_at)}

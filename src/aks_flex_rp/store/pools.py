@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.model import AuditEvent, Pool, PoolRevision
     from aks_flex_rp.store.rows import Row, Values
 
+MAX_REVISIONS = 200  # that a pool keeps, besides those that nodes are on
 POOL_COLUMNS = "cluster, key, description, number, template, system_data, created, version, code"
 REVISION_COLUMNS = "cluster, pool, number, created, template, changes, author, author_id, at, code"
 REVISION_TYPES = (
@@ -95,8 +96,9 @@ class PoolsProtocol(Protocol):
     ) -> Pool:
         """Creates a pool (`expected` is None) or replaces it if its version is `expected`, and returns it.
 
-        A new revision of its template, and the audit events, are written in the same transaction. Raises Conflict if
-        the version differs, or if the pool exists.
+        A new revision of its template, and the audit events, are written in the same transaction. A pool keeps its
+        newest MAX_REVISIONS, and those that nodes are on. Raises Conflict if the version differs, or if the pool
+        exists.
         """
         ...
 
@@ -150,6 +152,7 @@ class SqlPools(AuthenticatedRows, ABC):
             columns = rows.pool_revision_values(revision)
             code = self._records.sign(signed_pool_revision(columns))
             follows.append(FollowStatement(_insert_revision, (*columns, code)))
+            follows.append(FollowStatement(_forget_revisions, (revision.number - MAX_REVISIONS,)))
         text = CREATE_POOL if expected is None else REPLACE_POOL
         decisive = values if expected is None else (*values, expected)
         if not await self._write(*sql.compose_write(text, decisive, *follows)):
@@ -175,7 +178,7 @@ class SqlPools(AuthenticatedRows, ABC):
         found = await self._read(SELECT_REVISION, pool.cluster, pool.key, number)
         if found:
             return await self._verified_revision(found[0], pool)
-        if number == pool.number:  # written with the pool, and deleted only with it
+        if number == pool.number:  # the newest is written with the pool, and deleted only with it
             signed = signed_pool_revision((pool.cluster, pool.key, number, *[""] * 6))
             refused = signed.refused("its row was deleted")
             await self._alarm(refused, signed)
@@ -215,6 +218,15 @@ class SqlPools(AuthenticatedRows, ABC):
             await self._alarm(refused, signed)
             raise refused
         return found
+
+
+def _forget_revisions(first: int) -> str:
+    """Returns the statement that deletes old revisions, except those that nodes are on. $1 and $2 are the pool."""
+    return (
+        f"DELETE FROM pool_revisions WHERE cluster = $1 AND pool = $2 AND number <= CAST(${first} AS BIGINT)"  # noqa: S608 - constants
+        " AND number NOT IN (SELECT f.pool_revision FROM fleet f JOIN places p ON p.number = f.place"
+        f" WHERE p.cluster = $1 AND f.pool = $2) AND {IF_DECIDED}"
+    )
 
 
 def _insert_revision(first: int) -> str:

@@ -10,17 +10,19 @@ import socket
 import ssl
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER
 from aks_flex_rp.counted_events import WINDOW_SECONDS
-from aks_flex_rp.delivery.config_url import delivery_id
+from aks_flex_rp.delivery.config_url import bundle_seal_context, delivery_id
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.bodies import principal, token
 from tests.service.rp.api.client import API_VERSION
+from tests.service.rp.api.fake_clusters import PLANT
 from tests.service.rp.api.test_node_keys import AUDIENCE, ONE, TWO, NodeWithKey, rotate, rotation
 
 if TYPE_CHECKING:
@@ -254,3 +256,67 @@ def test_refused_fetches_do_not_fill_the_audit_log(node: NodeWithKey) -> None:
 
     counted, first = node.events("machine.refused")
     assert (first, counted["detail"]["failures"], counted["outcome"]) == (event, 19, "denied")
+
+
+def test_node_of_an_earlier_agent_is_cut_off_with_its_identity(service: Running, tenant: Tenant, name: str) -> None:
+    """The machine was stolen. Its agent is of an earlier release, and has an Azure identity and no key."""
+    node = NodeWithKey(service, name, principal())
+    assert node.machine().fetch(node.url, proof="").status == 200
+    azure = node.admin.as_somebody(tenant.application(callers.NODE))
+    etag = azure.get(name).headers["etag"]
+    assert azure.get(name, if_none_match=etag).status == 304
+
+    answer = node.admin.ask("POST", node.admin.path(name, "revokeKey"), {})
+
+    assert (answer.status, "thumbprint" in answer.json) == (200, False)
+    assert answer.json["identity"].startswith(callers.NODE)
+    stolen = HeldKey()
+    refused = [
+        azure.get(name),
+        azure.get(name, if_none_match=etag),
+        azure.report(name, {}),
+        azure.credentials(name),
+        azure.regenerate(name),
+        rotate(azure, name, stolen),
+    ]
+    assert [(each.status, each.error["code"]) for each in refused] == [(403, "NodeKeyRevoked")] * 6
+    assert node.machine().fetch(node.url, proof="").status == 404
+    assert any(each["type"] == "NodeKeyRevoked" for each in node.status["conditions"])
+    told = node.machine().fetch(node.regenerate(), proof="")
+    assert "Update the agent on this machine" in told.error["message"]
+    updated = node.machine()
+    assert updated.fetch(node.regenerate()).status == 200
+    assert (updated.get().status, node.status["nodeKey"]["state"]) == (200, "Bound")
+    assert azure.credentials(name).error["code"] == "NodeKeyRevoked", "the stolen identity stays barred"
+
+
+@pytest.mark.parametrize("column", ["expires", "node"])
+def test_changed_row_of_a_config_url_is_refused(service: Running, node: NodeWithKey, name: str, column: str) -> None:
+    """A database administrator makes a URL valid for longer, or gives it to another node."""
+    store: Any = service.service.store
+    other, owner = NodeWithKey(service, f"{name}-other"), node.machine()
+    assert owner.fetch(node.url).status == 200
+    if column == "expires":
+        service.call(store._write_many("UPDATE deliveries SET expires = expires + 86400 WHERE node = $1", [(name,)]))
+    else:
+        service.call(store.revoke_deliveries(PLANT.key, other.name))
+        move = "UPDATE deliveries SET node = $2 WHERE node = $1"
+        service.call(store._write_many(move, [(name, other.name)]))
+    assert [owner.fetch(node.url).status for _ in range(3)] == [404] * 3
+    shown = node if column == "expires" else other
+    assert [each["outcome"] for each in shown.events("record.refused")] == ["denied"]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_url_of_an_earlier_release_works_until_its_own_expiry(
+    service: Running, node: NodeWithKey, name: str, changed: bool
+) -> None:
+    secret = node.url.partition("#")[0].rpartition("/")[2]
+    context, owner = service.service.context, node.machine()
+    found = service.call(context.store.fetch_delivery(delivery_id(secret), 0.0))
+    assert found
+    opened = context.sealer.open(found.bundle, bundle_seal_context(found.id, PLANT.key, name, found.expires))
+    sealed = context.sealer.seal(opened, f"delivery {found.id} of {PLANT.key}/{name}")
+    expires = found.expires + (86400 if changed else 0)
+    service.call(context.store.put_delivery(replace(found, bundle=sealed, expires=expires)))
+    assert owner.fetch(node.url).status == (404 if changed else 200)

@@ -16,6 +16,7 @@ from aks_flex_rp.key_rotation import count_by_key, reseal
 from aks_flex_rp.raw_database import PostgresDatabase, SqliteDatabase
 from aks_flex_rp.store.fleet import FleetQuery
 from aks_flex_rp.store.model import Conflict, Node, Pool, PoolCounts, PoolMembership, PoolRevision, RecordRefused
+from aks_flex_rp.store.pools import MAX_REVISIONS
 from aks_flex_rp.store.record_authenticator import signed_node
 from aks_flex_rp.store.sqlite import connect
 from tests.service.rp.store.builders import KEY, cluster, event, node, record_authenticator
@@ -60,6 +61,26 @@ async def test_pool_and_its_revisions_are_kept(store: Store) -> None:
     assert [each.number for each in await store.pool_revisions(second, 2)] == [1]
     assert await store.pool_revision(second, 3) is None
     assert len(await store.audit(resource="/c/p")) == 2
+
+
+async def test_old_revisions_are_deleted_unless_a_node_is_on_them(store: Store) -> None:
+    other = await put(store, pool("other"))
+    found = await put(store, pool())
+    await store.put_node(member("n1", number=2), None)
+    for number in range(2, MAX_REVISIONS + 6):
+        found = await put(store, pool(number=number), found)
+    kept = [each.number for each in await store.pool_revisions(found, 999, 999)]
+    assert kept == [*range(MAX_REVISIONS + 5, 5, -1), 2]
+    assert await store.pool_revision(found, 2) == revision(pool(number=2))
+    assert await store.pool_revision(found, 1) is None
+    assert await store.pool_revision(other, 1)
+    await store.put_node(member("n1", number=9), (await nodes_of(store))["n1"])
+    found = await put(store, pool(number=found.number + 1), found)
+    assert await store.pool_revision(found, 2) is None
+
+
+async def nodes_of(store: Store) -> dict[str, str]:
+    return {each.key: each.etag for each in (await store.pool_nodes("/c", "edge")).nodes}
 
 
 async def test_pools_are_listed_by_cluster(store: Store) -> None:
