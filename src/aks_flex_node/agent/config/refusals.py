@@ -52,8 +52,8 @@ ENROLMENT_REFUSALS: dict[str, Callable[[str], ConfigError]] = {
     enrolments.CLONED: lambda why: ConfigError(
         "machine-cloned",
         f"The provider refuses to enrol this machine: {why}",
-        "If this machine was re-imaged, release its node with `aks-flex-rp node release --name NODE`, and run the "
-        "same command again. If its disk is a copy, run `aks-flex-node unbootstrap` here first.",
+        "If it was re-imaged or unbootstrapped, release its node with `aks-flex-rp node release --name NODE`, and "
+        "run the same command again. If its disk is a copy, run `aks-flex-node unbootstrap` here first.",
     ),
     enrolments.NAME_TAKEN: lambda why: ConfigError(
         "enrolment-name-taken",
