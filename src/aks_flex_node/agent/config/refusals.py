@@ -53,8 +53,8 @@ ENROLMENT_REFUSALS = {
     ),
     enrolments.CLONED: (
         "machine-cloned",
-        "If this machine was re-imaged, release its node with `aks-flex-rp node release --name NODE`, and run the "
-        "same command again. If its disk is a copy, run `aks-flex-node unbootstrap` here first.",
+        "If it was re-imaged or unbootstrapped, release its node with `aks-flex-rp node release --name NODE`, and "
+        "run the same command again. If its disk is a copy, run `aks-flex-node unbootstrap` here first.",
     ),
     enrolments.NAME_TAKEN: (
         "enrolment-name-taken",
