@@ -16,6 +16,7 @@ from aks_flex_node.agent.provider.provider_client import ProviderRequestError
 from aks_flex_node.api import node_keys
 from aks_flex_node.host import processes
 from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.retry import RetryBackoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import CommandResult, Host
 
 CHECK_SECONDS = 6 * 3600.0  # between checks whether the key is due
+RETRY = RetryBackoff(first_delay=20.0, max_delay=CHECK_SECONDS)  # a job may hold the lock, as after a self-update
+MAX_DOUBLINGS = 20  # after which the delay no longer grows
 ROTATE_SECONDS = 180.0  # limit for the child process
 
 
@@ -68,7 +71,7 @@ def _ask(client: ProviderClient, key: StoredKey, new: StoredKey, now: Callable[[
 @dataclass
 class KeyRotation:
     """Starts a rotation in a child process when one is due: a node without a key that has an Azure identity, a key
-    that is a year old, or a rotation that was interrupted.
+    that is a year old, or a rotation that was interrupted. A rotation that fails is retried with backoff.
     """
 
     program: str
@@ -77,6 +80,7 @@ class KeyRotation:
     wall_clock: Callable[[], float] = time.time
     run: Callable[..., CommandResult] = processes.run
     _check_at: float = 0.0
+    _failures: int = 0  # consecutive ones
 
     def run_if_due(self) -> None:
         now = self.clock()
@@ -85,4 +89,7 @@ class KeyRotation:
         self._check_at = now + CHECK_SECONDS
         key = NodeKeyStore(self.host).read()
         if key is None or not key.is_bound or key.is_rotation_due(self.wall_clock()):
-            self.run((self.program, "node-key", "rotate", "--json"), seconds=ROTATE_SECONDS)
+            done = self.run((self.program, "node-key", "rotate", "--json"), seconds=ROTATE_SECONDS)
+            self._failures = 0 if done.ok else min(self._failures + 1, MAX_DOUBLINGS)
+            if self._failures:
+                self._check_at = now + RETRY.delay(self._failures)
