@@ -39,3 +39,23 @@ def certificate_until(end: datetime.datetime, key: ec.EllipticCurvePrivateKey, n
         others = [x509.DNSName(f"name-{number}.example") for number in range(names)]
         builder = builder.add_extension(x509.SubjectAlternativeName(others), critical=False)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def with_end(pem: str, end: datetime.datetime, authority_key: bytes) -> str:
+    """Returns a certificate and its key with another end of its validity, issued again by the same authority."""
+    signer = serialization.load_pem_private_key(authority_key, None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    known = x509.load_pem_x509_certificate(pem.encode())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(known.subject)
+        .issuer_name(known.issuer)
+        .public_key(known.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(known.not_valid_before_utc)
+        .not_valid_after(end)
+    )
+    for each in known.extensions:
+        builder = builder.add_extension(each.value, each.critical)
+    issued = builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+    return issued + pem.partition("-----END CERTIFICATE-----\n")[2]

@@ -219,12 +219,13 @@ def https_probe(
     """Returns a probe that succeeds when an HTTPS GET returns 200. Without a CA, the certificate is not verified."""
 
     def ask() -> bool:
-        trust = client_tls_context(authority) if authority else ssl._create_unverified_context()  # noqa: S323 - own loopback
-        with closing(NamespaceConnection(namespace, address, port, address, trust, PROBE_SECONDS)) as connection:
-            try:
+        try:
+            # The server may write the certificate of its CA when it starts.
+            trust = client_tls_context(authority) if authority else ssl._create_unverified_context()  # noqa: S323 - own loopback
+            with closing(NamespaceConnection(namespace, address, port, address, trust, PROBE_SECONDS)) as connection:
                 connection.request("GET", path)
                 return connection.getresponse().status == 200
-            except (OSError, http.client.HTTPException):
-                return False
+        except (OSError, http.client.HTTPException):
+            return False
 
     return ask

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from aks_flex_lab import node_agent
-from aks_flex_node.timestamps import format_utc
 from tests.agents import differences, flex
-from tests.providers import VERSION, Provider
-from tests.wait import until, until_named
+from tests.enrolled_node import Enrolments, prepare_to_enrol
+from tests.providers import Provider
+from tests.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,48 +22,18 @@ if TYPE_CHECKING:
 
     Add = Callable[..., EdgeMachine]
 
-POOL = "enrolled"
-
-
-@dataclass(frozen=True)
-class Enrolments:
-    provider: Provider
-
-    def ask(self, method: str, *below: str, body: Any = None) -> Any:
-        path = "/".join((f"{self.provider.cluster}/flexNodePools/{POOL}", *below))
-        answer = self.provider.ask(method, f"{path}?{VERSION}", body)
-        assert answer.status in {200, 201, 204}, answer
-        return answer.document
-
-    def create(self, **body: Any) -> tuple[str, str]:
-        """Returns the ID and the URL of a new enrolment."""
-        made = self.ask("POST", "enrolments", body={"expires": format_utc(time.time() + 3600), **body})
-        return made["name"], made["properties"]["enrolmentUrl"]
-
-    def machines(self, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask("POST", "enrolments", name, "listMachines")["value"]
-        return found
-
-    def has_key(self, node: str) -> bool:
-        return "nodeKey" in self.provider.get(node)["status"]
-
 
 @pytest.fixture
 def enrolments(lab: Lab) -> Iterator[Enrolments]:
     made = Enrolments(Provider(lab))
-    made.ask("PUT", body={"properties": {"template": {"continuousMonitoring": True}}})
+    made.put_pool()
     yield made
-    for each in made.ask("GET", "enrolments")["value"]:
-        for machine in made.machines(each["name"]):
-            if node := machine.get("nodeName"):
-                made.provider.delete(node)
-    made.ask("DELETE")
+    made.delete()
 
 
 def prepared(add: Add, name: str) -> EdgeMachine:
     machine = add(name)
-    until_named(machine, "provider.flex.internal")
-    node_agent.install(machine)
+    prepare_to_enrol(machine)
     return machine
 
 

@@ -43,6 +43,7 @@ PROVIDER_COMMAND = (sys.executable, "-m", "aks_flex_rp")
 class ResourceProviderComponent:
     layout: LabLayout
     cloud: NetworkNamespace
+    program: tuple[str, ...] = PROVIDER_COMMAND
 
     @property
     def directory(self) -> Path:
@@ -85,7 +86,7 @@ class ResourceProviderComponent:
         return self.directory / "client-secret"
 
     def component(self) -> LabComponent:
-        argv = (*PROVIDER_COMMAND, "serve", f"--config={self.config}")
+        argv = (*self.program, "serve", f"--config={self.config}")
         ready = https_probe(self.cloud, network.PROVIDER, 443, "/readyz", self.authority)
         files = {self.config: json.dumps(self._settings(), indent=1)}
         return LabComponent(
@@ -149,14 +150,14 @@ class ResourceProviderComponent:
 
     def run_cli(self, *arguments: str) -> CommandResult:
         """Runs `aks-flex-rp` over HTTPS, as an operator does."""
-        return run(*PROVIDER_COMMAND, *arguments, env=self.environment())
+        return run(*self.program, *arguments, env=self.environment())
 
     def run_cli_on_state(self, *arguments: str) -> CommandResult:
         """Runs `aks-flex-rp` in the provider's namespace, on its state."""
         inside: tuple[str | Path, ...] = (
             *RESOLV_CONF_WRAPPER,
             resolv_conf(self.layout),
-            *PROVIDER_COMMAND,
+            *self.program,
             *arguments,
             f"--config={self.config}",
         )

@@ -89,6 +89,12 @@ class NodeKeyStore:
         elif known and audience and known.audience != audience:
             self.save(replace(known, audience=audience))
 
+    def unbind(self) -> None:
+        """Records that the provider has not bound the key of this machine."""
+        known = self.read()
+        if known and known.is_bound:
+            self.save(replace(known, audience=""))
+
     def renew(self) -> StoredKey:
         """Makes a key that replaces one which the provider refuses, as soon as `bind` is called with it."""
         made = new_key(time.time())

@@ -18,6 +18,7 @@ from aks_flex_node.api import node_keys
 from aks_flex_node.api.arm_errors import NODE_KEY_NOT_KNOWN
 from aks_flex_node.host import processes
 from aks_flex_node.lean_dataclass import dataclass
+from aks_flex_node.retry import RetryBackoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 CHECK_SECONDS = 6 * 3600.0  # between checks whether the key is due
 REBIND_SECONDS = 3600.0  # between attempts to bind a key that the provider does not know
+RETRY = RetryBackoff(first_delay=20.0, max_delay=CHECK_SECONDS)  # a job may hold the lock, as after a self-update
+MAX_DOUBLINGS = 20  # after which the delay no longer grows
 ROTATE_SECONDS = 180.0  # limit for the child process
 
 
@@ -103,7 +106,7 @@ def _ask(client: ProviderClient, key: StoredKey, new: StoredKey, now: Callable[[
 @dataclass
 class KeyRotation:
     """Starts a rotation in a child process when one is due: a node without a key that has an Azure identity, a key
-    that is a year old, or a rotation that was interrupted.
+    that is a year old, or a rotation that was interrupted. A rotation that fails is retried with backoff.
     """
 
     program: str
@@ -112,6 +115,7 @@ class KeyRotation:
     wall_clock: Callable[[], float] = time.time
     run: Callable[..., CommandResult] = processes.run
     _check_at: float = 0.0
+    _failures: int = 0  # consecutive ones
     _bind_at: float = 0.0
 
     def bind_again(self) -> None:
@@ -129,6 +133,9 @@ class KeyRotation:
         key = NodeKeyStore(self.host).read()
         if key is None or not key.is_bound or key.is_rotation_due(self.wall_clock()):
             self._run()
+            if self._failures:
+                self._check_at = now + RETRY.delay(self._failures)
 
     def _run(self) -> None:
-        self.run((self.program, "node-key", "rotate", "--json"), seconds=ROTATE_SECONDS)
+        done = self.run((self.program, "node-key", "rotate", "--json"), seconds=ROTATE_SECONDS)
+        self._failures = 0 if done.ok else min(self._failures + 1, MAX_DOUBLINGS)

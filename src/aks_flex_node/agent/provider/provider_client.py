@@ -16,7 +16,7 @@ from aks_flex_node.agent.http.connections import explain_failure, find_certifica
 from aks_flex_node.agent.identity.cloud_endpoints import proxy_options, resource_manager
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
 from aks_flex_node.agent.provider.provider_tokens import SignInError
-from aks_flex_node.api.arm_errors import parse_arm_error, parse_object
+from aks_flex_node.api.arm_errors import NODE_KEY_TIME, parse_arm_error, parse_object
 from aks_flex_node.api.audiences import may_send_token, token_audiences
 from aks_flex_node.api.contract import API_VERSION
 from aks_flex_node.api.machine_identity import MACHINE_HEADER, MachineIdentity
@@ -120,7 +120,30 @@ class ProviderClient:
             if self.assertions:
                 self.assertions.reject(parse_arm_error(content)[0], response_headers)
             status, response_headers, content = self._send(method, action, headers, body, seconds)
+            if status == 401 and parse_arm_error(content)[0] != NODE_KEY_TIME:
+                known = self._send_without_key(method, action, headers, body, seconds)
+                return known or (status, response_headers, content)
         return status, response_headers, content
+
+    def _send_without_key(
+        self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float
+    ) -> tuple[int, Mapping[str, str], bytes] | None:
+        """Sends a request with the Azure identity of the node to a provider that does not know the node key: it was
+        restored from a backup, or is of an earlier version. If it accepts that, the key is no longer used until it is
+        bound again. Returns None if the node cannot sign in otherwise.
+        """
+        if not (self.assertions and self.assertions.has_key and has_azure_identity(self.config)):
+            return None
+        other = self.with_azure_identity()
+        try:
+            response = other._send(method, action, headers, body, seconds)
+        except ProviderRequestError:
+            return None
+        finally:
+            other.close()
+        if response[0] in {200, 304}:
+            self.assertions.unbind_key()
+        return None if response[0] in {401, 403} else response
 
     def _send(
         self, method: str, action: str, headers: dict[str, str], body: Any, seconds: float

@@ -12,7 +12,7 @@ import pytest
 
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import STATE_DIR
-from aks_flex_node.agent.provider.key_rotation import CHECK_SECONDS, KeyRotation, rotate_key
+from aks_flex_node.agent.provider.key_rotation import CHECK_SECONDS, RETRY, KeyRotation, rotate_key
 from aks_flex_node.agent.provider.node_assertions import BATCH, STEP_SECONDS, NodeAssertions, sign_assertions
 from aks_flex_node.agent.provider.poll_result import PollResult, ProviderState, classify
 from aks_flex_node.agent.provider.provider_client import ProviderRequestError
@@ -35,6 +35,7 @@ class Scene:
 
     def __init__(self, *, bound: bool = True, error: str = "") -> None:
         self.host, self.now, self.wall, self.children, self.error = empty_host(), 1000.0, 1_800_000_000.0, 0, error
+        self.done = ""  # what the child prints, if it signs nothing
         self.host.apply(MakeDirectory(STATE_DIR, 0o700))
         self.store = NodeKeyStore(self.host)
         self.store.ensure(self.wall)
@@ -45,6 +46,8 @@ class Scene:
         self.children += 1
         if self.error:
             return CommandResult(1, "", self.error)
+        if self.done:
+            return CommandResult(0, self.done)
         return CommandResult(0, json.dumps(sign_assertions(self.host, json.loads(text))))
 
     def verify(self, token: str, at: float) -> Any:
@@ -178,18 +181,36 @@ def test_provider_of_an_earlier_release_binds_nothing() -> None:
     assert not key.is_bound
 
 
-def test_rotation_starts_when_it_is_due_and_not_at_every_poll() -> None:
-    scene = Scene(bound=False)
+def test_failed_rotation_is_retried_with_backoff() -> None:
+    """A self-update still has the lock when the new agent polls for the first time."""
+    scene = Scene(bound=False, error="Another aks-flex-node command is running.")
     rotation = KeyRotation("agent", scene.host, lambda: scene.now, lambda: scene.wall, scene.run)
-    scene.error = "x"
     rotation.run_if_due()
     rotation.run_if_due()
     assert scene.children == 1
-    scene.store.bind(AUDIENCE)
-    scene.now += CHECK_SECONDS
+    scene.now += RETRY.first_delay
     rotation.run_if_due()
-    assert scene.children == 1
+    assert scene.children == 2
+    for _ in range(2000):
+        scene.now += CHECK_SECONDS
+        rotation.run_if_due()
+    assert scene.children == 2002
+    scene.now += CHECK_SECONDS / 4
+    rotation.run_if_due()
+    assert scene.children == 2002
+
+
+def test_rotation_starts_when_it_is_due_and_not_at_every_poll() -> None:
+    scene = Scene()
+    rotation = KeyRotation("agent", scene.host, lambda: scene.now, lambda: scene.wall, scene.run)
+    rotation.run_if_due()
+    assert scene.children == 0
     scene.now += CHECK_SECONDS
     scene.wall += 366 * 86400
+    scene.done = "{}"
+    rotation.run_if_due()
+    rotation.run_if_due()
+    assert scene.children == 1
+    scene.now += CHECK_SECONDS
     rotation.run_if_due()
     assert scene.children == 2
