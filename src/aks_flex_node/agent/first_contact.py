@@ -37,7 +37,7 @@ REFUSED = frozenset(
         "config-url-rejected",
         "config-url-untrusted",
         "node-on-another-machine",
-        *(name for name, _ in ENROLMENT_REFUSALS.values()),
+        *(refusal("").name for refusal in ENROLMENT_REFUSALS.values()),
     }
 )
 

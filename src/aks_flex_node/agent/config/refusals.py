@@ -19,55 +19,63 @@ from aks_flex_node.api.arm_errors import (
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 MAX_WAIT_SECONDS = 60.0  # between two requests for an approval
 
-# The name of the error and its remedy, by the code of the provider.
-ENROLMENT_REFUSALS = {
-    enrolments.EXHAUSTED: (
+ENROLMENT_REFUSALS: dict[str, Callable[[str], ConfigError]] = {
+    enrolments.EXHAUSTED: lambda why: ConfigError(
         "enrolment-exhausted",
+        f"The provider refuses to enrol this machine: {why}",
         "Create another enrolment with `aks-flex-rp pool enrolment create --pool POOL --max-uses N`, and run the "
         "line that it prints.",
     ),
-    enrolments.EXPIRED: (
+    enrolments.EXPIRED: lambda why: ConfigError(
         "enrolment-expired",
+        f"The provider refuses to enrol this machine: {why}",
         "Create another enrolment with `aks-flex-rp pool enrolment create --pool POOL --max-uses N`, and run the "
         "line that it prints.",
     ),
-    enrolments.REVOKED: (
+    enrolments.REVOKED: lambda why: ConfigError(
         "enrolment-revoked",
+        f"The provider refuses to enrol this machine: {why}",
         "Ask who revoked it. To enrol this machine, create another enrolment with `aks-flex-rp pool enrolment create "
         "--pool POOL --max-uses N`, and run the line that it prints.",
     ),
-    enrolments.NOT_FOUND: (
+    enrolments.NOT_FOUND: lambda why: ConfigError(
         "enrolment-revoked",
+        f"The provider refuses to enrol this machine: {why}",
         "Check that the URL is complete. If its pool was deleted, create another enrolment with `aks-flex-rp pool "
         "enrolment create --pool POOL --max-uses N`, and run the line that it prints.",
     ),
-    enrolments.NOT_LISTED: (
+    enrolments.NOT_LISTED: lambda why: ConfigError(
         "machine-not-listed",
+        f"The provider refuses to enrol this machine: {why}",
         "Create an enrolment whose list has this machine: `aks-flex-rp pool enrolment create --pool POOL --max-uses "
         "N --allow-file FILE`, and run the line that it prints. `aks-flex-rp audit --what enrolment.refused` shows "
         "the facts of this machine.",
     ),
-    enrolments.CLONED: (
+    enrolments.CLONED: lambda why: ConfigError(
         "machine-cloned",
+        f"The provider refuses to enrol this machine: {why}",
         "If it was re-imaged or unbootstrapped, release its node with `aks-flex-rp node release --name NODE`, and "
         "run the same command again. If its disk is a copy, run `aks-flex-node unbootstrap` here first.",
     ),
-    enrolments.NAME_TAKEN: (
+    enrolments.NAME_TAKEN: lambda why: ConfigError(
         "enrolment-name-taken",
+        f"The provider refuses to enrol this machine: {why}",
         "Give this machine another host name, or delete the other node with `aks-flex-rp node delete --name NODE`. "
         "Then run the same command again.",
     ),
-    enrolments.NAME_INVALID: (
+    enrolments.NAME_INVALID: lambda why: ConfigError(
         "enrolment-name-invalid",
+        f"The provider refuses to enrol this machine: {why}",
         "Create an enrolment with another rule for names: `aks-flex-rp pool enrolment create --pool POOL --max-uses "
         "N --node-name 'edge-{number:04}'`, and run the line that it prints.",
     ),
-    enrolments.REJECTED: (
+    enrolments.REJECTED: lambda why: ConfigError(
         "machine-rejected",
+        f"The provider refuses to enrol this machine: {why}",
         "If that was a mistake, run `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint "
         "FINGERPRINT`, and run the same command again here.",
     ),
@@ -107,8 +115,7 @@ def check_refusal(headers: Mapping[str, str], code: str, message: str) -> None:
     if code == NODE_KEY_TIME and (offset := parse_clock_offset(headers, time.time())) is not None:
         raise WrongClockError(offset)
     if code in ENROLMENT_REFUSALS:
-        name, remedy = ENROLMENT_REFUSALS[code]
-        raise ConfigError(name, f"The provider refuses to enrol this machine: {message}", remedy)
+        raise ENROLMENT_REFUSALS[code](message)
     if code == ON_ANOTHER_MACHINE:
         raise node_on_another_machine(message)
     if code in {CONFIG_URL_TAKEN, NODE_KEY_REVOKED}:
