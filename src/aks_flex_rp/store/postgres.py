@@ -193,15 +193,20 @@ class PostgresStore(SqlStore):
         self,
         write: sql.WriteStatement,
         values: Values,
-        change: NodeChange | None = None,  # noqa: ARG002 - a trigger notifies
+        change: NodeChange | None = None,
     ) -> Sequence[Row]:
-        """Executes a write. A database trigger notifies of the change in the same transaction."""
+        """Executes a write. A database trigger notifies all replicas of the change in the same transaction; this one
+        does not wait for that, so that its next request sees what it wrote.
+        """
         if self._pool is None:
             raise StoreUnavailable("The store is not running.")
         try:
-            return await self._batches.write(sql.single_statement(write, len(values)), storable(values))
+            decided = await self._batches.write(sql.single_statement(write, len(values)), storable(values))
         except asyncpg.UniqueViolationError:
             raise Conflict("Another writer has taken this value.") from None
+        if decided and change:
+            self._changes.publish([change])
+        return decided
 
     async def _execute(self, text: str, values: Sequence[Values]) -> Sequence[Row]:
         return await self._do(lambda connection: connection.fetchmany(text, values))
