@@ -1,15 +1,19 @@
 """Enrols machines at once with one URL in a lab, with its real provider and cluster; the last line is JSON.
 
 First simulated agents, each with a key of its own: `p99` is the time of an answer in seconds. Then, with
-`--machines`, real machines: `ratio` compares the time until all are Ready with the time of one.
+`--machines`, real machines: `ratio` compares the time until all are Ready with the time of one. The machines of a lab
+share its cores: `busy` is the part of all cores that was used meanwhile, and `cpu_ratio` compares the CPU time of a
+machine among many with that of one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_lab import network, node_agent
@@ -87,8 +91,14 @@ def simulate(pool: Pool, connection: Connection, agents: int, number: int) -> li
     return [seconds for seconds, _ in found]
 
 
-def real(lab: Lab, pool: Pool, count: int, first: int) -> float:
-    """Returns the seconds from one URL until all machines are Ready."""
+def busy_seconds() -> float:
+    """Returns the CPU time of all processes of this host since it started."""
+    user, nice, system = Path("/proc/stat").read_text().split()[1:4]
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def real(lab: Lab, pool: Pool, count: int, first: int) -> tuple[float, float]:
+    """Returns the seconds from one URL until all machines are Ready, and the CPU time of the host meanwhile."""
     machines = []
     for number in range(first, first + count):
         with lab.exclusive():
@@ -101,14 +111,14 @@ def real(lab: Lab, pool: Pool, count: int, first: int) -> float:
     def join(machine: EdgeMachine) -> None:
         machine.run("aks-flex-node", "agent", "--config-url", url, timeout=600)
 
-    begun = time.perf_counter()
+    begun, busy = time.perf_counter(), busy_seconds()
     with ThreadPoolExecutor(count) as threads:
         list(threads.map(join, machines))
-    seconds = time.perf_counter() - begun
+    seconds, busy = time.perf_counter() - begun, busy_seconds() - busy
     pool.remove_nodes(key)
     for machine in machines:
         lab.inventory.remove(machine)
-    return seconds
+    return seconds, busy
 
 
 def main() -> None:
@@ -126,10 +136,13 @@ def main() -> None:
         result["p50"] = round(ordered[len(ordered) // 2], 3)
         result["p99"] = round(ordered[int(len(ordered) * 0.99)], 3)
         if options.machines:
-            one = real(lab, pool, 1, 1)
-            many = real(lab, pool, options.machines, 2)
+            one, one_cpu = real(lab, pool, 1, 1)
+            many, many_cpu = real(lab, pool, options.machines, 2)
             result |= {"machines": options.machines, "one": round(one, 1), "all": round(many, 1)}
             result["ratio"] = round(many / one, 2)
+            cores = os.cpu_count() or 1
+            result["busy"] = {"one": round(one_cpu / one / cores, 2), "all": round(many_cpu / many / cores, 2)}
+            result["cpu_ratio"] = round(many_cpu / options.machines / one_cpu, 2)
         pool.ask("DELETE")
     print(json.dumps(result))
 

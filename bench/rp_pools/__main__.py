@@ -23,7 +23,8 @@ from aks_flex_node.api.contract import API_VERSION
 from aks_flex_rp.nodes.identity_ownership import node_identity
 from aks_flex_rp.resource.effective import merge_properties
 from aks_flex_rp.resource.models import Properties
-from aks_flex_rp.store.model import Cluster, Pool, PoolMembership, PoolRevision
+from aks_flex_rp.store.model import Cluster, PoolMembership
+from aks_flex_rp.store.pool_model import Pool, PoolRevision
 from bench.rp_load.connections import percentile
 from bench.rp_load.fleet import CLUSTER, FACTS, TOGETHER, name_of, node
 from bench.rp_load.service_process import OPERATOR_LIMITS, RunningService, running_service, sqlite

@@ -19,7 +19,7 @@ class CallerKind(TextEnum):
     NODE_KEY = "NodeKey"
 
 
-NodeKey = tuple[str, str]  # key of the cluster, key of the node
+NodeRef = tuple[str, str]  # key of the cluster, key of the node
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Caller:
     ids: frozenset[str] = frozenset()  # lowercase IDs that role grants can name: object, application, groups
     own: frozenset[str] = frozenset()  # IDs of this caller alone, and of the machine or resource it belongs to
     former_audience: bool = False  # the token is for an earlier audience, with which only nodes may call
-    node: NodeKey | None = None  # the only node as which the owner of a node key may act
+    node: NodeRef | None = None  # the only node as which the owner of a node key may act
 
     @property
     def identity(self) -> str:

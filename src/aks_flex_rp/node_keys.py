@@ -37,7 +37,7 @@ class NodeKeys:
     former: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
     revoked_at: float = 0.0  # 0 unless the last key of the node is revoked
-    barred: str = ""  # Azure identity of the machine whose key was revoked
+    blocked_identity: str = ""  # Azure identity of the machine whose key was revoked
     enrolled: bool = False  # whether an enrolment created the node
 
     @classmethod
@@ -49,7 +49,7 @@ class NodeKeys:
             tuple(map(str, document.get("former", ()))),
             tuple(map(str, document.get("revoked", ()))),
             float(document.get("revokedAt", 0.0)),
-            str(document.get("barred", "")),
+            str(document.get("blockedIdentity", "")),
             bool(document.get("enrolled", False)),
         )
 
@@ -62,7 +62,7 @@ class NodeKeys:
             "former": list(self.former),
             "revoked": list(self.revoked),
             "revokedAt": self.revoked_at,
-            "barred": self.barred,
+            "blockedIdentity": self.blocked_identity,
             "enrolled": self.enrolled,
         }
         return {key: value for key, value in named.items() if value} or None
@@ -77,11 +77,11 @@ class NodeKeys:
         """All keys whose owner may learn what became of the node."""
         return frozenset(filter(None, (self.current, self.next, *self.former, *self.revoked)))
 
-    def bars(self, identity: str) -> bool:
+    def blocks(self, identity: str) -> bool:
         """Returns whether a machine that was cut off has this Azure identity. With it, it must not get a key,
         credentials or a token again. It may announce a join, which an operator has allowed by a new URL.
         """
-        return self.is_revoked or (bool(identity) and identity == self.barred)
+        return self.is_revoked or (bool(identity) and identity == self.blocked_identity)
 
     def use_of(self, thumbprint: str) -> KeyUse:
         if not thumbprint:
@@ -114,10 +114,10 @@ class NodeKeys:
         return replace(self, current=thumbprint, since=now, next="", former=former)
 
     def revoke(self, now: float, identity: str = "") -> NodeKeys:
-        """Revokes all keys, also earlier ones, which the machine may still have, and bars its Azure identity."""
+        """Revokes all keys, also earlier ones, which the machine may still have, and blocks its Azure identity."""
         ended = [each for each in (*self.former, self.current, self.next) if each]
         revoked = tuple(dict.fromkeys((*self.revoked, *ended)))[-2 * MAX_EARLIER :]
-        return NodeKeys(revoked=revoked, revoked_at=now, barred=identity, enrolled=self.enrolled)
+        return NodeKeys(revoked=revoked, revoked_at=now, blocked_identity=identity, enrolled=self.enrolled)
 
 
 def tombstone_identity(identity: str, keys: NodeKeys) -> str:

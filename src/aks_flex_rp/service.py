@@ -50,9 +50,9 @@ from aks_flex_rp.nodes.commands import NodeCommands
 from aks_flex_rp.nodes.context import NodeContext
 from aks_flex_rp.nodes.earlier_roles import EarlierRoles
 from aks_flex_rp.nodes.enroller import Enroller
-from aks_flex_rp.nodes.enrolment_commands import EnrolmentCommands
+from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
 from aks_flex_rp.nodes.join_tracker import JoinTracker
-from aks_flex_rp.nodes.key_commands import NodeKeyCommands
+from aks_flex_rp.nodes.node_key_operations import NodeKeyCommands
 from aks_flex_rp.nodes.queries import NodeQueries
 from aks_flex_rp.nodes.reports import StatusReports
 from aks_flex_rp.notify.notifier import Notifier

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import ArmTarget, Authorizer
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.nodes.commands import NodeCommands
-    from aks_flex_rp.nodes.enrolment_commands import EnrolmentCommands
-    from aks_flex_rp.nodes.key_commands import NodeKeyCommands
+    from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
+    from aks_flex_rp.nodes.node_key_operations import NodeKeyCommands
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.nodes.reports import StatusReports
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.auth.rate_limit import RateKind, RateLimiter
     from aks_flex_rp.auth.roles import Roles
     from aks_flex_rp.auth.token_verifier import TokenVerifier
-    from aks_flex_rp.callers import Caller, NodeKey
+    from aks_flex_rp.callers import Caller, NodeRef
     from aks_flex_rp.nodes.context import NodeContext
 
 WRITE_OPERATIONS = frozenset(
@@ -34,7 +34,7 @@ WRITE_OPERATIONS = frozenset(
     }
 )
 OWNER_WRITES = frozenset({Operation.WRITE, Operation.WRITE_POOL, Operation.APPLY_POOL})
-BARRED_OPERATIONS = frozenset({Operation.REGENERATE_TOKEN, Operation.LIST_CREDENTIALS, Operation.ROTATE_KEY})
+BLOCKED_OPERATIONS = frozenset({Operation.REGENERATE_TOKEN, Operation.LIST_CREDENTIALS, Operation.ROTATE_KEY})
 ACTIONS: dict[str, Operation] = {
     "regeneratetoken": Operation.REGENERATE_TOKEN,
     "listconfigurl": Operation.REGENERATE_TOKEN,  # an alias that ARM templates can call with the list*() functions
@@ -181,13 +181,13 @@ class Authorizer:
         """Returns what the node key of the caller is to the node, or None if the caller may not act as the node by
         such a key. Raises ArmError for a key that was the node's. A former key may only read, to learn its fate.
         """
-        node_key = (target.cluster.key, target.node.lower())
-        if caller.kind is not CallerKind.NODE_KEY or caller.node != node_key or operation not in NODE_OPERATIONS:
+        node_ref = (target.cluster.key, target.node.lower())
+        if caller.kind is not CallerKind.NODE_KEY or caller.node != node_ref or operation not in NODE_OPERATIONS:
             return None
         if operation is Operation.READ:
-            keys = (await self.poll_cache.state(node_key)).keys
+            keys = (await self.poll_cache.state(node_ref)).keys
         else:
-            keys = (await self.context.store.last_known_node(*node_key)).keys
+            keys = (await self.context.store.last_known_node(*node_ref)).keys
         use = keys.use_of(caller.id)
         if use is KeyUse.REVOKED:
             raise errors.key_revoked(target.node)
@@ -199,13 +199,13 @@ class Authorizer:
         """Returns whether the caller is the node, and no other node has its identity."""
         if not caller.is_node(identity):
             return False
-        node_key = (target.cluster.key, target.node.lower())
-        state = await self.poll_cache.state(node_key)
-        if state.keys.is_revoked or (operation in BARRED_OPERATIONS and state.keys.bars(identity)):
+        node_ref = (target.cluster.key, target.node.lower())
+        state = await self.poll_cache.state(node_ref)
+        if state.keys.is_revoked or (operation in BLOCKED_OPERATIONS and state.keys.blocks(identity)):
             raise errors.key_revoked(target.node)  # of the machine, so its Azure identity may do nothing, either
         if caller.identity in state.owned or (operation is Operation.READ and not state.etag):
             return True  # the former identity of a deleted node may learn that the node is deleted
-        return await self.identities.acts_as(caller, node_key, identity)
+        return await self.identities.acts_as(caller, node_ref, identity)
 
     async def may_read(self, caller: Caller, cluster: str) -> bool:
         """Returns whether the caller may read the nodes of a cluster that the service knows."""
@@ -230,17 +230,17 @@ class Authorizer:
         """
         if not target.node or operation not in NODE_OPERATIONS:
             return ""  # operations that no node may perform need no lookup
-        node_key = (target.cluster.key, target.node.lower())
+        node_ref = (target.cluster.key, target.node.lower())
         if operation is Operation.READ:
-            return (await self.poll_cache.state(node_key)).identity
-        return (await self.context.store.last_known_node(*node_key)).identity
+            return (await self.poll_cache.state(node_ref)).identity
+        return (await self.context.store.last_known_node(*node_ref)).identity
 
     def check_limit(self, caller: Caller, target: ArmTarget, operation: Operation, *, own: bool) -> None:
-        node_key = (target.cluster.key, target.node.lower()) if own else None
-        if wait := self.retry_after(caller, node_key, "write" if operation in WRITE_OPERATIONS else "read"):
+        node_ref = (target.cluster.key, target.node.lower()) if own else None
+        if wait := self.retry_after(caller, node_ref, "write" if operation in WRITE_OPERATIONS else "read"):
             raise errors.too_many_requests(wait)
 
-    def retry_after(self, caller: Caller, own: NodeKey | None, kind: RateKind) -> float:
+    def retry_after(self, caller: Caller, own: NodeRef | None, kind: RateKind) -> float:
         """Returns the seconds to wait, or 0. Requests of an identity as a node have a limit of their own."""
         return self.limits.acquire(f"{caller.id} {own[0]}/{own[1]}" if own else caller.id, kind)
 

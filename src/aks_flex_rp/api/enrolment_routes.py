@@ -9,7 +9,7 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorized_request import next_link
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
-from aks_flex_rp.nodes.enrolment_commands import parse_fingerprint
+from aks_flex_rp.nodes.enrolment_operations import parse_fingerprint
 from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from aks_flex_rp.api.authorization import PoolTarget
     from aks_flex_rp.api.authorized_request import AuthorizedRequest
-    from aks_flex_rp.nodes.enrolment_commands import EnrolmentCommands
-    from aks_flex_rp.nodes.pool_commands import PoolCommands
-    from aks_flex_rp.store.model import Enrolment
+    from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
+    from aks_flex_rp.nodes.pool_operations import PoolCommands
+    from aks_flex_rp.store.pool_model import Enrolment
 
 
 def enrolment_operations(target: PoolTarget) -> dict[str, Operation]:

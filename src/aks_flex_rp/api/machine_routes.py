@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import Authorizer
     from aks_flex_rp.nodes.enroller import Enroller
     from aks_flex_rp.nodes.join_tracker import JoinTracker
-    from aks_flex_rp.store.model import Enrolment
+    from aks_flex_rp.store.pool_model import Enrolment
 
 log = logging.getLogger("aks_flex_rp.requests")
 
@@ -40,9 +40,9 @@ class MachineRoutes:
 
     def routes(self) -> tuple[Route, ...]:
         path = ENROLMENT_PATH + "{secret}"
-        return (Route(path, answered(self.update_agent, self.enrol), methods=ALL_METHODS),)
+        return (Route(path, answered(self.refuse_earlier_agent, self.enrol), methods=ALL_METHODS),)
 
-    async def update_agent(self, incoming: Incoming, request_id: str) -> Response:
+    async def refuse_earlier_agent(self, incoming: Incoming, request_id: str) -> Response:
         """Answers a GET: an agent of an earlier release shows the message of this code."""
         await self._find(incoming, request_id)
         raise ArmError(
@@ -76,7 +76,7 @@ class MachineRoutes:
     async def _join_failed(
         self, enrolment: Enrolment, thumbprint: str, why: str, source: str, request_id: str
     ) -> Response:
-        node = await self.enroller.failed(enrolment, thumbprint)
+        node = await self.enroller.node_of(enrolment, thumbprint)
         await self.join_tracker.on_join_failed(enrolment.cluster, node, why[:MAX_FAILURE_LENGTH], source, request_id)
         return http_messages.json_response(200, {})
 

@@ -21,7 +21,7 @@ from aks_flex_rp.store.model import StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from aks_flex_rp.callers import NodeKey
+    from aks_flex_rp.callers import NodeRef
     from aks_flex_rp.store.changes import StoreChange
     from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.protocol import Store
@@ -55,11 +55,11 @@ class PollState(NamedTuple):
 class PollCache:
     def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store, self._clock = store, clock
-        self._states: dict[NodeKey, PollState] = {}
-        self._waiting: dict[NodeKey, set[asyncio.Future[None]]] = {}
-        self._last_seen: dict[NodeKey, LastSeen] = {}
-        self._due: dict[NodeKey, float] = {}  # to be written next
-        self._reading: dict[NodeKey, object] = {}  # nodes that are being read and have not changed since
+        self._states: dict[NodeRef, PollState] = {}
+        self._waiting: dict[NodeRef, set[asyncio.Future[None]]] = {}
+        self._last_seen: dict[NodeRef, LastSeen] = {}
+        self._due: dict[NodeRef, float] = {}  # to be written next
+        self._reading: dict[NodeRef, object] = {}  # nodes that are being read and have not changed since
         self._disconnected = False  # nothing is cached while the change notifications are disconnected
         self._tasks: list[asyncio.Task[None]] = []
         self.closing = asyncio.Event()
@@ -79,7 +79,7 @@ class PollCache:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._due |= {
-            node_key: heard.moment for node_key, heard in self._last_seen.items() if heard.moment > heard.written
+            node_ref: heard.moment for node_ref, heard in self._last_seen.items() if heard.moment > heard.written
         }
         with suppress(StoreUnavailable):
             await self.flush()
@@ -87,98 +87,98 @@ class PollCache:
     def release_waiters(self) -> None:
         """Ends all held polls. New polls are not held."""
         self.closing.set()
-        for node_key in list(self._waiting):
-            self._wake(node_key)
+        for node_ref in list(self._waiting):
+            self._wake(node_ref)
 
-    def cached(self, node_key: NodeKey) -> PollState | None:
-        return self._states.get(node_key)
+    def cached(self, node_ref: NodeRef) -> PollState | None:
+        return self._states.get(node_ref)
 
-    async def state(self, node_key: NodeKey) -> PollState:
+    async def state(self, node_ref: NodeRef) -> PollState:
         """Returns the state of a node, from the store if not cached. Reads again if the node changed meanwhile."""
-        while (found := self._states.get(node_key)) is None:
-            reading = self._reading.setdefault(node_key, object())
+        while (found := self._states.get(node_ref)) is None:
+            reading = self._reading.setdefault(node_ref, object())
             try:
-                found = await self._look_up(node_key)
-                current = self._reading.get(node_key) is reading
+                found = await self._look_up(node_ref)
+                current = self._reading.get(node_ref) is reading
             finally:
-                if self._reading.get(node_key) is reading:
-                    del self._reading[node_key]
+                if self._reading.get(node_ref) is reading:
+                    del self._reading[node_ref]
             if current:
-                self._cache(node_key, found)
+                self._cache(node_ref, found)
                 return found
         return found
 
-    async def refresh(self, node_key: NodeKey) -> PollState:
+    async def refresh(self, node_ref: NodeRef) -> PollState:
         """Reads the state again: a key that another replica has just bound may not be in the cached one yet."""
-        self._forget(node_key)
-        return await self.state(node_key)
+        self._forget(node_ref)
+        return await self.state(node_ref)
 
-    async def _look_up(self, node_key: NodeKey) -> PollState:
-        node = await self._store.node(*node_key)
+    async def _look_up(self, node_ref: NodeRef) -> PollState:
+        node = await self._store.node(*node_ref)
         if node is None:
-            last = await self._store.last_known_node(*node_key)
+            last = await self._store.last_known_node(*node_ref)
             return PollState("", last.identity, keys=last.keys)
         return PollState(
             node.etag,
             node.identity,
             granted_identity(node),
             _machine_of(node),
-            await self._store.owned_identities(*node_key, node.identity),
+            await self._store.owned_identities(*node_ref, node.identity),
             node.join.keys if node.join.keys != NO_KEYS else NO_KEYS,
         )
 
-    def _cache(self, node_key: NodeKey, poll_state: PollState) -> None:
+    def _cache(self, node_ref: NodeRef, poll_state: PollState) -> None:
         if self._disconnected or not (poll_state.etag or poll_state.identity or poll_state.keys.current):
             return  # an unknown node is not cached: requests for invented names must not fill the memory
         if len(self._states) >= MAX_CACHED:
             del self._states[next(iter(self._states))]
-        self._states[node_key] = poll_state
+        self._states[node_ref] = poll_state
 
-    async def wait_for_change(self, node_key: NodeKey, etag: str, seconds: float) -> bool:
+    async def wait_for_change(self, node_ref: NodeRef, etag: str, seconds: float) -> bool:
         """Waits until the etag of the node, its machine or its key differs.
 
         Returns False if they are the same after that time, or at shutdown.
         """
         end = time.monotonic() + seconds
-        first = await self.state(node_key)
-        while (state := await self.state(node_key)).etag == etag and (state.machine, state.keys) == (
+        first = await self.state(node_ref)
+        while (state := await self.state(node_ref)).etag == etag and (state.machine, state.keys) == (
             first.machine,
             first.keys,
         ):
             left = end - time.monotonic()
             if left <= 0 or self.closing.is_set():
                 return False
-            await self._wait(node_key, left)
+            await self._wait(node_ref, left)
         return True
 
-    async def _wait(self, node_key: NodeKey, seconds: float) -> None:
+    async def _wait(self, node_ref: NodeRef, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waiting.setdefault(node_key, set()).add(future)
+        self._waiting.setdefault(node_ref, set()).add(future)
         timer = loop.call_later(seconds, _finish, future)
         try:
             await future
         finally:
             timer.cancel()
-            waiting = self._waiting.get(node_key)
+            waiting = self._waiting.get(node_ref)
             if waiting is not None:
                 waiting.discard(future)
                 if not waiting:
-                    del self._waiting[node_key]
+                    del self._waiting[node_ref]
 
-    def _wake(self, node_key: NodeKey) -> None:
-        for future in self._waiting.get(node_key, ()):
+    def _wake(self, node_ref: NodeRef) -> None:
+        for future in self._waiting.get(node_ref, ()):
             _finish(future)
 
     # Last-seen times
     def record_seen(self, cluster: str, node: str, timestamp: float) -> None:
-        node_key = (cluster, node)
-        known = self._last_seen.get(node_key)
+        node_ref = (cluster, node)
+        known = self._last_seen.get(node_ref)
         if known is not None and timestamp - known.written < WRITE_SECONDS:
-            self._last_seen[node_key] = LastSeen(timestamp, known.written)
+            self._last_seen[node_ref] = LastSeen(timestamp, known.written)
         else:
-            self._last_seen[node_key] = LastSeen(timestamp, timestamp)
-            self._due[node_key] = timestamp
+            self._last_seen[node_ref] = LastSeen(timestamp, timestamp)
+            self._due[node_ref] = timestamp
 
     def last_seen(self, cluster: str, node: str) -> float:
         known = self._last_seen.get((cluster, node))
@@ -187,7 +187,7 @@ class PollCache:
     async def flush(self) -> None:
         """Writes the due last-seen times in small batches, so that concurrent polls are not delayed."""
         due, self._due = self._due, {}
-        moments = [(*node_key, moment) for node_key, moment in due.items()]
+        moments = [(*node_ref, moment) for node_ref, moment in due.items()]
         try:
             for first in range(0, len(moments), NODES_PER_WRITE):
                 await self._store.seen(moments[first : first + NODES_PER_WRITE])
@@ -207,22 +207,22 @@ class PollCache:
                     self._disconnected = isinstance(change, Disconnected)
                     self._forget_all()
 
-    def forget_owner(self, node_key: NodeKey, identity: str) -> None:
+    def forget_owner(self, node_ref: NodeRef, identity: str) -> None:
         """Forgets a state that was read before the identity signed in as this node."""
-        known = self._states.get(node_key)
+        known = self._states.get(node_ref)
         if known and identity not in known.owned:
-            self._forget(node_key)
+            self._forget(node_ref)
 
-    def _forget(self, node_key: NodeKey) -> None:
-        self._states.pop(node_key, None)
-        self._reading.pop(node_key, None)
-        self._wake(node_key)
+    def _forget(self, node_ref: NodeRef) -> None:
+        self._states.pop(node_ref, None)
+        self._reading.pop(node_ref, None)
+        self._wake(node_ref)
 
     def _forget_all(self) -> None:
         self._states.clear()
         self._reading.clear()
-        for node_key in list(self._waiting):
-            self._wake(node_key)
+        for node_ref in list(self._waiting):
+            self._wake(node_ref)
 
 
 def _machine_of(node: Node) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import Authorizer
     from aks_flex_rp.api.metrics import Metrics
     from aks_flex_rp.api.poll_cache import PollState
-    from aks_flex_rp.callers import Caller, NodeKey
+    from aks_flex_rp.callers import Caller, NodeRef
 
     App = Callable[[dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
@@ -46,7 +46,7 @@ _VERSION = f"api-version={API_VERSION}".encode()
 
 class PollRequest(NamedTuple):
     path: str
-    node_key: NodeKey
+    node_ref: NodeRef
     etag: bytes
     authorization: bytes
     seconds: float
@@ -62,12 +62,12 @@ class PathCache:
 
     def __init__(self, max_size: int = MAX_CACHED_PATHS) -> None:
         self._max_size = max_size
-        self._known: dict[str, NodeKey] = {}
+        self._known: dict[str, NodeRef] = {}
         # A hundred thousand nodes share the key of their cluster. It is not interned: some releases of Python never
         # free such strings, and a stranger can make up any number of clusters.
         self._clusters: dict[str, str] = {}
 
-    def node_key(self, path: str) -> NodeKey | None:
+    def node_ref(self, path: str) -> NodeRef | None:
         known = self._known.get(path)
         found = _PATH.fullmatch(path) if known is None else None
         if found is None:
@@ -75,13 +75,13 @@ class PathCache:
         key = ClusterId(found[1], found[2], found[3]).key
         return self._clusters.get(key, key), found[4].lower()
 
-    def remember(self, path: str, node_key: NodeKey) -> None:
+    def remember(self, path: str, node_ref: NodeRef) -> None:
         if path not in self._known:
             if len(self._known) >= self._max_size:
                 del self._known[next(iter(self._known))]
             if len(self._clusters) < self._max_size:
-                self._clusters.setdefault(node_key[0], node_key[0])
-            self._known[path] = node_key
+                self._clusters.setdefault(node_ref[0], node_ref[0])
+            self._known[path] = node_ref
 
 
 class RequestIds:
@@ -124,25 +124,25 @@ class PollHandler:
             caller = tokens.cached(poll.authorization)
             if caller is None:
                 caller = await tokens.caller(poll.authorization.decode("latin-1"), source)
-            state = poll_cache.cached(poll.node_key) or await poll_cache.state(poll.node_key)
+            state = poll_cache.cached(poll.node_ref) or await poll_cache.state(poll.node_ref)
             if not self._admits(poll, caller, state):
                 return False
             self.metrics.poll_seconds.observe(time.perf_counter() - began)
-            return not poll.seconds or not await poll_cache.wait_for_change(poll.node_key, state.etag, poll.seconds)
+            return not poll.seconds or not await poll_cache.wait_for_change(poll.node_ref, state.etag, poll.seconds)
         except (Unauthenticated, TooManyFailures, TenantUnreachable, StoreError):
             return False
 
     def _admits(self, poll: PollRequest, caller: Caller, poll_state: PollState) -> bool:
-        authorizer, node_key = self.authorizer, poll.node_key
+        authorizer, node_ref = self.authorizer, poll.node_ref
         if by_key := caller.kind is CallerKind.NODE_KEY:
-            own = caller.node == node_key and caller.id == poll_state.keys.current
+            own = caller.node == node_ref and caller.id == poll_state.keys.current
         else:
             own = caller.is_node(poll_state.identity)
         if own and not by_key and (caller.identity not in poll_state.owned or poll_state.keys.is_revoked):
             return False  # the application decides to which node the identity belongs
-        if not own and not self._may_read(caller, node_key[0]):
+        if not own and not self._may_read(caller, node_ref[0]):
             return False
-        if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_key if own else None, "read"):
+        if poll_state.etag.encode() != poll.etag or authorizer.retry_after(caller, node_ref if own else None, "read"):
             return False
         granted = poll_state.granted_identity
         if own and granted is not None and (not granted if by_key else granted != caller.id):
@@ -150,8 +150,8 @@ class PollHandler:
         if own and poll.machine and poll_state.machine and not _is_machine(poll.machine, poll_state.machine):
             return False  # the node lives on another machine
         if own:
-            authorizer.poll_cache.record_seen(*node_key, time.time())
-        self.paths.remember(poll.path, node_key)
+            authorizer.poll_cache.record_seen(*node_ref, time.time())
+        self.paths.remember(poll.path, node_ref)
         return True
 
     def _may_read(self, caller: Caller, key: str) -> bool:
@@ -175,12 +175,12 @@ def parse_poll(scope: dict[str, Any], paths: PathCache) -> PollRequest | None:
             client = value
         elif name == b"x-ms-return-client-request-id":
             echo = value
-    node_key = paths.node_key(scope["path"]) if etag and scope["query_string"] == _VERSION else None
-    if node_key is None:
+    node_ref = paths.node_ref(scope["path"]) if etag and scope["query_string"] == _VERSION else None
+    if node_ref is None:
         return None
     echoed = client if echo.lower() == b"true" and len(client) <= LONGEST_ID else b""
     return PollRequest(
-        scope["path"], node_key, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed, machine
+        scope["path"], node_ref, etag, authorization, _seconds(prefer) if prefer else 0.0, echoed, machine
     )
 
 

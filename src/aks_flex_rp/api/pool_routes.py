@@ -13,10 +13,10 @@ from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.pool_apply import PoolApply
-from aks_flex_rp.nodes.pool_commands import ALL_REVISIONS, PoolCommands
+from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.resource.pool_view import pool_resource, revision_resource
-from aks_flex_rp.store.model import PoolCounts
+from aks_flex_rp.store.pool_model import PoolCounts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

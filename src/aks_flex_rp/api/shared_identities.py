@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aks_flex_rp.api.poll_cache import PollCache, PollState
-    from aks_flex_rp.callers import Caller, NodeKey
+    from aks_flex_rp.callers import Caller, NodeRef
     from aks_flex_rp.store.model import Document
     from aks_flex_rp.store.protocol import Store
 
@@ -34,7 +34,7 @@ class Refusal(NamedTuple):
     """The cached states of both nodes at the time of the answer. The cache drops the state of a node that changes."""
 
     state: PollState
-    owner: NodeKey
+    owner: NodeRef
     owner_state: PollState
 
 
@@ -42,39 +42,39 @@ class SharedIdentities:
     def __init__(self, store: Store, poll_cache: PollCache, clock: Callable[[], float] = time.time) -> None:
         self._store, self._poll_cache, self._clock = store, poll_cache, clock
         self._ownership = IdentityOwnership(store)
-        self._refusals: dict[tuple[NodeKey, str], Refusal] = {}
-        self._warned: dict[tuple[NodeKey, NodeKey], float] = {}
+        self._refusals: dict[tuple[NodeRef, str], Refusal] = {}
+        self._warned: dict[tuple[NodeRef, NodeRef], float] = {}
 
-    async def acts_as(self, caller: Caller, node_key: NodeKey, identity: str) -> bool:
+    async def acts_as(self, caller: Caller, node_ref: NodeRef, identity: str) -> bool:
         """Returns whether the caller, whose IDs match the node's identity, may act as this node."""
-        state = await self._poll_cache.state(node_key)
-        if self._is_refused(caller, node_key, state):
+        state = await self._poll_cache.state(node_ref)
+        if self._is_refused(caller, node_ref, state):
             return False
-        owner = await self._ownership.owner(caller, *node_key, identity)
-        if owner == node_key:
-            self._poll_cache.forget_owner(node_key, caller.identity)
+        owner = await self._ownership.owner(caller, *node_ref, identity)
+        if owner == node_ref:
+            self._poll_cache.forget_owner(node_ref, caller.identity)
             return True
         if owner:
             owner_state = await self._poll_cache.state(owner)
             if owner_state.etag and caller.is_node(owner_state.identity):  # it has not changed meanwhile
-                self._remember((node_key, caller.identity), Refusal(state, owner, owner_state))
-            if self._is_warning_due((node_key, owner)):
-                await self._warn(caller, node_key, owner)
+                self._remember((node_ref, caller.identity), Refusal(state, owner, owner_state))
+            if self._is_warning_due((node_ref, owner)):
+                await self._warn(caller, node_ref, owner)
         return False
 
-    def _is_refused(self, caller: Caller, node_key: NodeKey, state: PollState) -> bool:
-        known = self._refusals.get((node_key, caller.identity))
+    def _is_refused(self, caller: Caller, node_ref: NodeRef, state: PollState) -> bool:
+        known = self._refusals.get((node_ref, caller.identity))
         return (
             known is not None and known.state is state and self._poll_cache.cached(known.owner) is known.owner_state
         )
 
-    def _remember(self, key: tuple[NodeKey, str], refusal: Refusal) -> None:
+    def _remember(self, key: tuple[NodeRef, str], refusal: Refusal) -> None:
         self._refusals.pop(key, None)
         if len(self._refusals) >= MAX_REMEMBERED:
             del self._refusals[next(iter(self._refusals))]
         self._refusals[key] = refusal
 
-    def _is_warning_due(self, pair: tuple[NodeKey, NodeKey]) -> bool:
+    def _is_warning_due(self, pair: tuple[NodeRef, NodeRef]) -> bool:
         now = self._clock()
         if now - self._warned.get(pair, -WARN_SECONDS) < WARN_SECONDS:
             return False
@@ -83,13 +83,13 @@ class SharedIdentities:
         self._warned[pair] = now
         return True
 
-    async def _warn(self, caller: Caller, node_key: NodeKey, owner: NodeKey) -> None:
-        (cluster, node), (owner_cluster, owner_node) = node_key, owner
+    async def _warn(self, caller: Caller, node_ref: NodeRef, owner: NodeRef) -> None:
+        (cluster, node), (owner_cluster, owner_node) = node_ref, owner
         log.warning(
             "%s (%s) may not act as node %s of %s: it is the identity of node %s of %s.",
             *(caller.name, caller.id, node, cluster, owner_node, owner_cluster),
         )
-        found = await self._store.node(*node_key)
+        found = await self._store.node(*node_ref)
         if found is None:
             return
         where = f"node {owner_node}" if owner_cluster == cluster else "a node of another cluster"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aks_flex_rp.auth.auth_errors import AuthErrorCode
-    from aks_flex_rp.callers import NodeKey
+    from aks_flex_rp.callers import NodeRef
     from aks_flex_rp.node_keys import NodeKeys
 
 CLOCK_SECONDS = 60  # allowed clock difference
@@ -65,7 +65,7 @@ class InvalidNodeKey(Exception):  # noqa: N818 - a response
 class SignedAssertion:
     """An assertion whose signature and time are valid. Whether its key is the node's is not known yet."""
 
-    node: NodeKey
+    node: NodeRef
     thumbprint: str
     audience: str
     source: str = ""  # address of the client
@@ -178,7 +178,7 @@ def _check_period(claims: dict[str, Any], longest: int, now: float) -> None:
         raise InvalidNodeKey("has expired, or is not valid yet. Check the clock of the machine.", is_time=True)
 
 
-def _subject(claims: dict[str, Any]) -> NodeKey | None:
+def _subject(claims: dict[str, Any]) -> NodeRef | None:
     """Returns the cluster and the node that the assertion names."""
     found = _SUBJECT.fullmatch(str(claims.get("sub", "")))
     return (found[1], found[2]) if found else None

@@ -14,7 +14,7 @@ from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.nodes.pool_commands import PoolCommands
+from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.page_request import PageRequest
     from aks_flex_rp.dashboard.scopes import DashboardScopes
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
-    from aks_flex_rp.nodes.enrolment_commands import EnrolmentCommands
-    from aks_flex_rp.store.model import EnrolledMachine, Enrolment, Pool
+    from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
+    from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment, Pool
 
 MAX_ENROLMENTS = 200
 MAX_MACHINES = 500

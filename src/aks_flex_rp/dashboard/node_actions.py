@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.access_grants import AccessGrants
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
-    from aks_flex_rp.nodes.key_commands import NodeKeyCommands
+    from aks_flex_rp.nodes.node_key_operations import NodeKeyCommands
     from aks_flex_rp.nodes.queries import NodeQueries
     from aks_flex_rp.store.model import Node
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from aks_flex_rp.arm.errors import ArmError
-    from aks_flex_rp.store.model import Pool
+    from aks_flex_rp.store.pool_model import Pool
 
 Document = dict[str, Any]
 CLUSTER, NAME, DESCRIPTION = "cluster", "name", "description"

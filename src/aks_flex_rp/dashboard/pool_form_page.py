@@ -15,7 +15,7 @@ from aks_flex_rp.dashboard.edit_page import EditSheet, merge_changes, opened_doc
 from aks_flex_rp.dashboard.node_page import COMPONENTS, ComponentRow, system
 from aks_flex_rp.dashboard.pool_form import CLUSTER, DESCRIPTION, NAME, POOL_NAME
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.nodes.pool_commands import PoolCommands
+from aks_flex_rp.nodes.pool_operations import PoolCommands
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.nodes.write_permissions import OWNER_PROPERTIES
 from aks_flex_rp.resource import versions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.dashboard.scopes import DashboardScopes
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
-    from aks_flex_rp.store.model import Pool
+    from aks_flex_rp.store.pool_model import Pool
 
 Document = dict[str, Any]
 ONLY_NEW = Preconditions(if_none_match="*")

@@ -15,10 +15,10 @@ from aks_flex_rp.dashboard.node_page import system
 from aks_flex_rp.dashboard.pool_form import template_lines
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.pool_apply import PoolApply
-from aks_flex_rp.nodes.pool_commands import ALL_REVISIONS, PoolCommands
+from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.nodes.preconditions import Preconditions
-from aks_flex_rp.store.model import PoolCounts
+from aks_flex_rp.store.pool_model import PoolCounts
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
     from aks_flex_rp.nodes.pool_apply import ApplyResult
-    from aks_flex_rp.store.model import Node, Pool, PoolRevision
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.pool_model import Pool, PoolRevision
 
 MAX_POOLS = 1000  # of a cluster on the list
 MAX_REVISIONS = 50

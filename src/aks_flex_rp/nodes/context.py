@@ -112,7 +112,7 @@ class RequestContext:
         """
         keys = node.join.keys
         by_key = self.caller.kind is CallerKind.NODE_KEY
-        if self.acts_as_node and (keys.is_revoked or (not by_key and keys.bars(node.identity))):
+        if self.acts_as_node and (keys.is_revoked or (not by_key and keys.blocks(node.identity))):
             raise errors.key_revoked(node.name)
         if by_key and not keys.is_valid(self.caller.id):
             raise errors.key_replaced(node.name)

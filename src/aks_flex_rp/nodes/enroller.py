@@ -28,7 +28,8 @@ from aks_flex_rp.nodes.machine_refusals import not_released, revoked_at_fetch
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import enrolment_rules
 from aks_flex_rp.resource.enrolment_rules import NameInvalidError
-from aks_flex_rp.store.model import ApprovalMode, AuditAction, AuditOutcome, EnrolledMachine, MachineState
+from aks_flex_rp.store.model import AuditAction, AuditOutcome
+from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
     from aks_flex_rp.nodes.context import ClusterInfo
-    from aks_flex_rp.store.model import AuditEvent, Enrolment, Node
+    from aks_flex_rp.store.model import AuditEvent, Node
+    from aks_flex_rp.store.pool_model import Enrolment
 
 MAX_WAITING = 1000  # machines that wait for an approval of one enrolment
 WAIT_SECONDS = 5  # between requests of a machine that waits
@@ -84,26 +86,26 @@ class Enroller:
     async def find(self, secret: str) -> Enrolment | None:
         return await self.commands.context.store.enrolment_by_secret(delivery_id(secret))
 
-    async def enrol(self, enrolment: Enrolment, asking: MachineRequest) -> Enrolled | Waiting:
+    async def enrol(self, enrolment: Enrolment, machine_request: MachineRequest) -> Enrolled | Waiting:
         """Makes the machine a node of the pool. Raises ArmError, and records it, if it is refused."""
         cluster = await self.commands.context.clusters.find(enrolment.cluster)
         if cluster is None or await self.commands.context.store.pool(enrolment.cluster, enrolment.pool) is None:
             raise refusal(wire.REVOKED, f"The pool {enrolment.pool} of this enrolment does not exist any more.")
         try:
             for _ in range(NAME_ATTEMPTS):
-                found = await self._decide(enrolment, asking)
+                found = await self._decide(enrolment, machine_request)
                 if found.state is MachineState.WAITING:
                     return Waiting(fingerprint(found.thumbprint))
-                result = await self._provision(cluster, enrolment, found, asking)
+                result = await self._provision(cluster, enrolment, found, machine_request)
                 if result:
                     return Enrolled(result.bundle, cluster, result.node)
         except ArmError as error:
             if error.code in wire.REFUSALS:
-                await self._record_refusal(enrolment, asking, error)
+                await self._record_refusal(enrolment, machine_request, error)
             raise
         raise refusal(wire.NAME_TAKEN, f"All numbers of {enrolment.node_name} that were tried are taken.")
 
-    async def failed(self, enrolment: Enrolment, thumbprint: str) -> str:
+    async def node_of(self, enrolment: Enrolment, thumbprint: str) -> str:
         """Returns the node of a machine that reports why it could not join. Raises ArmError if it has none."""
         found = await self.commands.context.store.machine(enrolment.cluster, enrolment.key, thumbprint)
         if found is None or not found.node:
@@ -112,41 +114,41 @@ class Enroller:
 
     # The claim
 
-    async def _decide(self, enrolment: Enrolment, asking: MachineRequest) -> EnrolledMachine:
+    async def _decide(self, enrolment: Enrolment, machine_request: MachineRequest) -> EnrolledMachine:
         """Returns the machine as it waits, or with the name of its node."""
         key = (enrolment.cluster, enrolment.key)
         store, lock = self.commands.context.store, self.locks.setdefault(key, asyncio.Lock())
         async with lock:  # so that the machines of one replica do not conflict with each other
             return await retry_on_conflict(
                 lambda: store.enrolment(*key),
-                lambda found: self._claim(found, asking),
+                lambda found: self._claim(found, machine_request),
                 lambda: errors.concurrent_changes(key[1], "enrolments"),
             )
 
-    async def _claim(self, enrolment: Enrolment | None, asking: MachineRequest) -> EnrolledMachine:
+    async def _claim(self, enrolment: Enrolment | None, machine_request: MachineRequest) -> EnrolledMachine:
         store, now = self.commands.context.store, self.commands.context.now()
         if enrolment is None:
             raise refusal(wire.REVOKED, "The pool of this enrolment was deleted.")
-        known = await store.machine(enrolment.cluster, enrolment.key, asking.thumbprint)
+        known = await store.machine(enrolment.cluster, enrolment.key, machine_request.thumbprint)
         if known and known.state is MachineState.REJECTED:
             raise refusal(wire.REJECTED, f"The machine with the key {fingerprint(known.thumbprint)} was rejected.")
         if known and known.state.has_node:
-            return await self._claimed_before(enrolment, known, asking)
+            return await self._claimed_before(enrolment, known, machine_request)
         self._check_open(enrolment, now)
         if enrolment.approval is ApprovalMode.ALLOW_LIST and not enrolment_rules.is_allowed(
-            enrolment.allow, asking.facts
+            enrolment.allow, machine_request.facts
         ):
             raise refusal(wire.NOT_LISTED, "This machine is not on the allow list of the enrolment.")
-        released = await self._released(enrolment, asking)
+        released = await self._released(enrolment, machine_request)
         if released is None and enrolment.uses >= enrolment.max_uses:
             uses = f"{enrolment.uses} of {enrolment.max_uses}"
             raise refusal(wire.EXHAUSTED, f"All uses of the enrolment {enrolment.key} are taken ({uses}).")
         approved = known is not None and known.state is MachineState.APPROVED
         if enrolment.approval is ApprovalMode.MANUAL and not approved:
-            return await self._wait(enrolment, known, asking)
+            return await self._wait(enrolment, known, machine_request)
         if released:
-            return await self._take_over(enrolment, known, released, asking)
-        return await self._take_use(enrolment, known, asking)
+            return await self._take_over(enrolment, known, released, machine_request)
+        return await self._take_use(enrolment, known, machine_request)
 
     def _check_open(self, enrolment: Enrolment, now: float) -> None:
         if enrolment.revoked:
@@ -155,11 +157,15 @@ class Enroller:
             raise refusal(wire.EXPIRED, f"The enrolment {enrolment.key} has expired.")
 
     async def _claimed_before(
-        self, enrolment: Enrolment, known: EnrolledMachine, asking: MachineRequest
+        self, enrolment: Enrolment, known: EnrolledMachine, machine_request: MachineRequest
     ) -> EnrolledMachine:
         """Returns the claim of a machine that comes back. One with the same key and another system is a copy."""
-        other_system = known.system_uuid and asking.system_uuid and known.system_uuid != asking.system_uuid
-        other_machine = known.machine_id and asking.machine and known.machine_id != asking.machine.id
+        other_system = (
+            known.system_uuid and machine_request.system_uuid and known.system_uuid != machine_request.system_uuid
+        )
+        other_machine = (
+            known.machine_id and machine_request.machine and known.machine_id != machine_request.machine.id
+        )
         released = known.state is MachineState.RELEASED
         if other_system or (other_machine and not released):
             raise refusal(
@@ -171,20 +177,20 @@ class Enroller:
             return known
         self._check_open(enrolment, self.commands.context.now())
         node = await self.commands.context.store.node(known.cluster, known.node)
-        if node and node.join.keys.use_of(asking.thumbprint) in {KeyUse.FORMER, KeyUse.REVOKED}:
+        if node and node.join.keys.use_of(machine_request.thumbprint) in {KeyUse.FORMER, KeyUse.REVOKED}:
             raise revoked_at_fetch(known.node)  # the agent asks again with a new key
-        again = self._machine(enrolment, known, asking, MachineState.REPLACING, known.node)
+        again = self._machine(enrolment, known, machine_request, MachineState.REPLACING, known.node)
         return await self.commands.context.store.put_machine(enrolment, again)
 
-    async def _released(self, enrolment: Enrolment, asking: MachineRequest) -> EnrolledMachine | None:
+    async def _released(self, enrolment: Enrolment, machine_request: MachineRequest) -> EnrolledMachine | None:
         """Returns the released machine of the pool with the same system UUID. Raises ArmError if one is enrolled.
 
         The system UUID is no secret, so the URL of another pool gives no right to the node.
         """
-        if not asking.system_uuid:
+        if not machine_request.system_uuid:
             return None
-        found = await self.commands.context.store.machines_of_system(enrolment.cluster, asking.system_uuid)
-        others = [each for each in found if each.thumbprint != asking.thumbprint and each.state.has_node]
+        found = await self.commands.context.store.machines_of_system(enrolment.cluster, machine_request.system_uuid)
+        others = [each for each in found if each.thumbprint != machine_request.thumbprint and each.state.has_node]
         for each in others:
             if each.state is not MachineState.RELEASED:
                 raise refusal(
@@ -198,33 +204,33 @@ class Enroller:
         return released
 
     async def _wait(
-        self, enrolment: Enrolment, known: EnrolledMachine | None, asking: MachineRequest
+        self, enrolment: Enrolment, known: EnrolledMachine | None, machine_request: MachineRequest
     ) -> EnrolledMachine:
         if known:
             return known
         store = self.commands.context.store
         if await store.count_machines(enrolment, MachineState.WAITING.value) >= MAX_WAITING:
             raise errors.too_many_requests(60)
-        machine = self._machine(enrolment, None, asking, MachineState.WAITING, "")
-        event = self._event(enrolment, asking, AuditAction.MACHINE_WAITING)
+        machine = self._machine(enrolment, None, machine_request, MachineState.WAITING, "")
+        event = self._event(enrolment, machine_request, AuditAction.MACHINE_WAITING)
         return await store.put_machine(enrolment, machine, [event])
 
     async def _take_use(
-        self, enrolment: Enrolment, known: EnrolledMachine | None, asking: MachineRequest
+        self, enrolment: Enrolment, known: EnrolledMachine | None, machine_request: MachineRequest
     ) -> EnrolledMachine:
-        name, number = await self._name(enrolment, asking)
+        name, number = await self._name(enrolment, machine_request)
         taken = replace(enrolment, uses=enrolment.uses + 1, number=number)
-        machine = self._machine(enrolment, known, asking, MachineState.CLAIMED, name)
-        event = self._event(enrolment, asking, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses)
+        machine = self._machine(enrolment, known, machine_request, MachineState.CLAIMED, name)
+        event = self._event(enrolment, machine_request, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses)
         return await self.commands.context.store.put_machine(taken, machine, [event])
 
-    async def _name(self, enrolment: Enrolment, asking: MachineRequest) -> tuple[str, int]:
+    async def _name(self, enrolment: Enrolment, machine_request: MachineRequest) -> tuple[str, int]:
         """Returns the name of the node, and the highest number given."""
         numbered, number = enrolment_rules.is_numbered(enrolment.node_name), enrolment.number
         for _ in range(NAME_ATTEMPTS if numbered else 1):
             number += numbered
             try:
-                name = enrolment_rules.node_name(enrolment.node_name, asking.facts, number)
+                name = enrolment_rules.node_name(enrolment.node_name, machine_request.facts, number)
             except NameInvalidError as error:
                 raise refusal(wire.NAME_INVALID, str(error)) from None
             store, key = self.commands.context.store, (enrolment.cluster, name)
@@ -237,21 +243,23 @@ class Enroller:
         enrolment: Enrolment,
         known: EnrolledMachine | None,
         released: EnrolledMachine,
-        asking: MachineRequest,
+        machine_request: MachineRequest,
     ) -> EnrolledMachine:
         """Gives the node of a released machine to its new key. That takes no use."""
         store = self.commands.context.store
         if known:  # approved; if the process ends here, it waits for another approval
             enrolment = await store.delete_machine(enrolment, known)
-        machine = self._machine(enrolment, released, asking, MachineState.REPLACING, released.node)
-        event = self._event(enrolment, asking, AuditAction.MACHINE_ENROLLED, node=released.node, replaces=True)
+        machine = self._machine(enrolment, released, machine_request, MachineState.REPLACING, released.node)
+        event = self._event(
+            enrolment, machine_request, AuditAction.MACHINE_ENROLLED, node=released.node, replaces=True
+        )
         return await store.put_machine(enrolment, replace(machine, version=0), [event], released)
 
     def _machine(
         self,
         enrolment: Enrolment,
         known: EnrolledMachine | None,
-        asking: MachineRequest,
+        machine_request: MachineRequest,
         state: MachineState,
         node: str,
     ) -> EnrolledMachine:
@@ -260,13 +268,13 @@ class Enroller:
             enrolment.cluster,
             enrolment.pool,
             enrolment.key,
-            asking.thumbprint,
+            machine_request.thumbprint,
             state,
             node,
-            asking.system_uuid,
-            asking.facts.to_document(),
-            asking.machine.id if asking.machine else "",
-            asking.source,
+            machine_request.system_uuid,
+            machine_request.facts.to_document(),
+            machine_request.machine.id if machine_request.machine else "",
+            machine_request.source,
             known.first if known else now,
             now,
             known.by if known else "",
@@ -277,13 +285,16 @@ class Enroller:
     # The node
 
     async def _provision(
-        self, cluster: ClusterInfo, enrolment: Enrolment, machine: EnrolledMachine, asking: MachineRequest
+        self, cluster: ClusterInfo, enrolment: Enrolment, machine: EnrolledMachine, machine_request: MachineRequest
     ) -> WriteResult | None:
         """Creates the node of a machine, or continues with it. Returns None if another number must be taken."""
-        store, request = self.commands.context.store, self._request(enrolment, asking)
+        store, request = self.commands.context.store, self._request(enrolment, machine_request)
         replacing = machine.state is MachineState.REPLACING
         client = EnrollingClient(
-            asking.thumbprint, asking.machine, asking.source, machine.released_key if replacing else None
+            machine_request.thumbprint,
+            machine_request.machine,
+            machine_request.source,
+            machine.released_key if replacing else None,
         )
         node = await store.node(machine.cluster, machine.node)
         if node is None:
@@ -297,7 +308,7 @@ class Enroller:
                 if error.status != 412:
                     raise
                 node = await store.node(machine.cluster, machine.node)
-        use = node.join.keys.use_of(asking.thumbprint) if node else KeyUse.UNKNOWN
+        use = node.join.keys.use_of(machine_request.thumbprint) if node else KeyUse.UNKNOWN
         if use is KeyUse.REVOKED:
             raise revoked_at_fetch(machine.node)
         if replacing:
@@ -364,24 +375,26 @@ class Enroller:
 
     # Audit
 
-    def _request(self, enrolment: Enrolment, asking: MachineRequest) -> RequestContext:
+    def _request(self, enrolment: Enrolment, machine_request: MachineRequest) -> RequestContext:
         """Returns the request as which the node is written. The machine may see the secrets of its own node."""
         name = f"enrolment {enrolment.pool}/{enrolment.key}"
-        caller = Caller(asking.thumbprint, name, CallerKind.NODE_KEY)
-        return RequestContext(caller, asking.request_id, asking.source, may_see_secrets=True)
+        caller = Caller(machine_request.thumbprint, name, CallerKind.NODE_KEY)
+        return RequestContext(caller, machine_request.request_id, machine_request.source, may_see_secrets=True)
 
-    def _event(self, enrolment: Enrolment, asking: MachineRequest, what: AuditAction, **detail: object) -> AuditEvent:
+    def _event(
+        self, enrolment: Enrolment, machine_request: MachineRequest, what: AuditAction, **detail: object
+    ) -> AuditEvent:
         cluster = parse_cluster_id(enrolment.cluster)
         above = cluster.pool(enrolment.pool) if cluster else enrolment.cluster
-        shown = {"fingerprint": fingerprint(asking.thumbprint), "facts": asking.facts.to_document()}
-        return self._request(enrolment, asking).event(
+        shown = {"fingerprint": fingerprint(machine_request.thumbprint), "facts": machine_request.facts.to_document()}
+        return self._request(enrolment, machine_request).event(
             self.commands.context.now(), what, f"{above}/enrolments/{enrolment.key}", **shown, **detail
         )
 
-    async def _record_refusal(self, enrolment: Enrolment, asking: MachineRequest, error: ArmError) -> None:
-        if not self.may_record(asking.source):
+    async def _record_refusal(self, enrolment: Enrolment, machine_request: MachineRequest, error: ArmError) -> None:
+        if not self.may_record(machine_request.source):
             return
         event = self._event(
-            enrolment, asking, AuditAction.ENROLMENT_REFUSED, reason=error.code, message=error.message
+            enrolment, machine_request, AuditAction.ENROLMENT_REFUSED, reason=error.code, message=error.message
         )
         await self.commands.context.store.record(replace(event, outcome=AuditOutcome.DENIED))

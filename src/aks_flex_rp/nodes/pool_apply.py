@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.resource.rules import ValidationContext
     from aks_flex_rp.resource.validation import DesiredNode, PoolTemplate
-    from aks_flex_rp.store.model import Node, Pool
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.pool_model import Pool
 
 AT_ONCE = 200  # nodes per batch; a larger one would delay polls
 MAX_KNOWN = 1000  # desired states that are remembered

@@ -12,7 +12,8 @@ from aks_flex_rp.resource.validation import PoolTemplate
 
 if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo
-    from aks_flex_rp.store.model import Node, Pool
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.pool_model import Pool
     from aks_flex_rp.store.protocol import Store
 
 

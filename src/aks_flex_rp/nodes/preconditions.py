@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from aks_flex_rp.arm import errors
 
 if TYPE_CHECKING:
-    from aks_flex_rp.store.model import Node, Pool
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.pool_model import Pool
 
 
 @dataclass(frozen=True)

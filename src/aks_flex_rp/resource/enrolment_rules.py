@@ -13,20 +13,20 @@ from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_node.timestamps import format_utc, parse_timestamp
 from aks_flex_rp.arm.errors import Problem, json_path
 from aks_flex_rp.arm.ids import POOL_TYPE
-from aks_flex_rp.store.model import ApprovalMode
+from aks_flex_rp.store.pool_model import ApprovalMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aks_flex_node.api.enrolments import MachineFacts
     from aks_flex_rp.arm.ids import ClusterId
-    from aks_flex_rp.store.model import Document, EnrolledMachine, Enrolment
+    from aks_flex_rp.store.model import Document
+    from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
 
 MAX_USES = 100_000
 MAX_ALLOWED = 10_000
 MAX_SECONDS = 366 * 86400.0
 DEFAULT_RULE = "{hostname}"
-MAX_DIGITS = 8
 PROPERTIES = ("maxUses", "expires", "approval", "allow", "nodeName")
 
 _RULE = re.compile(

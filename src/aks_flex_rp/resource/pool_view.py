@@ -9,7 +9,7 @@ from aks_flex_rp.arm.ids import POOL_TYPE
 
 if TYPE_CHECKING:
     from aks_flex_rp.arm.ids import ClusterId
-    from aks_flex_rp.store.model import Pool, PoolCounts, PoolRevision
+    from aks_flex_rp.store.pool_model import Pool, PoolCounts, PoolRevision
 
 
 def pool_resource(pool: Pool, cluster: ClusterId, counts: PoolCounts) -> dict[str, Any]:

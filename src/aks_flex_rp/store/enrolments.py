@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.changes import NodeChange
-    from aks_flex_rp.store.model import AuditEvent, EnrolledMachine, Enrolment
+    from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
     from aks_flex_rp.store.rows import Row, Values
 
 ENROLMENT_COLUMNS = "cluster, key, pool, secret, uses, content, created, version, code"

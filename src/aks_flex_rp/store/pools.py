@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
-from aks_flex_rp.store.model import Conflict, NodePage, PoolCounts, RecordRefused
+from aks_flex_rp.store.model import Conflict, NodePage, RecordRefused
+from aks_flex_rp.store.pool_model import PoolCounts
 from aks_flex_rp.store.record_authenticator import (
     pool_identity,
     pool_revision_row,
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aks_flex_rp.store.changes import NodeChange
-    from aks_flex_rp.store.model import AuditEvent, Pool, PoolRevision
+    from aks_flex_rp.store.model import AuditEvent
+    from aks_flex_rp.store.pool_model import Pool, PoolRevision
     from aks_flex_rp.store.rows import Row, Values
 
 MAX_REVISIONS = 200  # that a pool keeps, besides those that nodes are on

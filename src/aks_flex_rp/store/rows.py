@@ -9,22 +9,17 @@ import msgspec
 
 from aks_flex_rp.join_state import JoinState
 from aks_flex_rp.store.model import (
-    ApprovalMode,
     AuditAction,
     AuditEvent,
     AuditOutcome,
     Cluster,
     Delivery,
     Document,
-    EnrolledMachine,
-    Enrolment,
-    MachineState,
     Node,
-    Pool,
     PoolMembership,
-    PoolRevision,
     UserSession,
 )
+from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, Enrolment, MachineState, Pool, PoolRevision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,7 +29,7 @@ def azure_token() -> None:
 
 
 def node_assertions() -> None:
-    from aks_flex_node.agent.cli.node_assertions import print_assertions
+    from aks_flex_node.agent.cli.assertion_printer import print_assertions
 
     print_assertions()
 

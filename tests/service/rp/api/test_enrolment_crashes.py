@@ -63,11 +63,11 @@ def enrol_and_stop(service: Running, made: PoolEnrolment, machine: EnrollingMach
     store: Any = StoppingStore(context.store, at, after=after)
     enroller = Enroller(NodeCommands(replace(context, store=store)))
     facts = parse_facts(machine.facts)
-    asking = MachineRequest(machine.key.thumbprint, facts, machine.identity, "127.0.0.1", "r")
+    machine_request = MachineRequest(machine.key.thumbprint, facts, machine.identity, "127.0.0.1", "r")
     found = service.call(context.store.enrolment(PLANT.key, made.id))
     assert found
     try:
-        service.call(enroller.enrol(found, asking))
+        service.call(enroller.enrol(found, machine_request))
     except PowerLossError:
         return True
     return False

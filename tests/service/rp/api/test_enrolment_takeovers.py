@@ -107,11 +107,11 @@ def test_revocation_ends_an_earlier_release(service: Running, made: PoolEnrolmen
 def test_key_revoked_during_an_enrolment_is_not_bound(service: Running, made: PoolEnrolment, state: str) -> None:
     """The revocation comes between the decision of the enrolment and the write of the node."""
     machine = joined(service, made)
-    asking = machine
+    machine_request = machine
     if state == "takeover":
         act(service, machine.hostname, "release")
-        asking = machine.wiped()
-        claim(service, made, asking)  # the provider stops before it writes the node
+        machine_request = machine.wiped()
+        claim(service, made, machine_request)  # the provider stops before it writes the node
     else:
         service.clusters.machines.pop(machine.hostname)
     commands = service.service.enroller.commands
@@ -135,7 +135,9 @@ def test_key_revoked_during_an_enrolment_is_not_bound(service: Running, made: Po
 
     found = service.call(commands.context.store.enrolment(PLANT.key, made.id))
     assert found
-    request = MachineRequest(asking.key.thumbprint, parse_facts(asking.facts), asking.identity, "127.0.0.1", "r")
+    request = MachineRequest(
+        machine_request.key.thumbprint, parse_facts(machine_request.facts), machine_request.identity, "127.0.0.1", "r"
+    )
     with pytest.raises(Exception, match=r"revoked|not released"):
         service.call(Enroller(Revoking()).enrol(found, request))  # type: ignore[arg-type]
     assert service.admin.get(machine.hostname).properties["status"]["nodeKey"]["state"] == "Revoked"
@@ -186,8 +188,8 @@ def racing(service: Running, rule: str) -> tuple[PoolEnrolment, Answer]:
     look = enroller._name
     taken: list[str] = []
 
-    async def late(found: Any, asking: Any) -> tuple[str, int]:
-        result = await look(found, asking)
+    async def late(found: Any, machine_request: Any) -> tuple[str, int]:
+        result = await look(found, machine_request)
         if found.key == other.id and not taken:
             first = await enroller.commands.context.store.enrolment(PLANT.key, one.id)
             facts = parse_facts(winner.facts)

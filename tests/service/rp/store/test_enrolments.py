@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_rp.store.model import Conflict, EnrolledMachine, Enrolment, MachineState, RecordRefused
+from aks_flex_rp.store.model import Conflict, RecordRefused
+from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment, MachineState
 from tests.service.rp.store.builders import event, node
 from tests.service.rp.store.test_pools import pool, put
 

@@ -15,7 +15,8 @@ from aks_flex_rp.crypto.encryption import Sealer, key_id
 from aks_flex_rp.key_rotation import count_by_key, reseal
 from aks_flex_rp.raw_database import PostgresDatabase, SqliteDatabase
 from aks_flex_rp.store.fleet import FleetQuery
-from aks_flex_rp.store.model import Conflict, Node, Pool, PoolCounts, PoolMembership, PoolRevision, RecordRefused
+from aks_flex_rp.store.model import Conflict, Node, PoolMembership, RecordRefused
+from aks_flex_rp.store.pool_model import Pool, PoolCounts, PoolRevision
 from aks_flex_rp.store.pools import MAX_REVISIONS
 from aks_flex_rp.store.record_authenticator import signed_node
 from aks_flex_rp.store.sqlite import connect

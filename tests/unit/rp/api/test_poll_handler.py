@@ -27,7 +27,7 @@ def scope(path: str = PATH, query: str = f"api-version={API_VERSION}", **headers
 def test_poll_path_is_case_insensitive() -> None:
     polls = [parse_poll(scope(path), PathCache()) for path in (PATH, PATH.upper(), f"{PATH}/")]
 
-    assert [poll.node_key for poll in polls if poll] == [PLACE] * 3
+    assert [poll.node_ref for poll in polls if poll] == [PLACE] * 3
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_path_cache_returns_remembered_node() -> None:
     paths = PathCache()
     paths.remember(PATH, PLACE)
 
-    assert paths.node_key(PATH) == PLACE
+    assert paths.node_ref(PATH) == PLACE
 
 
 def test_path_cache_evicts_oldest_path_when_full() -> None:
@@ -68,7 +68,7 @@ def test_path_cache_evicts_oldest_path_when_full() -> None:
     for number in range(3):
         paths.remember(f"not a path {number}", PLACE)
 
-    assert [paths.node_key(f"not a path {number}") for number in range(3)] == [None, PLACE, PLACE]
+    assert [paths.node_ref(f"not a path {number}") for number in range(3)] == [None, PLACE, PLACE]
 
 
 def test_request_ids_are_formatted_as_guids_and_unique() -> None:
@@ -80,10 +80,10 @@ def test_request_ids_are_formatted_as_guids_and_unique() -> None:
 
 def test_nodes_share_the_key_of_their_cluster() -> None:
     cache = PathCache()
-    first = cache.node_key(PATH)
+    first = cache.node_ref(PATH)
     assert first
     cache.remember(PATH, first)
-    second = cache.node_key(f"{CLUSTER}/flexNodeConfig/edge-2")
+    second = cache.node_ref(f"{CLUSTER}/flexNodeConfig/edge-2")
     assert second
     assert second[0] is first[0]
 
@@ -92,5 +92,5 @@ def test_invented_clusters_are_not_kept_in_memory() -> None:
     """A stranger polls for nodes of clusters that do not exist. An interned string may stay for ever."""
     paths = [f"{CLUSTER}-invented-{number}/flexNodeConfig/edge-1" for number in range(50)]
     cache = PathCache()
-    again = [(cache.node_key(path), cache.node_key(path)) for path in paths]
+    again = [(cache.node_ref(path), cache.node_ref(path)) for path in paths]
     assert all(one == two and one and two and one[0] is not two[0] for one, two in again)

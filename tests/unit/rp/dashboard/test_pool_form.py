@@ -9,7 +9,7 @@ import pytest
 from aks_flex_rp.arm.errors import ArmError, Problem, invalid_request
 from aks_flex_rp.dashboard import pool_form
 from aks_flex_rp.dashboard.edit_form import FieldError
-from aks_flex_rp.store.model import Pool
+from aks_flex_rp.store.pool_model import Pool
 
 TAINT = {"key": "edge", "value": "true", "effect": "NoSchedule"}
 TEMPLATE: dict[str, Any] = {

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.machine_claims import MachineClaims
-    from aks_flex_rp.store.model import Enrolment, Node
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.pool_model import Enrolment
 
 NO_KEY = "NodeHasNoKey"
 
@@ -138,7 +139,11 @@ class NodeKeyCommands:
             await self.context.clusters.revoke(cluster.id.key, token)
         keys = node.join.keys
         last = keys.revoked[-1] if keys.revoked else ""
-        shown = {"thumbprint": last, "fingerprint": fingerprint(last) if last else "", "identity": keys.barred}
+        shown = {
+            "thumbprint": last,
+            "fingerprint": fingerprint(last) if last else "",
+            "identity": keys.blocked_identity,
+        }
         return {**{name: each for name, each in shown.items() if each}, "revoked": format_utc(keys.revoked_at)}
 
     async def _update(self, cluster: ClusterInfo, name: str, change: Any) -> Node:

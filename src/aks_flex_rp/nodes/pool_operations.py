@@ -14,7 +14,8 @@ from aks_flex_rp.nodes.node_builder import system_data, validation_context
 from aks_flex_rp.nodes.write_permissions import owner_changes, owner_required
 from aks_flex_rp.resource import validation
 from aks_flex_rp.resource.effective import changed_values
-from aks_flex_rp.store.model import AuditAction, AuditOutcome, Conflict, Pool, PoolRevision
+from aks_flex_rp.store.model import AuditAction, AuditOutcome, Conflict
+from aks_flex_rp.store.pool_model import Pool, PoolRevision
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
     from aks_flex_rp.nodes.preconditions import Preconditions
     from aks_flex_rp.resource.models import PoolProperties
-    from aks_flex_rp.store.model import AuditEvent, Document, PoolCounts
+    from aks_flex_rp.store.model import AuditEvent, Document
+    from aks_flex_rp.store.pool_model import PoolCounts
 
 T = TypeVar("T")
 KIND = "flexNodePools"

@@ -18,13 +18,15 @@ from aks_flex_rp.delivery.config_url import SECRET_BYTES, delivery_id
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import system_data
 from aks_flex_rp.resource.enrolment_rules import parse_enrolment
-from aks_flex_rp.store.model import AuditAction, Conflict, Enrolment, MachineState
+from aks_flex_rp.store.model import AuditAction, Conflict
+from aks_flex_rp.store.pool_model import Enrolment, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aks_flex_rp.nodes.context import ClusterInfo, NodeContext, RequestContext
-    from aks_flex_rp.store.model import EnrolledMachine, Node, Pool
+    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.pool_model import EnrolledMachine, Pool
 
 T = TypeVar("T")
 KIND = "enrolments"

@@ -1,0 +1,115 @@
+"""Records of pools: their templates and revisions, their enrolments, and the machines that enrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from aks_flex_rp.text_enum import StoredEnum
+
+if TYPE_CHECKING:
+    from aks_flex_rp.store.model import Document
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A flexNodePools resource: what many nodes have in common."""
+
+    cluster: str  # key of the cluster
+    key: str
+    template: Document  # of the newest revision
+    number: int = 1  # of the newest revision
+    description: str = ""
+    system: Document = field(default_factory=dict)  # systemData
+    created: float = 0.0  # identifies the pool among earlier ones of its name
+    version: int = 0  # increased by every write, also after deletion and re-creation; 0 if not read from the store
+
+    @property
+    def etag(self) -> str:
+        return f'"{self.version}"'
+
+
+@dataclass(frozen=True)
+class PoolRevision:
+    """A template of a pool, as it was at a time. It never changes."""
+
+    cluster: str
+    pool: str
+    number: int
+    created: float  # of the pool
+    template: Document
+    changes: dict[str, list[object]] = field(default_factory=dict)  # by path: the value before, and in this revision
+    author: str = ""
+    author_id: str = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class PoolCounts:
+    """The number of nodes of a pool, and of those that are not on its newest revision."""
+
+    nodes: int = 0
+    pending: int = 0
+
+
+class ApprovalMode(StoredEnum):
+    """Which machines may enrol: all with the URL, those that a person approves, or those on a list."""
+
+    AUTOMATIC = "automatic"
+    MANUAL = "manual"
+    ALLOW_LIST = "allowList"
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """A URL with which a number of machines become nodes of a pool."""
+
+    cluster: str
+    pool: str
+    key: str
+    secret: str  # hash of the secret in the URL; the secret is not stored
+    max_uses: int
+    expires: float
+    node_name: str  # rule for the names of the nodes
+    approval: ApprovalMode = ApprovalMode.AUTOMATIC
+    allow: tuple[Document, ...] = ()  # of machines, with one fact each
+    uses: int = 0
+    number: int = 0  # the highest that was given to a node
+    revoked: float = 0.0  # when; 0 if it is not
+    system: Document = field(default_factory=dict)  # systemData
+    created: float = 0.0
+    version: int = 0  # increased by every write of the enrolment or of one of its machines
+
+
+class MachineState(StoredEnum):
+    WAITING = "Waiting"  # for an approval
+    APPROVED = "Approved"  # may take a use
+    REJECTED = "Rejected"
+    CLAIMED = "Enrolled"  # has taken a use and the name of its node
+    REPLACING = "Replacing"  # takes over the node of a released machine
+    RELEASED = "Released"  # another key of the same machine may take over the node
+
+    @property
+    def has_node(self) -> bool:
+        return self in {MachineState.CLAIMED, MachineState.REPLACING, MachineState.RELEASED}
+
+
+@dataclass(frozen=True)
+class EnrolledMachine:
+    """A machine that has used the URL of an enrolment."""
+
+    cluster: str
+    pool: str
+    enrolment: str
+    thumbprint: str  # of its key
+    state: MachineState
+    node: str = ""  # key of the node; empty until the machine has taken a use
+    system_uuid: str = ""  # empty if it does not identify the machine
+    facts: Document = field(default_factory=dict)
+    machine_id: str = ""
+    address: str = ""
+    first: float = 0.0  # request
+    changed: float = 0.0
+    by: str = ""  # who approved or rejected it
+    version: int = 0
+    released_key: str = ""  # the key that the node had when it was released, which the takeover replaces
