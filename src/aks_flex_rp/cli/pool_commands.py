@@ -260,7 +260,8 @@ def apply(
     result = service.client().apply_pool(
         service.cluster(cluster), name, revision, node or (), downgrade=allow_downgrade
     )
-    counts = f"{len(result['applied'])} nodes changed, {len(result['unchanged'])} already there"
+    applied = len(result["applied"])
+    counts = f"{applied} node{'' if applied == 1 else 's'} changed, {len(result['unchanged'])} already there"
     output.print_result(f"{name} revision {result['revision']}: {counts}", result, json)
     if result["refused"]:
         raise _refused(name, result["refused"])

@@ -42,7 +42,10 @@ def show_all(config: ConfigOption = None, state: StateOption = None, json: JsonO
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="The name in `records list`: of a node, or the ID of a cluster.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="The name in `records list`: of a node, a pool or an enrolment, or the ID of a cluster."),
+    ],
     config: ConfigOption = None,
     state: StateOption = None,
     json: JsonOption = False,
@@ -65,7 +68,8 @@ def show(
 @app.command()
 def accept(
     name: Annotated[
-        str | None, typer.Argument(help="The name in `records list`: of a node, or the ID of a cluster.")
+        str | None,
+        typer.Argument(help="The name in `records list`: of a node, a pool or an enrolment, or the ID of a cluster."),
     ] = None,
     digest: Annotated[
         str,

@@ -47,8 +47,8 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     assert "nodeConfig.maxPods: (none) -> 50" in person.does("pool", "diff", *POOL, "--revision", "1").out
 
     one = person.does("pool", "apply", *POOL, "--node", "edge-1")
-    assert one.out == "edge revision 2: 1 nodes changed, 0 already there\n"
-    assert person.does("pool", "apply", *POOL).out == "edge revision 2: 1 nodes changed, 1 already there\n"
+    assert one.out == "edge revision 2: 1 node changed, 0 already there\n"
+    assert person.does("pool", "apply", *POOL).out == "edge revision 2: 1 node changed, 1 already there\n"
     shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1").out
     taken = "continuousMonitoring, nodeConfig.maxPods, nodeConfig.labels.site, nodeConfig.taints['a:NoSchedule']"
     assert f"edge (revision 2): {taken}" in shown
