@@ -213,8 +213,13 @@ class ServiceClient:
         return self._request("GET", self._enrolment(cluster, pool, name))
 
     def enrolled_machines(self, cluster: ClusterId, pool: str, name: str) -> list[Document]:
-        found: list[Document] = self._request("POST", self._enrolment(cluster, pool, name, "listMachines"))["value"]
-        return found
+        path, found, token = self._enrolment(cluster, pool, name, "listMachines"), [], ""
+        while True:
+            page = self._request("POST", path, body={"after": token} if token else None)
+            found += page["value"]
+            token = page.get("after", "")
+            if not token:
+                return found
 
     def revoke_enrolment(self, cluster: ClusterId, pool: str, name: str) -> Document:
         return self._request("POST", self._enrolment(cluster, pool, name, "revoke"))

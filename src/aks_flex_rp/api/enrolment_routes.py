@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.authorized_request import next_link
+from aks_flex_rp.arm import errors
+from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
 from aks_flex_rp.nodes.enrolment_operations import parse_fingerprint
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
     from aks_flex_rp.nodes.pool_operations import PoolCommands
     from aks_flex_rp.store.pool_model import Enrolment
+
+THUMBPRINT = re.compile(r"[A-Za-z0-9_-]{0,64}")  # of a key
 
 
 def enrolment_operations(target: PoolTarget) -> dict[str, Operation]:
@@ -54,9 +59,17 @@ class EnrolmentRoutes:
             return await self._list(request)
         found = await self.commands.get(request.cluster, target.name, target.enrolment)
         if target.part:
-            machines = [machine_resource(each) for each in await self.commands.machines(found)]
-            return http_messages.json_response(200, {"value": machines})
+            return await self._machines(request, found)
         return http_messages.json_response(200, await self._shown(request, found))
+
+    async def _machines(self, request: AuthorizedRequest, enrolment: Enrolment) -> Response:
+        token = (await http_messages.read_optional_json(request.http_request)).get("after", "")
+        if not isinstance(token, str) or not THUMBPRINT.fullmatch(token):
+            problem = Problem("after", "The value must be the `after` of an earlier response.")
+            raise errors.invalid_request([problem])
+        page = await self.commands.machines(enrolment, token)
+        more = {"after": page.after} if page.after else {}
+        return http_messages.json_response(200, {"value": [machine_resource(each) for each in page.machines], **more})
 
     async def _list(self, request: AuthorizedRequest) -> Response:
         pool = await self.pools.get(request.cluster, request.pool.name)

@@ -57,14 +57,14 @@ class EnrolmentPages:
     async def show(self, visit: PageRequest) -> Response:
         cluster, pool, _ = await self._pool(visit, Operation.READ_ENROLMENT)
         found = await self.commands.get(cluster, pool.key, visit.incoming.path_params["enrolment"])
-        machines = await self.commands.machines(found)
+        page = await self.commands.machines(found)
         return self.pages.show(
             "enrolment",
             visit,
             **await self._common(visit, cluster, pool),
             enrolment=await self._shown(cluster, found),
-            machines=[_machine(each) for each in machines[:MAX_MACHINES]],
-            more=len(machines) > MAX_MACHINES,
+            machines=[_machine(each) for each in page.machines[:MAX_MACHINES]],
+            more=page.after is not None or len(page.machines) > MAX_MACHINES,
         )
 
     async def revoke(self, visit: PageRequest) -> Response:

@@ -19,7 +19,7 @@ from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
 from aks_flex_rp.nodes.node_builder import system_data
 from aks_flex_rp.resource.enrolment_rules import parse_enrolment
 from aks_flex_rp.store.model import AuditAction, Conflict
-from aks_flex_rp.store.pool_model import Enrolment, MachineState
+from aks_flex_rp.store.pool_model import Enrolment, MachinePage, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -95,10 +95,14 @@ class EnrolmentCommands:
     async def waiting(self, enrolment: Enrolment) -> int:
         return await self.context.store.count_machines(enrolment, MachineState.WAITING.value)
 
-    async def machines(self, enrolment: Enrolment) -> list[EnrolledMachine]:
-        """Returns all machines of an enrolment: those that wait first, then the newest."""
-        found = [each async for each in self._each_machine(enrolment)]
-        return sorted(found, key=lambda each: (each.state is not MachineState.WAITING, -each.first))
+    async def machines(self, enrolment: Enrolment, after: str = "") -> MachinePage:
+        """Returns machines of an enrolment: first those without a node, of which those that wait come first, then the
+        others in the order of their keys.
+        """
+        undecided = [] if after else [each async for each in self._each_machine(enrolment, enrolled=False)]
+        undecided.sort(key=lambda each: (each.state is not MachineState.WAITING, -each.first))
+        page = await self.context.store.machines(enrolment.cluster, enrolment.key, after, AT_ONCE, enrolled=True)
+        return MachinePage((*undecided, *page.machines), page.after)
 
     async def revoke(self, cluster: ClusterInfo, pool: str, key: str, request: RequestContext) -> Enrolment:
         """Ends an enrolment. Nodes that have joined with it stay as they are."""
@@ -182,21 +186,24 @@ class EnrolmentCommands:
 
     async def _by_fingerprint(self, enrolment: Enrolment, shown: str) -> EnrolledMachine:
         asked = shown.strip().lower()
-        async for machine in self._each_machine(enrolment):
-            if fingerprint(machine.thumbprint) == asked:
-                return machine
+        for enrolled in (False, True):
+            async for machine in self._each_machine(enrolment, enrolled=enrolled):
+                if fingerprint(machine.thumbprint) == asked:
+                    return machine
         message = (
             f"No machine of the enrolment {enrolment.key} has the fingerprint '{shown[:40]}'. List them with "
             f"`aks-flex-rp pool enrolment machines --pool {enrolment.pool} --id {enrolment.key}`."
         )
         raise ArmError(404, "MachineNotFound", message, "fingerprint")
 
-    async def _each_machine(self, enrolment: Enrolment) -> AsyncIterator[EnrolledMachine]:
-        after = ""
-        while found := await self.context.store.machines(enrolment.cluster, enrolment.key, after, AT_ONCE):
-            for machine in found:
+    async def _each_machine(self, enrolment: Enrolment, *, enrolled: bool) -> AsyncIterator[EnrolledMachine]:
+        after: str | None = ""
+        while after is not None:
+            key = (enrolment.cluster, enrolment.key, after, AT_ONCE)
+            page = await self.context.store.machines(*key, enrolled=enrolled)
+            for machine in page.machines:
                 yield machine
-            after = found[-1].thumbprint
+            after = page.after
 
     async def _update(
         self, cluster: ClusterInfo, pool: str, key: str, change: Callable[[Enrolment | None], Awaitable[T]]

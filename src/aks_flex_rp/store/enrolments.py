@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from aks_flex_rp.store import rows, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
 from aks_flex_rp.store.model import Conflict
+from aks_flex_rp.store.pool_model import MachinePage
 from aks_flex_rp.store.record_authenticator import (
     enrolment_row,
     machine_row,
@@ -44,9 +45,10 @@ SELECT_BY_SECRET = f"{_ENROLMENTS} WHERE secret = $1"
 SELECT_OF_POOL = f"{_ENROLMENTS} WHERE cluster = $1 AND pool = $2 AND key > $3 ORDER BY key LIMIT $4"
 SELECT_ALL = f"{_ENROLMENTS} WHERE (cluster, key) > ($1, $2) ORDER BY cluster, key LIMIT $3"
 SELECT_MACHINE = f"{_MACHINES} WHERE cluster = $1 AND enrolment = $2 AND thumbprint = $3"
-SELECT_MACHINES = (
-    f"{_MACHINES} WHERE cluster = $1 AND enrolment = $2 AND thumbprint > $3 ORDER BY thumbprint LIMIT $4"
-)
+_PAGE = f"{_MACHINES} WHERE cluster = $1 AND enrolment = $2 AND thumbprint > $3"
+_ORDER = "ORDER BY thumbprint LIMIT $4"
+SELECT_ENROLLED = f"{_PAGE} AND node <> '' {_ORDER}"
+SELECT_UNDECIDED = f"{_PAGE} AND node = '' {_ORDER}"  # waiting, approved or rejected
 SELECT_MACHINE_OF_NODE = f"{_MACHINES} WHERE cluster = $1 AND node = $2 AND node <> ''"
 SELECT_MACHINES_OF_SYSTEM = f"{_MACHINES} WHERE cluster = $1 AND system_uuid = $2 AND system_uuid <> '' LIMIT 100"
 SELECT_ALL_MACHINES = (
@@ -109,9 +111,11 @@ class EnrolmentsProtocol(Protocol):
     async def machine(self, cluster: str, enrolment: str, thumbprint: str) -> EnrolledMachine | None: ...
 
     async def machines(
-        self, cluster: str, enrolment: str, after: str = "", limit: int = 100
-    ) -> tuple[EnrolledMachine, ...]:
-        """Returns the machines of an enrolment, ordered by their keys, without those that are refused."""
+        self, cluster: str, enrolment: str, after: str = "", limit: int = 100, *, enrolled: bool
+    ) -> MachinePage:
+        """Returns the machines of an enrolment that have a node, or those that have none, ordered by their keys and
+        without those that are refused.
+        """
         ...
 
     async def machine_of_node(self, cluster: str, node: str) -> EnrolledMachine | None: ...
@@ -201,10 +205,12 @@ class SqlEnrolments(AuthenticatedRows, ABC):
         return await self._verified_machine(found[0]) if found else None
 
     async def machines(
-        self, cluster: str, enrolment: str, after: str = "", limit: int = 100
-    ) -> tuple[EnrolledMachine, ...]:
-        found = await self._read(SELECT_MACHINES, cluster, enrolment, after, limit)
-        return await authentic_records(self._verified_machine, found)
+        self, cluster: str, enrolment: str, after: str = "", limit: int = 100, *, enrolled: bool
+    ) -> MachinePage:
+        text = SELECT_ENROLLED if enrolled else SELECT_UNDECIDED
+        found = await self._read(text, cluster, enrolment, after, limit + 1)
+        last = str(found[limit - 1][2]) if len(found) > limit else None
+        return MachinePage(await authentic_records(self._verified_machine, found[:limit]), last)
 
     async def machine_of_node(self, cluster: str, node: str) -> EnrolledMachine | None:
         found = await self._read(SELECT_MACHINE_OF_NODE, cluster, node)

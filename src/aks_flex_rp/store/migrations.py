@@ -293,6 +293,7 @@ ENROLMENTS = (
     )""",
     "CREATE UNIQUE INDEX machine_of_node ON enrolled_machines (cluster, node) WHERE node <> ''",
     "CREATE INDEX machines_of_system ON enrolled_machines (cluster, system_uuid) WHERE system_uuid <> ''",
+    "CREATE INDEX undecided_machines ON enrolled_machines (cluster, enrolment, thumbprint) WHERE node = ''",
 )
 POOLS_VERSION = 5
 

@@ -113,3 +113,9 @@ class EnrolledMachine:
     by: str = ""  # who approved or rejected it
     version: int = 0
     released_key: str = ""  # the key that the node had when it was released, which the takeover replaces
+
+
+@dataclass(frozen=True)
+class MachinePage:
+    machines: tuple[EnrolledMachine, ...]
+    after: str | None  # the key of the last machine if more follow

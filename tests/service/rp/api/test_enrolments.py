@@ -13,6 +13,7 @@ from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, fingerprint
 from aks_flex_rp.clusters.node_controller import NodeMachine
+from aks_flex_rp.nodes import enrolment_operations
 from aks_flex_rp.nodes.enroller import MachineRequest
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
@@ -474,6 +475,36 @@ def test_invalid_enrolments_are_refused(
     answer = service.admin.pool("POST", made.pool, "enrolments", body=sent)
     assert_refused(answer, 400, "InvalidRequestContent")
     assert answer.json["error"]["target"] == target
+
+
+def test_machines_are_listed_in_pages(enrolment: Enrol, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enrolment_operations, "AT_ONCE", 2)
+    made = enrolment(maxUses=5)
+    for number in range(5):
+        assert made.enrol(made.machine(f"page-{number}")).status == 200
+
+    found: list[str] = []
+    sizes: list[int] = []
+    after = ""
+    while not sizes or after:
+        page = made.act("listMachines", {"after": after} if after else None).json
+        found += [each["nodeName"] for each in page["value"]]
+        sizes.append(len(page["value"]))
+        after = page.get("after", "")
+
+    assert sizes == [2, 2, 1]
+    assert sorted(found) == [f"{made.pool}-page-{number}" for number in range(5)]
+    assert_refused(made.act("listMachines", {"after": "no key"}), 400, "InvalidRequestContent")
+
+
+def test_machine_without_a_node_is_found_among_many(enrolment: Enrol, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enrolment_operations, "AT_ONCE", 2)
+    made = enrolment(maxUses=5, approval="manual")
+    shown = [made.enrol(made.machine(f"many-{number}")).json["fingerprint"] for number in range(5)]
+
+    assert sorted(each["fingerprint"] for each in made.machines) == sorted(shown)
+    for each in shown:
+        assert made.act("approve", {"fingerprint": each}).json["state"] == "Approved"
 
 
 def test_enrolments_end_with_their_pool(service: Running, enrolment: Enrol) -> None:

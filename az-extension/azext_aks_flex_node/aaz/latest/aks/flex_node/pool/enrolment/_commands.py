@@ -157,7 +157,14 @@ class Machines(_OfEnrolment):
         super().__init__(*args, table_transformer=machine_rows, **kwargs)
 
     def execute(self) -> Any:
-        return self.send("listMachines")["value"]
+        found: list[Any] = []
+        token = ""
+        while True:
+            page = self.send("listMachines", body={"after": token} if token else None)
+            found += page["value"]
+            token = page.get("after", "")
+            if not token:
+                return found
 
 
 class _Decision(_OfEnrolment):
