@@ -19,7 +19,8 @@ from aks_flex_rp.api import http_messages
 from aks_flex_rp.api.routes import ALL_METHODS, MAX_FAILURE_LENGTH, answered
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError, Problem
-from aks_flex_rp.nodes.enroller import WAIT_SECONDS, MachineRequest, Waiting
+from aks_flex_rp.nodes.enroller import WAIT_SECONDS, Waiting
+from aks_flex_rp.nodes.machine_request import MachineRequest
 
 if TYPE_CHECKING:
     from starlette.requests import Request as Incoming

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from aks_flex_node.api import enrolments as wire
+from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
-from aks_flex_rp.arm.ids import parse_cluster_id
-from aks_flex_rp.callers import Caller, CallerKind
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.commands import EnrollingClient
 from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
-from aks_flex_rp.nodes.context import RequestContext
 from aks_flex_rp.nodes.machine_refusals import not_released, revoked_at_fetch
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.resource import enrolment_rules
@@ -34,31 +32,16 @@ from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, MachineS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aks_flex_node.api.enrolments import MachineFacts
-    from aks_flex_node.api.machine_identity import MachineIdentity
     from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
-    from aks_flex_rp.nodes.context import ClusterInfo
-    from aks_flex_rp.store.model import AuditEvent, Node
+    from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
+    from aks_flex_rp.nodes.machine_request import MachineRequest
+    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import Enrolment
 
 MAX_WAITING = 1000  # machines that wait for an approval of one enrolment
 WAIT_SECONDS = 5  # between requests of a machine that waits
+RECORDED_REFUSALS = wire.REFUSALS | {NODE_KEY_REVOKED}
 NAME_ATTEMPTS = 1000  # numbers that are skipped because nodes of other origin have them
-
-
-@dataclass(frozen=True)
-class MachineRequest:
-    """A machine that asks to be enrolled, and has proved that it has its key."""
-
-    thumbprint: str
-    facts: MachineFacts
-    machine: MachineIdentity | None
-    source: str
-    request_id: str
-
-    @property
-    def system_uuid(self) -> str:
-        return wire.normalized_uuid(self.facts.system_uuid)
 
 
 @dataclass(frozen=True)
@@ -88,21 +71,24 @@ class Enroller:
 
     async def enrol(self, enrolment: Enrolment, machine_request: MachineRequest) -> Enrolled | Waiting:
         """Makes the machine a node of the pool. Raises ArmError, and records it, if it is refused."""
+        try:
+            return await self._enrol(enrolment, machine_request)
+        except ArmError as error:
+            if error.code in RECORDED_REFUSALS:
+                await self._record_refusal(enrolment, machine_request, error)
+            raise
+
+    async def _enrol(self, enrolment: Enrolment, machine_request: MachineRequest) -> Enrolled | Waiting:
         cluster = await self.commands.context.clusters.find(enrolment.cluster)
         if cluster is None or await self.commands.context.store.pool(enrolment.cluster, enrolment.pool) is None:
             raise refusal(wire.REVOKED, f"The pool {enrolment.pool} of this enrolment does not exist any more.")
-        try:
-            for _ in range(NAME_ATTEMPTS):
-                found = await self._decide(enrolment, machine_request)
-                if found.state is MachineState.WAITING:
-                    return Waiting(fingerprint(found.thumbprint))
-                result = await self._provision(cluster, enrolment, found, machine_request)
-                if result:
-                    return Enrolled(result.bundle, cluster, result.node)
-        except ArmError as error:
-            if error.code in wire.REFUSALS:
-                await self._record_refusal(enrolment, machine_request, error)
-            raise
+        for _ in range(NAME_ATTEMPTS):
+            found = await self._decide(enrolment, machine_request)
+            if found.state is MachineState.WAITING:
+                return Waiting(fingerprint(found.thumbprint))
+            result = await self._provision(cluster, enrolment, found, machine_request)
+            if result:
+                return Enrolled(result.bundle, cluster, result.node)
         raise refusal(wire.NAME_TAKEN, f"All numbers of {enrolment.node_name} that were tried are taken.")
 
     async def node_of(self, enrolment: Enrolment, thumbprint: str) -> str:
@@ -180,7 +166,9 @@ class Enroller:
         if node and node.join.keys.use_of(machine_request.thumbprint) in {KeyUse.FORMER, KeyUse.REVOKED}:
             raise revoked_at_fetch(known.node)  # the agent asks again with a new key
         again = self._machine(enrolment, known, machine_request, MachineState.REPLACING, known.node)
-        return await self.commands.context.store.put_machine(enrolment, again)
+        what = AuditAction.MACHINE_ENROLLED
+        event = self._event(enrolment, machine_request, what, node=known.node, replaces=True)
+        return await self.commands.context.store.put_machine(enrolment, again, [event])
 
     async def _released(self, enrolment: Enrolment, machine_request: MachineRequest) -> EnrolledMachine | None:
         """Returns the released machine of the pool with the same system UUID. Raises ArmError if one is enrolled.
@@ -221,7 +209,9 @@ class Enroller:
         name, number = await self._name(enrolment, machine_request)
         taken = replace(enrolment, uses=enrolment.uses + 1, number=number)
         machine = self._machine(enrolment, known, machine_request, MachineState.CLAIMED, name)
-        event = self._event(enrolment, machine_request, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses)
+        event = machine_request.event(
+            self.commands.context.now(), enrolment, AuditAction.MACHINE_ENROLLED, node=name, use=taken.uses
+        )
         return await self.commands.context.store.put_machine(taken, machine, [event])
 
     async def _name(self, enrolment: Enrolment, machine_request: MachineRequest) -> tuple[str, int]:
@@ -250,8 +240,8 @@ class Enroller:
         if known:  # approved; if the process ends here, it waits for another approval
             enrolment = await store.delete_machine(enrolment, known)
         machine = self._machine(enrolment, released, machine_request, MachineState.REPLACING, released.node)
-        event = self._event(
-            enrolment, machine_request, AuditAction.MACHINE_ENROLLED, node=released.node, replaces=True
+        event = machine_request.event(
+            self.commands.context.now(), enrolment, AuditAction.MACHINE_ENROLLED, node=released.node, replaces=True
         )
         return await store.put_machine(enrolment, replace(machine, version=0), [event], released)
 
@@ -288,7 +278,7 @@ class Enroller:
         self, cluster: ClusterInfo, enrolment: Enrolment, machine: EnrolledMachine, machine_request: MachineRequest
     ) -> WriteResult | None:
         """Creates the node of a machine, or continues with it. Returns None if another number must be taken."""
-        store, request = self.commands.context.store, self._request(enrolment, machine_request)
+        store, request = self.commands.context.store, machine_request.context(enrolment)
         replacing = machine.state is MachineState.REPLACING
         client = EnrollingClient(
             machine_request.thumbprint,
@@ -318,7 +308,7 @@ class Enroller:
         if node is None or use not in {KeyUse.CURRENT, KeyUse.NEXT}:
             if node and node.join.keys.enrolled:  # it was created with this use, and has another key since
                 raise not_released(node.name)
-            await self._give_back(enrolment, machine)
+            await self._give_back(enrolment, machine, machine_request)
             return None
         if node.join.is_joined and await self.commands.claims.living_owner(node):
             raise refusal(
@@ -353,7 +343,9 @@ class Enroller:
             lambda: self.commands.context.store.enrolment(*key), change, lambda: node_busy(machine.node)
         )
 
-    async def _give_back(self, enrolment: Enrolment, machine: EnrolledMachine) -> None:
+    async def _give_back(
+        self, enrolment: Enrolment, machine: EnrolledMachine, machine_request: MachineRequest
+    ) -> None:
         """Gives the use of a machine back whose name was taken by another node in between. Raises ArmError unless
         another number can be taken.
         """
@@ -364,10 +356,14 @@ class Enroller:
             if not found or not known or known.node != machine.node:
                 return
             given = replace(found, uses=max(0, found.uses - 1))
+            what = AuditAction.MACHINE_NOT_ENROLLED
+            event = machine_request.event(
+                self.commands.context.now(), enrolment, what, node=machine.node, use=found.uses
+            )
             if found.approval is ApprovalMode.MANUAL:
-                await store.put_machine(given, replace(known, node="", state=MachineState.APPROVED))
+                await store.put_machine(given, replace(known, node="", state=MachineState.APPROVED), [event])
             else:
-                await store.delete_machine(given, known)
+                await store.delete_machine(given, known, [event])
 
         await self._change(machine, undo)
         if not enrolment_rules.is_numbered(enrolment.node_name):
@@ -375,26 +371,19 @@ class Enroller:
 
     # Audit
 
-    def _request(self, enrolment: Enrolment, machine_request: MachineRequest) -> RequestContext:
-        """Returns the request as which the node is written. The machine may see the secrets of its own node."""
-        name = f"enrolment {enrolment.pool}/{enrolment.key}"
-        caller = Caller(machine_request.thumbprint, name, CallerKind.NODE_KEY)
-        return RequestContext(caller, machine_request.request_id, machine_request.source, may_see_secrets=True)
-
     def _event(
         self, enrolment: Enrolment, machine_request: MachineRequest, what: AuditAction, **detail: object
     ) -> AuditEvent:
-        cluster = parse_cluster_id(enrolment.cluster)
-        above = cluster.pool(enrolment.pool) if cluster else enrolment.cluster
-        shown = {"fingerprint": fingerprint(machine_request.thumbprint), "facts": machine_request.facts.to_document()}
-        return self._request(enrolment, machine_request).event(
-            self.commands.context.now(), what, f"{above}/enrolments/{enrolment.key}", **shown, **detail
-        )
+        return machine_request.event(self.commands.context.now(), enrolment, what, **detail)
 
     async def _record_refusal(self, enrolment: Enrolment, machine_request: MachineRequest, error: ArmError) -> None:
         if not self.may_record(machine_request.source):
             return
-        event = self._event(
-            enrolment, machine_request, AuditAction.ENROLMENT_REFUSED, reason=error.code, message=error.message
+        event = machine_request.event(
+            self.commands.context.now(),
+            enrolment,
+            AuditAction.ENROLMENT_REFUSED,
+            reason=error.code,
+            message=error.message,
         )
         await self.commands.context.store.record(replace(event, outcome=AuditOutcome.DENIED))

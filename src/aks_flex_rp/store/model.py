@@ -133,6 +133,7 @@ class AuditAction(StoredEnum):
     ENROLMENT_REVOKED = "enrolment.revoked"
     ENROLMENT_REFUSED = "enrolment.refused"
     MACHINE_ENROLLED = "machine.enrolled"
+    MACHINE_NOT_ENROLLED = "machine.notEnrolled"
     MACHINE_WAITING = "machine.waiting"
     MACHINE_APPROVED = "machine.approved"
     MACHINE_REJECTED = "machine.rejected"

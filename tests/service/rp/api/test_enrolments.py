@@ -14,7 +14,7 @@ from aks_flex_node.api.machine_identity import MACHINE_HEADER
 from aks_flex_node.api.node_keys import AUDIENCE_HEADER, fingerprint
 from aks_flex_rp.clusters.node_controller import NodeMachine
 from aks_flex_rp.nodes import enrolment_operations
-from aks_flex_rp.nodes.enroller import MachineRequest
+from aks_flex_rp.nodes.machine_request import MachineRequest
 from tests.node_key_client import HeldKey
 from tests.service.rp.api import callers
 from tests.service.rp.api.enrolling_machine import EnrollingMachine, PoolEnrolment
@@ -239,6 +239,7 @@ def test_name_taken_after_the_claim_gives_the_use_back(service: Running, enrolme
     service.admin.put(claim(service, made, machine))
     assert_refused(made.enrol(machine), 409, "NodeNameTaken")
     assert (made.properties["uses"], made.machines) == (0, [])
+    assert len(made.events("machine.notEnrolled")) == 1
 
 
 def test_number_taken_after_the_claim_is_replaced(service: Running, enrolment: Enrol) -> None:
