@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
     from aks_flex_rp.nodes.machine_request import MachineRequest
-    from aks_flex_rp.store.model import Node
+    from aks_flex_rp.store.model import AuditEvent, Node
     from aks_flex_rp.store.pool_model import Enrolment
 
 MAX_WAITING = 1000  # machines that wait for an approval of one enrolment
