@@ -77,6 +77,11 @@ class NodeKeys:
         """All keys whose owner may learn what became of the node."""
         return frozenset(filter(None, (self.current, self.next, *self.former, *self.revoked)))
 
+    @property
+    def generation(self) -> str:
+        """Identifies the present key among all that the node has had, also while it has none."""
+        return f"{self.current}@{self.since or self.revoked_at}"
+
     def blocks(self, identity: str) -> bool:
         """Returns whether a machine that was cut off has this Azure identity. With it, it must not get a key,
         credentials or a token again. It may announce a join, which an operator has allowed by a new URL.

@@ -102,6 +102,16 @@ def key_replaced(name: str) -> ArmError:
     )
 
 
+def key_pending(name: str) -> ArmError:
+    """Returns the error for a rotation that would take the node from a machine which is about to join as it."""
+    return ArmError(
+        409,
+        "Conflict",
+        f"Another key was bound to node {name} by its join command, and has not been used yet. The key is replaced "
+        "when that machine has joined, or its join command has expired.",
+    )
+
+
 def secret_not_visible(caller: Caller) -> ArmError:
     return ArmError(
         403,

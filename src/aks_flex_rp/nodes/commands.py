@@ -66,7 +66,8 @@ class EnrollingClient:
     thumbprint: str
     machine: MachineIdentity | None
     address: str
-    replaces: str | None = None  # the key that the node had when it was released; None if this is the node's key
+    # The generation of the keys when the node was released; None if this is the node's key.
+    replaces: str | None = None
 
     def check(self, node: Node) -> None:
         """Raises ArmError unless the machine may be the node. What the enrolment has decided may have changed since:
@@ -76,13 +77,15 @@ class EnrollingClient:
         use = keys.use_of(self.thumbprint)
         if use in {KeyUse.REVOKED, KeyUse.FORMER}:
             raise revoked_at_fetch(node.name)
-        if use is KeyUse.UNKNOWN and (self.replaces is None or keys.current != self.replaces):
+        if use is KeyUse.UNKNOWN and (self.replaces is None or keys.generation != self.replaces):
             raise not_released(node.name)
 
     def bind(self, join: JoinState, now: float) -> JoinState:
         machines = join.machines.first_fetched(self.machine, self.address, self.thumbprint)
         machines = machines.fetched(self.machine, now) if self.machine else machines
         keys = replace(join.keys.bound(self.thumbprint, now), enrolled=True)
+        if self.replaces is not None:  # the release was the consent of an operator: the earlier key ends here
+            keys = keys.used(self.thumbprint, now)
         return join.with_machines(machines).with_keys(keys).config_fetched()
 
 

@@ -20,28 +20,28 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
-from aks_flex_rp.nodes.commands import EnrollingClient
-from aks_flex_rp.nodes.conflict_retry import node_busy, retry_on_conflict
-from aks_flex_rp.nodes.machine_refusals import not_released, revoked_at_fetch
-from aks_flex_rp.nodes.preconditions import Preconditions
+from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
+from aks_flex_rp.nodes.machine_provisioning import MachineProvisioning
+from aks_flex_rp.nodes.machine_refusals import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.resource import enrolment_rules
 from aks_flex_rp.resource.enrolment_rules import NameInvalidError
 from aks_flex_rp.store.model import AuditAction, AuditOutcome
 from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
-    from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
+    from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.nodes.machine_request import MachineRequest
     from aks_flex_rp.store.model import AuditEvent, Node
     from aks_flex_rp.store.pool_model import Enrolment
 
 MAX_WAITING = 1000  # machines that wait for an approval of one enrolment
 WAIT_SECONDS = 5  # between requests of a machine that waits
+NAMING_FACTS = ("hostname", "serialNumber", "systemUuid")
 RECORDED_REFUSALS = wire.REFUSALS | {NODE_KEY_REVOKED}
-NAME_ATTEMPTS = 1000  # numbers that are skipped because nodes of other origin have them
+NAME_ATTEMPTS = 200  # numbers that a request skips because other nodes have them
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Waiting:
     fingerprint: str
 
 
-def refusal(code: str, message: str) -> ArmError:
-    return ArmError(409, code, message)
-
-
 @dataclass(frozen=True)
 class Enroller:
     commands: NodeCommands
     may_record: Callable[[str], bool] = lambda _source: True  # limits the audit events that one address can cause
     locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    @property
+    def provisioning(self) -> MachineProvisioning:
+        return MachineProvisioning(self.commands)
 
     async def find(self, secret: str) -> Enrolment | None:
         return await self.commands.context.store.enrolment_by_secret(delivery_id(secret))
@@ -86,7 +86,7 @@ class Enroller:
             found = await self._decide(enrolment, machine_request)
             if found.state is MachineState.WAITING:
                 return Waiting(fingerprint(found.thumbprint))
-            result = await self._provision(cluster, enrolment, found, machine_request)
+            result = await self.provisioning.provision(cluster, enrolment, found, machine_request)
             if result:
                 return Enrolled(result.bundle, cluster, result.node)
         raise refusal(wire.NAME_TAKEN, f"All numbers of {enrolment.node_name} that were tried are taken.")
@@ -129,8 +129,7 @@ class Enroller:
         if released is None and enrolment.uses >= enrolment.max_uses:
             uses = f"{enrolment.uses} of {enrolment.max_uses}"
             raise refusal(wire.EXHAUSTED, f"All uses of the enrolment {enrolment.key} are taken ({uses}).")
-        approved = known is not None and known.state is MachineState.APPROVED
-        if enrolment.approval is ApprovalMode.MANUAL and not approved:
+        if enrolment.approval is ApprovalMode.MANUAL and not _is_approved(known, machine_request):
             return await self._wait(enrolment, known, machine_request)
         if released:
             return await self._take_over(enrolment, known, released, machine_request)
@@ -165,6 +164,8 @@ class Enroller:
         node = await self.commands.context.store.node(known.cluster, known.node)
         if node and node.join.keys.use_of(machine_request.thumbprint) in {KeyUse.FORMER, KeyUse.REVOKED}:
             raise revoked_at_fetch(known.node)  # the agent asks again with a new key
+        if node and (node.pool is None or node.pool.name != enrolment.pool):
+            raise not_released(known.node)
         again = self._machine(enrolment, known, machine_request, MachineState.REPLACING, known.node)
         what = AuditAction.MACHINE_ENROLLED
         event = self._event(enrolment, machine_request, what, node=known.node, replaces=True)
@@ -185,23 +186,29 @@ class Enroller:
                     wire.CLONED,
                     f"A machine with the system UUID of this one is node {each.node}, and has another key.",
                 )
-        released = next((each for each in others if each.pool == enrolment.pool), None)
-        node = await self.commands.context.store.node(released.cluster, released.node) if released else None
-        if released and node and node.join.keys.current != released.released_key:
-            raise not_released(node.name)
-        return released
+        for each in others:
+            node = await self.commands.context.store.node(each.cluster, each.node)
+            if node is None:
+                return each
+            if node.pool is None or node.pool.name != enrolment.pool:
+                continue
+            if node.join.keys.generation != each.released_key:
+                raise not_released(node.name)
+            return each
+        return None
 
     async def _wait(
         self, enrolment: Enrolment, known: EnrolledMachine | None, machine_request: MachineRequest
     ) -> EnrolledMachine:
-        if known:
+        if known and known.state is MachineState.WAITING and _has_same_facts(known, machine_request):
             return known
         store = self.commands.context.store
-        if await store.count_machines(enrolment, MachineState.WAITING.value) >= MAX_WAITING:
+        if known is None and await store.count_machines(enrolment, MachineState.WAITING.value) >= MAX_WAITING:
             raise errors.too_many_requests(60)
-        machine = self._machine(enrolment, None, machine_request, MachineState.WAITING, "")
+        machine = self._machine(enrolment, known, machine_request, MachineState.WAITING, "")
+        is_recorded = known is None or known.state is MachineState.APPROVED  # not each change of its facts
         event = self._event(enrolment, machine_request, AuditAction.MACHINE_WAITING)
-        return await store.put_machine(enrolment, machine, [event])
+        return await store.put_machine(enrolment, replace(machine, by=""), [event] if is_recorded else [])
 
     async def _take_use(
         self, enrolment: Enrolment, known: EnrolledMachine | None, machine_request: MachineRequest
@@ -226,6 +233,9 @@ class Enroller:
             store, key = self.commands.context.store, (enrolment.cluster, name)
             if not any(await asyncio.gather(store.node(*key), store.machine_of_node(*key))):
                 return name, number
+        if numbered:  # the next request goes on from here, so that others get their turn in between
+            await self.commands.context.store.put_enrolment(replace(enrolment, number=number))
+            raise errors.too_many_requests(1)
         raise refusal(wire.NAME_TAKEN, f"The node name {name} is taken.")
 
     async def _take_over(
@@ -272,103 +282,6 @@ class Enroller:
             known.released_key if known else "",
         )
 
-    # The node
-
-    async def _provision(
-        self, cluster: ClusterInfo, enrolment: Enrolment, machine: EnrolledMachine, machine_request: MachineRequest
-    ) -> WriteResult | None:
-        """Creates the node of a machine, or continues with it. Returns None if another number must be taken."""
-        store, request = self.commands.context.store, machine_request.context(enrolment)
-        replacing = machine.state is MachineState.REPLACING
-        client = EnrollingClient(
-            machine_request.thumbprint,
-            machine_request.machine,
-            machine_request.source,
-            machine.released_key if replacing else None,
-        )
-        node = await store.node(machine.cluster, machine.node)
-        if node is None:
-            await self._check_not_revoked(enrolment)
-            body = {"properties": {"poolName": enrolment.pool}}
-            try:
-                return await self.commands.put(
-                    cluster, machine.node, body, Preconditions(if_none_match="*"), request, url=True, enrolling=client
-                )
-            except ArmError as error:
-                if error.status != 412:
-                    raise
-                node = await store.node(machine.cluster, machine.node)
-        use = node.join.keys.use_of(machine_request.thumbprint) if node else KeyUse.UNKNOWN
-        if use is KeyUse.REVOKED:
-            raise revoked_at_fetch(machine.node)
-        if replacing:
-            if use is KeyUse.UNKNOWN:
-                await self._check_not_revoked(enrolment)
-            return await self._replace(cluster, machine, client, request)
-        if node is None or use not in {KeyUse.CURRENT, KeyUse.NEXT}:
-            if node and node.join.keys.enrolled:  # it was created with this use, and has another key since
-                raise not_released(node.name)
-            await self._give_back(enrolment, machine, machine_request)
-            return None
-        if node.join.is_joined and await self.commands.claims.living_owner(node):
-            raise refusal(
-                wire.CLONED,
-                f"Node {node.name} has the key of this machine, and is alive on {node.join.machines.shown}.",
-            )
-        return await self.commands.regenerate(cluster, node.name, request, enrolling=client)
-
-    async def _check_not_revoked(self, enrolment: Enrolment) -> None:
-        """Raises ArmError if the enrolment was revoked since the machine was claimed."""
-        found = await self.commands.context.store.enrolment(enrolment.cluster, enrolment.key)
-        if found is None or found.revoked:
-            raise refusal(wire.REVOKED, f"The enrolment {enrolment.key} was revoked.")
-
-    async def _replace(
-        self, cluster: ClusterInfo, machine: EnrolledMachine, client: EnrollingClient, request: RequestContext
-    ) -> WriteResult:
-        result = await self.commands.regenerate(cluster, machine.node, request, replacing=True, enrolling=client)
-        store = self.commands.context.store
-
-        async def complete(enrolment: Enrolment | None) -> None:
-            found = await store.machine(machine.cluster, machine.enrolment, machine.thumbprint)
-            if enrolment and found and found.state is MachineState.REPLACING:
-                await store.put_machine(enrolment, replace(found, state=MachineState.CLAIMED))
-
-        await self._change(machine, complete)
-        return result
-
-    async def _change(self, machine: EnrolledMachine, change: Callable[[Enrolment | None], Awaitable[None]]) -> None:
-        key = (machine.cluster, machine.enrolment)
-        await retry_on_conflict(
-            lambda: self.commands.context.store.enrolment(*key), change, lambda: node_busy(machine.node)
-        )
-
-    async def _give_back(
-        self, enrolment: Enrolment, machine: EnrolledMachine, machine_request: MachineRequest
-    ) -> None:
-        """Gives the use of a machine back whose name was taken by another node in between. Raises ArmError unless
-        another number can be taken.
-        """
-        store = self.commands.context.store
-
-        async def undo(found: Enrolment | None) -> None:
-            known = await store.machine(machine.cluster, machine.enrolment, machine.thumbprint)
-            if not found or not known or known.node != machine.node:
-                return
-            given = replace(found, uses=max(0, found.uses - 1))
-            what = AuditAction.MACHINE_NOT_ENROLLED
-            event = machine_request.event(
-                self.commands.context.now(), enrolment, what, node=machine.node, use=found.uses
-            )
-            if found.approval is ApprovalMode.MANUAL:
-                await store.put_machine(given, replace(known, node="", state=MachineState.APPROVED), [event])
-            else:
-                await store.delete_machine(given, known, [event])
-
-        await self._change(machine, undo)
-        if not enrolment_rules.is_numbered(enrolment.node_name):
-            raise refusal(wire.NAME_TAKEN, f"The node name {machine.node} is taken.")
-
     # Audit
 
     def _event(
@@ -387,3 +300,15 @@ class Enroller:
             message=error.message,
         )
         await self.commands.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+
+
+def _is_approved(known: EnrolledMachine | None, machine_request: MachineRequest) -> bool:
+    """Returns whether a person has approved the machine as it describes itself now."""
+    is_approved = known is not None and known.state is MachineState.APPROVED
+    return known is not None and is_approved and _has_same_facts(known, machine_request)
+
+
+def _has_same_facts(known: EnrolledMachine, machine_request: MachineRequest) -> bool:
+    """Returns whether the facts that name a machine are those that a person has seen."""
+    now = machine_request.facts.to_document()
+    return all(known.facts.get(each) == now.get(each) for each in NAMING_FACTS)

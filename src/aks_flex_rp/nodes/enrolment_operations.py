@@ -171,7 +171,7 @@ class EnrolmentCommands:
                 raise not_enrolled(
                     name, f"The machine of node {name} sent no system UUID, by which it would be recognized."
                 )
-            key = node.join.keys.current if node else ""
+            key = node.join.keys.generation if node else ""
             if machine.state is MachineState.RELEASED and machine.released_key == key:
                 return machine
             now = self.context.now()
@@ -220,7 +220,7 @@ def _has_moved(node: Node, machine: EnrolledMachine) -> bool:
     """Returns whether the node lives on another machine than the one that enrolled."""
     machines, current = node.join.machines, node.join.keys.current
     if machine.state is MachineState.REPLACING:  # it is not the node's machine yet
-        return current not in {"", machine.released_key, machine.thumbprint}
+        return current not in {"", machine.thumbprint} and node.join.keys.generation != machine.released_key
     ids = {each.id for each in (machines.owner, machines.candidate) if each}
     return bool(machines.owner and machine.machine_id) and machine.machine_id not in ids
 

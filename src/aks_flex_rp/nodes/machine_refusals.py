@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from aks_flex_rp.machine_ownership import KnownMachine
 
 
+def refusal(code: str, message: str) -> ArmError:
+    """Returns the error for a machine that may not enrol."""
+    return ArmError(409, code, message)
+
+
 def on_another_machine(name: str, other: KnownMachine | None) -> ArmError:
     where = f"lives on the machine {other.identity}" if other else "lives on another machine"
     return ArmError(

@@ -99,6 +99,8 @@ class NodeKeyCommands:
             keys, now = node.join.keys, self.context.now()
             if keys.use_of(thumbprint) in {KeyUse.REVOKED, KeyUse.FORMER}:
                 raise errors.invalid_request([Problem("proof", "The key was the node's before. Use a new key.")])
+            if keys.next and keys.next == node.join.machines.fetch_key and node.join.has_valid_url(now):
+                raise errors.key_pending(node.name)
             after = keys.bound(thumbprint, now)
             if after == keys:
                 return node

@@ -50,7 +50,9 @@ _ORDER = "ORDER BY thumbprint LIMIT $4"
 SELECT_ENROLLED = f"{_PAGE} AND node <> '' {_ORDER}"
 SELECT_UNDECIDED = f"{_PAGE} AND node = '' {_ORDER}"  # waiting, approved or rejected
 SELECT_MACHINE_OF_NODE = f"{_MACHINES} WHERE cluster = $1 AND node = $2 AND node <> ''"
-SELECT_MACHINES_OF_SYSTEM = f"{_MACHINES} WHERE cluster = $1 AND system_uuid = $2 AND system_uuid <> '' LIMIT 100"
+SELECT_MACHINES_OF_SYSTEM = (
+    f"{_MACHINES} WHERE cluster = $1 AND system_uuid = $2 AND system_uuid <> '' AND node <> '' LIMIT 100"
+)
 SELECT_ALL_MACHINES = (
     f"{_MACHINES} WHERE (cluster, enrolment, thumbprint) > ($1, $2, $3)"
     " ORDER BY cluster, enrolment, thumbprint LIMIT $4"
@@ -121,7 +123,7 @@ class EnrolmentsProtocol(Protocol):
     async def machine_of_node(self, cluster: str, node: str) -> EnrolledMachine | None: ...
 
     async def machines_of_system(self, cluster: str, system_uuid: str) -> tuple[EnrolledMachine, ...]:
-        """Returns the machines of a cluster with this system UUID."""
+        """Returns the machines of a cluster with this system UUID that have a node."""
         ...
 
     async def count_machines(self, enrolment: Enrolment, state: str) -> int: ...

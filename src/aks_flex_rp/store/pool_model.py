@@ -112,7 +112,7 @@ class EnrolledMachine:
     changed: float = 0.0
     by: str = ""  # who approved or rejected it
     version: int = 0
-    released_key: str = ""  # the key that the node had when it was released, which the takeover replaces
+    released_key: str = ""  # the generation of the node's keys when it was released, which the takeover replaces
 
 
 @dataclass(frozen=True)
