@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.commands import NodeCommands, WriteResult
     from aks_flex_rp.nodes.context import ClusterInfo, RequestContext
     from aks_flex_rp.nodes.machine_request import MachineRequest
+    from aks_flex_rp.store.model import Node
     from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment
 
 EXISTS = 412  # the node was created by another client
@@ -67,12 +68,13 @@ class MachineProvisioning:
             await self._give_up_name(enrolment, machine, machine_request)
             return None
         owner = await self.commands.claims.living_owner(node) if node.join.is_joined else None
-        if owner and not self._takes_over(node, machine_request):
+        takes_over = self._takes_over(node, machine_request)
+        if owner and not takes_over:
             raise refusal(
                 wire.CLONED,
                 f"Node {node.name} has the key of this machine, and is alive on the machine {owner.identity}.",
             )
-        return await self.commands.regenerate(cluster, node.name, request, enrolling=client)
+        return await self.commands.regenerate(cluster, node.name, request, replacing=takes_over, enrolling=client)
 
     def _takes_over(self, node: Node, machine_request: MachineRequest) -> bool:
         """Returns whether the machine has just taken over a released node, and has not joined as it yet."""

@@ -75,7 +75,7 @@ def test_earlier_key_ends_with_the_takeover(service: Running, made: PoolEnrolmen
     assert made.enrol(new).status == 200
 
     assert rotate_by(service, first.key, first.hostname, HeldKey()).status == 403
-    assert made.enrol(new).status == 200  # its answer was lost
+    assert [made.enrol(new).status for _ in range(3)] == [200, 200, 200]  # its answers were lost
     assert get(service, new, first.hostname).status == 200
     again = made.enrol(new)
     assert_refused(again, 409, "MachineCloned")
