@@ -18,6 +18,7 @@ from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.commands import EnrollingClient
@@ -63,7 +64,7 @@ def refusal(code: str, message: str) -> ArmError:
 @dataclass(frozen=True)
 class Enroller:
     commands: NodeCommands
-    may_record: Callable[[str], bool] = lambda _source: True  # limits the audit events that one address can cause
+    refusals: CountedEvents = field(default_factory=CountedEvents)
     locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     async def find(self, secret: str) -> Enrolment | None:
@@ -377,8 +378,6 @@ class Enroller:
         return machine_request.event(self.commands.context.now(), enrolment, what, **detail)
 
     async def _record_refusal(self, enrolment: Enrolment, machine_request: MachineRequest, error: ArmError) -> None:
-        if not self.may_record(machine_request.source):
-            return
         event = machine_request.event(
             self.commands.context.now(),
             enrolment,
@@ -386,4 +385,5 @@ class Enroller:
             reason=error.code,
             message=error.message,
         )
-        await self.commands.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+        denied = replace(event, outcome=AuditOutcome.DENIED)
+        await self.refusals.record(self.commands.context.store, denied, error.code)
