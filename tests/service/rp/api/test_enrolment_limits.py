@@ -93,3 +93,18 @@ def test_failed_joins_of_a_node_are_recorded_once_a_minute(
     monkeypatch.setattr(machine_routes, "FAILURE_SECONDS", 0.0)
     assert made.enrol(machine, joinFailure="a minute later").status == 200
     assert status_of(service, machine.hostname)["joinFailure"] == "a minute later"
+
+
+def test_revoked_key_names_the_enrolment_that_is_still_open(service: Running, made: PoolEnrolment) -> None:
+    """A machine without a system UUID becomes another node with the URL and another key."""
+    first, second = made.machine("a", system_uuid=""), made.machine("b")
+    made.enrol(first)
+    made.enrol(second)
+    revoked = act(service, first.hostname, "revokeKey").json
+    assert (revoked["poolName"], revoked["enrolmentName"]) == (made.pool, made.id)
+    back = replace(first.wiped(), hostname=f"{made.pool}-back")
+    assert made.enrol(back).status == 200
+
+    made.act("revoke")
+    assert "enrolmentName" not in act(service, second.hostname, "revokeKey").json
+    assert_refused(made.enrol(back.wiped()), 409, "EnrolmentRevoked")
