@@ -30,15 +30,17 @@ class CountedGroup:
 
 @dataclass(frozen=True)
 class CountedEvents:
-    groups: dict[tuple[str, str], CountedGroup] = field(default_factory=dict)  # by resource and client
+    groups: dict[tuple[str, str, str], CountedGroup] = field(default_factory=dict)  # by resource, client and reason
 
-    async def record(self, log: AuditLog, event: AuditEvent) -> None:
-        """Records the first event about a resource that an address or IPv6 network causes, and counts the next."""
+    async def record(self, log: AuditLog, event: AuditEvent, reason: str = "") -> None:
+        """Records the first event about a resource that an address or IPv6 network causes for a reason, and counts
+        the next.
+        """
         await self.flush(log, event.at)
         site = site_of(event.source) or event.source
-        if (event.resource, site) not in self.groups and len(self.groups) >= MAX_SITES:
+        if (event.resource, site, reason) not in self.groups and len(self.groups) >= MAX_SITES:
             site = OTHER_SITES
-        key = (event.resource, site)
+        key = (event.resource, site, reason)
         if known := self.groups.get(key):
             known.more += 1
             return
@@ -50,11 +52,11 @@ class CountedEvents:
         """Records the number of events of each window that has ended."""
         ended = [key for key, each in self.groups.items() if now - each.first.at >= WINDOW_SECONDS]
         found = {key: self.groups.pop(key) for key in ended}
-        await log.record(*(_summary(each, key[1], now) for key, each in found.items() if each.more))
+        await log.record(*(_summary(each, *key[1:], now) for key, each in found.items() if each.more))
 
 
-def _summary(group: CountedGroup, site: str, now: float) -> AuditEvent:
-    detail = {"failures": group.more, "since": format_utc(group.first.at)}
+def _summary(group: CountedGroup, site: str, reason: str, now: float) -> AuditEvent:
+    detail = {"failures": group.more, "since": format_utc(group.first.at), **({"reason": reason} if reason else {})}
     return replace(group.first, at=now, source=site, request="", detail=detail)
 
 

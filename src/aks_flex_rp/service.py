@@ -240,7 +240,7 @@ class Service:
             authorizer, self.join_tracker, metrics, self._bundles, lambda: self._running, metrics_access
         )
         self.dashboard = open_dashboard(settings, arm, self.admin_key, sealer) if settings.dashboard.enabled else None
-        self.enroller = Enroller(commands, lambda source: limits.acquire(f"refused {source}", "write") == 0)
+        self.enroller = Enroller(commands)
         machines = MachineRoutes(self.enroller, authorizer, self.join_tracker)
         pages = self.dashboard.routes() if self.dashboard else ()
         self.app = PollHandler(create_app(arm, own, (*machines.routes(), *pages)), authorizer, metrics)
@@ -351,6 +351,7 @@ class Service:
         if gone := await self.delivery.sweep(now):
             log.info("Removed %d expired config URLs.", gone)
         await self.join_tracker.refused_fetches.flush(self.store, now)
+        await self.enroller.refusals.flush(self.store, now)
         if self.dashboard:
             await self.dashboard.sessions.sweep()
             await self.dashboard.sign_in_page.failures.flush()

@@ -377,6 +377,8 @@ def test_enrolment_from_creation_to_revocation(az: WarmAz, site: Site, tmp_path:
     assert enrolment("reject", *one, "--fingerprint", shown[1])["state"] == "Rejected"
     assert [machine.enrol(connection, url).status for machine in machines] == [200, 409]
     assert flex(az, "release", "--name", "az-01")["state"] == "Released"
+    cut_off = az.run("aks", "flex-node", "revoke-key", *ON, "--name", "az-01")
+    assert f"Revoke the enrolment as well: the URL of {made['name']} of pool azline" in cut_off.err
     assert enrolment("revoke", *one)["properties"]["state"] == "Revoked"
 
     listed = tmp_path / "machines.csv"

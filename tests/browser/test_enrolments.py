@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.api.node_keys import fingerprint
+from aks_flex_rp.dashboard import enrolment_pages
 from tests.browser.accessibility import judge_on_every_screen
 from tests.browser.navigation import follow, sign_in
 from tests.browser.test_node_page import address
@@ -93,3 +94,34 @@ def test_node_is_released_for_reimaging(provider: Provider, open_page: Opened, p
     follow(page, page.get_by_role("button", name="Release"))
     assert [each["state"] for each in made.machines] == ["Released"]
     assert made.enrol(machine.wiped()).status == 200
+
+
+def test_page_of_a_revoked_key_names_the_open_enrolment(provider: Provider, open_page: Opened, pool: str) -> None:
+    made = PoolEnrolment.of(provider.running.admin, pool, maxUses=1)
+    machine = made.machine("a")
+    made.enrol(machine)
+    page = open_page()
+    sign_in(page, provider, address(machine.hostname, "/revoke-key"))
+    assert "Revoke the enrolment as well" in text_of(page)
+    judge_on_every_screen(page, "revoke-key-of-an-enrolled-node")
+    follow(page, page.get_by_role("link", name=made.id))
+    follow(page, page.get_by_role("button", name="Revoke"))
+    page.goto(provider.url + address(machine.hostname, "/revoke-key"))
+    assert "Revoke the enrolment" not in text_of(page)
+
+
+def test_active_enrolments_are_shown_before_many_others(
+    provider: Provider, open_page: Opened, pool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enrolments have random keys, so that a list by key could hide the ones that are in use."""
+    monkeypatch.setattr(enrolment_pages, "MAX_SHOWN", 3)
+    active = [PoolEnrolment.of(provider.running.admin, pool)]
+    others = [PoolEnrolment.of(provider.running.admin, pool) for _ in range(6)]
+    for each in others:
+        assert each.act("revoke").status == 200
+    active.append(PoolEnrolment.of(provider.running.admin, pool))
+    page = open_page()
+    sign_in(page, provider, f"{pool_address(pool)}/enrolments")
+    shown = page.locator("tbody th").all_inner_texts()
+    assert shown == [active[1].id, active[0].id, others[-1].id]
+    assert "The first 3 are shown" in text_of(page)

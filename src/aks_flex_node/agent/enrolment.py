@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aks_flex_node import __version__
 from aks_flex_node.agent.config.refusals import ApprovalPendingError
-from aks_flex_node.agent.first_contact import fetch_with_key
+from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key
 from aks_flex_node.agent.machine import ARCHITECTURES, os_release
 from aks_flex_node.api import enrolments
 from aks_flex_node.api.enrolments import MachineFacts, bounded_text, normalized_mac
@@ -64,6 +64,7 @@ def enrol(
             settings.agent.approval_seconds,
             progress.message,
         ),
+        NOT_ENROLLED,
     )
 
 

@@ -2,7 +2,8 @@
 
 The key is on the disk before the first request, so that a machine that stops at any moment comes back with the same
 key, to which the provider may have bound the URL. Nothing of a node is on the machine then, so the ledger records the
-directory of the key. A machine that the provider certainly refused is left as it was.
+directory of the key. A machine that the provider certainly refused is left as it was. An enrolment gives a use to the
+key before it makes the node, so only refusals that come before that are certain.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ if TYPE_CHECKING:
     Proof: TypeAlias = Callable[[str, float], str]  # by audience and time
 
 # The provider has certainly not bound the key: it refused the request, or never got it.
+UNTRUSTED = "config-url-untrusted"
 REFUSED = frozenset(
-    {
-        "config-url-taken",
-        "config-url-expired",
-        "config-url-rejected",
-        "config-url-untrusted",
-        "node-on-another-machine",
-        *(refusal("").name for refusal in ENROLMENT_REFUSALS.values()),
-    }
+    {UNTRUSTED, "config-url-taken", "config-url-expired", "config-url-rejected", "node-on-another-machine"}
 )
+# The provider has certainly given no use of the enrolment to the key.
+NOT_ENROLLED = frozenset({UNTRUSTED, *(refusal("").name for refusal in ENROLMENT_REFUSALS.values())})
 
 
-def fetch_with_key(host: Host, data_dir: str, fetch: Callable[[Proof], ConfigBundle]) -> ConfigBundle:
+def fetch_with_key(
+    host: Host, data_dir: str, fetch: Callable[[Proof], ConfigBundle], refused: frozenset[str] = REFUSED
+) -> ConfigBundle:
     """Fetches a configuration with a proof of the key of this machine. A revoked key gets a successor, which becomes
     the key of this machine when the configuration is accepted: the URL may be that of another node.
+
+    `refused` are the errors after which a key that was made for this request is removed.
     """
     missing = [path for path in dict.fromkeys((data_dir, STATE_DIR)) if host.stat(path) is None]
     if missing:
@@ -73,7 +74,7 @@ def fetch_with_key(host: Host, data_dir: str, fetch: Callable[[Proof], ConfigBun
             sent = 0
         return fetch_by(store.renew())
     except ConfigError as error:
-        if error.name in REFUSED and sent <= 1:  # an earlier request may have bound the key, and its answer be lost
+        if error.name in refused and sent <= 1:  # an earlier request may have bound the key, and its answer be lost
             for path in missing:
                 host.apply(RemoveTree(path))
         raise

@@ -131,3 +131,13 @@ def machine_note(name: str, made: Document, *, replace: bool) -> str:
             "machine then removes the node from that machine. Otherwise run `aks-flex-node unbootstrap` there."
         )
     return ""
+
+
+def enrolment_note(revoked: Document) -> str:
+    """Returns how a machine whose key was revoked could come back; empty if it could not."""
+    if not revoked.get("enrolmentName"):
+        return ""
+    return (
+        f"Revoke the enrolment as well: the URL of {revoked['enrolmentName']} of pool {revoked['poolName']} still "
+        "lets the machine enrol with another key."
+    )

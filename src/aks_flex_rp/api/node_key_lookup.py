@@ -1,7 +1,8 @@
 """Finds the keys of the node that an assertion names: in memory for nodes that are heard from, else in the store.
 
 Every client can sign an assertion with a key of its own. So a lookup in the store that finds nothing counts against
-the address of the client, and an address with too many of them causes no other one. Keys that were found before are
+the address of the client, and an address with too many of them causes no other one. Failed requests with URLs from
+the same address do not count. Keys that were found before are
 looked up in any case, so that a client does not stop the nodes that share its address.
 """
 
@@ -37,14 +38,14 @@ class NodeKeyLookup:
         Raises TooManyFailures if the store would have to be read for an address that has failed too often.
         """
         cached = self.poll_cache.cached(assertion.node)
-        key, address = assertion.thumbprint, f"address {assertion.source}"
+        key, address = assertion.thumbprint, f"node keys {assertion.source}"
         is_same = self.audiences.get(assertion.node[0]) == assertion.audience
         if cached and is_same and key in cached.keys.known:
             return KnownNode(assertion.audience, cached.keys)
         if key not in self.found and (wait := self.limits.wait(address, "read")):
             raise TooManyFailures(wait)
-        self.found.pop(key, None)
         node = await self._read(assertion)
+        self.found.pop(key, None)  # only now: the store may fail
         if node is None or key not in node.keys.known:
             self.limits.acquire(address, "read")
             return node

@@ -155,6 +155,13 @@ MAX_FAILURE_LENGTH = 2000  # of the text that the unauthenticated bearer of a UR
 request_log = logging.getLogger("aks_flex_rp.requests")
 
 
+def failure_text(told: str) -> str:
+    """Returns what is stored of the text of a machine: its lines without control characters, which are shown to
+    people in terminals.
+    """
+    return "".join(each for each in told if each.isprintable() or each == "\n")[:MAX_FAILURE_LENGTH]
+
+
 @dataclass(frozen=True)
 class ServiceRoutes:
     authorizer: Authorizer
@@ -187,7 +194,7 @@ class ServiceRoutes:
             message = "A report to a config URL has joinState Failed and a joinFailure."
             raise ArmError(400, "InvalidRequestContent", message, "joinState")
         source = http_messages.client_address(incoming)
-        why = report.join_failure[:MAX_FAILURE_LENGTH]
+        why = failure_text(report.join_failure)
         await self.join_tracker.on_join_failed(found.cluster, found.node, why, source, request_id)
         return http_messages.json_response(200, {})
 

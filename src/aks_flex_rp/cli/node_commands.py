@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from aks_flex_node.api.node_summary import deletion_text
+from aks_flex_node.api.node_summary import deletion_text, enrolment_note
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import node_write_commands, output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, NameOption, ServiceOptions, with_service
@@ -135,6 +135,8 @@ def revoke_key(
     if "fingerprint" not in revoked:
         shown = f"{name} has no key. Its Azure identity {revoked['identity']} is refused from now on."
     output.print_result(shown, revoked, json)
+    if note := enrolment_note(revoked):
+        output.print_note(note)
     output.print_note(
         f"To let the machine be {name} again, run the join command of `aks-flex-rp node join-command --name {name}` "
         "on it."

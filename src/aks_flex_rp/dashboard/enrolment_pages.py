@@ -15,7 +15,7 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import page_request
 from aks_flex_rp.dashboard.scopes import ShownCluster
 from aks_flex_rp.nodes.pool_operations import PoolCommands
-from aks_flex_rp.resource.enrolment_rules import enrolment_resource, machine_resource
+from aks_flex_rp.resource.enrolment_rules import ACTIVE, enrolment_resource, enrolment_state, machine_resource
 
 if TYPE_CHECKING:
     from starlette.responses import Response
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.nodes.enrolment_operations import EnrolmentCommands
     from aks_flex_rp.store.pool_model import EnrolledMachine, Enrolment, Pool
 
-MAX_ENROLMENTS = 200
+MAX_READ, MAX_SHOWN = 2000, 200  # enrolments of a pool
 MAX_MACHINES = 500
 DEFAULTS = {"maxUses": "10", "hours": "72", "approval": "manual", "names": "{hostname}", "allow": ""}
 
@@ -127,14 +127,15 @@ class EnrolmentPages:
         made: Enrolment | None = None,
         line: str = "",
     ) -> Response:
-        store = self.commands.context.store
-        found = await store.enrolments(pool.cluster, pool.key, limit=MAX_ENROLMENTS)
-        newest = sorted(found, key=lambda each: -each.created)
+        store, now = self.commands.context.store, self.commands.context.now()
+        found = await store.enrolments(pool.cluster, pool.key, limit=MAX_READ)  # ordered by key, which is random
+        newest = sorted(found, key=lambda each: (enrolment_state(each, now) != ACTIVE, -each.created))
         return self.pages.show(
             "enrolments",
             visit,
             **await self._common(visit, cluster, pool),
-            enrolments=[await self._shown(cluster, each) for each in newest],
+            enrolments=[await self._shown(cluster, each) for each in newest[:MAX_SHOWN]],
+            more=len(newest) > MAX_SHOWN,
             form={**DEFAULTS, **(visit.form if problems else {})},
             problems=problems or [],
             made=await self._shown(cluster, made) if made else None,

@@ -18,6 +18,7 @@ from aks_flex_node.api.arm_errors import NODE_KEY_REVOKED
 from aks_flex_node.api.node_keys import fingerprint
 from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
+from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
@@ -29,8 +30,6 @@ from aks_flex_rp.store.model import AuditAction, AuditOutcome
 from aks_flex_rp.store.pool_model import ApprovalMode, EnrolledMachine, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from aks_flex_rp.nodes.commands import NodeCommands
     from aks_flex_rp.nodes.context import ClusterInfo
     from aks_flex_rp.nodes.machine_request import MachineRequest
@@ -59,7 +58,7 @@ class Waiting:
 @dataclass(frozen=True)
 class Enroller:
     commands: NodeCommands
-    may_record: Callable[[str], bool] = lambda _source: True  # limits the audit events that one address can cause
+    refusals: CountedEvents = field(default_factory=CountedEvents)
     locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @property
@@ -290,8 +289,6 @@ class Enroller:
         return machine_request.event(self.commands.context.now(), enrolment, what, **detail)
 
     async def _record_refusal(self, enrolment: Enrolment, machine_request: MachineRequest, error: ArmError) -> None:
-        if not self.may_record(machine_request.source):
-            return
         event = machine_request.event(
             self.commands.context.now(),
             enrolment,
@@ -299,7 +296,8 @@ class Enroller:
             reason=error.code,
             message=error.message,
         )
-        await self.commands.context.store.record(replace(event, outcome=AuditOutcome.DENIED))
+        denied = replace(event, outcome=AuditOutcome.DENIED)
+        await self.refusals.record(self.commands.context.store, denied, error.code)
 
 
 def _is_approved(known: EnrolledMachine | None, machine_request: MachineRequest) -> bool:

@@ -137,11 +137,16 @@ class JoinTracker:
         )
         return is_bound
 
-    async def on_join_failed(self, cluster: str, node: str, why: str, source: str, request: str) -> None:
-        """Records why the machine that fetched the configuration could not join. Its URL and token stay valid."""
+    async def on_join_failed(
+        self, cluster: str, node: str, why: str, source: str, request: str, thumbprint: str | None = None
+    ) -> None:
+        """Records why the machine that fetched the configuration could not join. Its URL and token stay valid. With
+        the key of a machine, nothing is recorded unless it is the node's.
+        """
 
         def fail(join: JoinState) -> JoinState:
-            return join.machine_failed(why)
+            known = thumbprint is None or join.keys.is_valid(thumbprint)
+            return join.machine_failed(why) if known else join
 
         await self._change(cluster, node, fail, AuditAction.JOIN_FAILED, why=why, source=source, request=request)
 

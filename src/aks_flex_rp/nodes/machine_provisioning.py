@@ -50,7 +50,11 @@ class MachineProvisioning:
         )
         node = await store.node(machine.cluster, machine.node)
         if node is None:
-            await self._check_not_revoked(enrolment)
+            try:
+                await self._check_not_revoked(enrolment)
+            except ArmError:
+                await self._give_back(enrolment, machine, machine_request)
+                raise
             created = await self._create(cluster, enrolment, machine, client, machine_request)
             if isinstance(created, Created):
                 return created.result

@@ -151,12 +151,15 @@ def _allow_list(value: object, *, listed: bool) -> Iterator[dict[str, str]]:
         yield {name: normal}
 
 
+ACTIVE = "Active"
+
+
 def enrolment_state(enrolment: Enrolment, now: float) -> str:
     if enrolment.revoked:
         return "Revoked"
     if now >= enrolment.expires:
         return "Expired"
-    return "Exhausted" if enrolment.uses >= enrolment.max_uses else "Active"
+    return "Exhausted" if enrolment.uses >= enrolment.max_uses else ACTIVE
 
 
 def enrolment_resource(enrolment: Enrolment, cluster: ClusterId, now: float, waiting: int = 0) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.bootstrap.workflow import discarded_key_on_refusal
-from aks_flex_node.agent.config.refusals import KeyRevokedError
+from aks_flex_node.agent.config.refusals import ENROLMENT_REFUSALS, KeyRevokedError
 from aks_flex_node.agent.config.remote import ConfigBundle
 from aks_flex_node.agent.context import ledger_paths
-from aks_flex_node.agent.first_contact import fetch_with_key, prover
+from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key, prover
 from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.paths import NODE_KEY, NODE_KEY_COPY, STATE_DIR
 from aks_flex_node.agent.reconcile.ledger import Ledger
@@ -117,6 +117,33 @@ def test_key_of_a_machine_that_may_be_bound_is_kept() -> None:
     with pytest.raises(ConfigError):
         fetch_with_key(host, STATE_DIR, fails)
     assert NodeKeyStore(host).read() is not None
+
+
+def refused_with(error: ConfigError) -> RecordedHost:
+    """Returns a machine whose first request to an enrolment got this error."""
+
+    def fails(prove: Callable[[str, float], str]) -> ConfigBundle:
+        prove("url", time.time())
+        raise error
+
+    host = empty_host()
+    with pytest.raises(ConfigError):
+        fetch_with_key(host, STATE_DIR, fails, NOT_ENROLLED)
+    return host
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config-url-rejected", "config-url-expired", "config-url-taken", "node-on-another-machine"],
+)
+def test_key_that_may_hold_a_use_of_an_enrolment_is_kept(name: str) -> None:
+    host = refused_with(ConfigError(name, "The provider refused it, and may have given a use to it."))
+    assert NodeKeyStore(host).read() is not None
+
+
+@pytest.mark.parametrize("code", ENROLMENT_REFUSALS)
+def test_machine_that_an_enrolment_refuses_stays_as_it_was(code: str) -> None:
+    assert refused_with(ENROLMENT_REFUSALS[code]("no")).stat(STATE_DIR) is None
 
 
 def test_revoked_key_is_replaced_by_a_new_one() -> None:

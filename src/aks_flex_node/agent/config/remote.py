@@ -274,8 +274,10 @@ def _check_status(response: BaseHTTPResponse, url: ConfigUrl) -> None:
             "--join-command`, otherwise a new URL with `aks-flex-rp node join-command --name NODE`. Then run the "
             "printed line here.",
         )
-    if status in RETRYABLE_STATUSES or status >= 500:
-        after = parse_retry_after(response.headers.get("Retry-After", ""))
+    wait = response.headers.get("Retry-After", "")
+    is_busy = status == 409 and bool(wait) and url.is_enrolment  # other machines enrol at the same time
+    if is_busy or status in RETRYABLE_STATUSES or status >= 500:
+        after = parse_retry_after(wait)
         raise AttemptFailed(f"the server responded with status {status}", after=after)
     problem = "redirects, which is not allowed" if status in REDIRECT_STATUSES else "did not return the configuration"
     raise ConfigError(

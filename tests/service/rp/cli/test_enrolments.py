@@ -43,7 +43,12 @@ def test_enrolment_from_creation_to_revocation(person: Person, service: Running)
     assert [machine.enrol(connection, url).status for machine in machines] == [200, 409]
 
     assert person.does("node", "release", "--cluster", "plant", "--name", "line-a").out == "line-a released\n"
+    cut_off = person.does("node", "revoke-key", "--cluster", "plant", "--name", "line-a").err
+    assert f"Revoke the enrolment as well: the URL of {row[0]} of pool line still lets the machine enrol" in cut_off
     assert person.does("pool", "enrolment", "revoke", *one).out == f"{row[0]} revoked after 1 use\n"
+    assert (
+        "Revoke the enrolment" not in person.does("node", "revoke-key", "--cluster", "plant", "--name", "line-a").err
+    )
     text = person.does("pool", "enrolment", "show", *one).out
     assert "Revoked" in text
     assert url not in text

@@ -3,10 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 from azure.cli.core.aaz import register_command
+from knack.log import get_logger
 
 from azext_aks_flex_node import arguments
 from azext_aks_flex_node.commands import FlexNodeCommand
 from azext_aks_flex_node.operations import RevokeKey
+from azext_aks_flex_node.vendored.node_summary import enrolment_note
+
+logger = get_logger(__name__)
 
 
 @register_command("aks flex-node revoke-key")
@@ -28,4 +32,7 @@ class RevokeKeyOfNode(FlexNodeCommand):
 
     def execute(self) -> Any:
         """Includes the name, because the results of several --ids are unordered."""
-        return {"name": str(self.ctx.options["name"]), **RevokeKey(self.ctx)()}
+        revoked = RevokeKey(self.ctx)()
+        if note := enrolment_note(revoked):
+            logger.warning("%s", note)
+        return {"name": str(self.ctx.options["name"]), **revoked}
