@@ -257,6 +257,7 @@ def test_enrolment_revoked_after_the_claim_creates_no_node(service: Running, enr
     made.act("revoke")
     assert_refused(made.enrol(machine), 409, "EnrolmentRevoked")
     assert service.admin.get(name).status == 404
+    assert (made.properties["uses"], made.machines) == (0, [])
 
 
 def test_deleted_node_frees_its_name(service: Running, enrolment: Enrol) -> None:
