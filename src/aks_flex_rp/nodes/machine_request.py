@@ -1,4 +1,4 @@
-"""A machine that asks to be enrolled: as whom it acts, and the audit events of its request."""
+"""A machine that asks to be enrolled: the caller that it acts as, and the audit events of its request."""
 
 from __future__ import annotations
 
