@@ -59,9 +59,24 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     refused = person.types("pool", "delete", *POOL, "--yes")
     assert refused.code == 5
     assert "has 2 nodes: edge-1, edge-2." in refused.err
+    assert "`aks-flex-rp node update --name NODE --pool ''`" in refused.err
+    assert refused.err.count("Nothing was changed.") == 1
     for name in ("edge-1", "edge-2"):
-        person.does("node", "update", *ON_PLANT, "--name", name, "--pool", "")
+        left = person.does("node", "update", *ON_PLANT, "--name", name, "--pool", "")
+        assert f"{name} stays managed, as in the pool edge" in left.err
+        shown = person.does("node", "show", *ON_PLANT, "--name", name, "--json").json["properties"]
+        assert shown["continuousMonitoring"] is True
+        assert "poolName" not in shown
     assert person.does("pool", "delete", *POOL, "--yes").out == "edge deleted\n"
+
+
+def test_node_that_leaves_its_pool_may_become_unmanaged_on_purpose(person: Person) -> None:
+    person.does("pool", "create", *POOL)
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--pool", "edge")
+    left = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pool", "", "--no-monitor")
+    assert "stays managed" not in left.err
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]
+    assert shown["effective"]["continuousMonitoring"] is False
 
 
 def test_template_comes_from_a_file_or_from_pool_show(person: Person, tmp_path: Path) -> None:
