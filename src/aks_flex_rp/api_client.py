@@ -184,8 +184,15 @@ class ServiceClient:
         guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
         return self._request("PUT", cluster.pool(quote(name)), None, {"properties": properties}, guard)
 
-    def delete_pool(self, cluster: ClusterId, name: str) -> None:
+    def delete_pool(self, cluster: ClusterId, name: str) -> bool:
+        """Deletes a pool. Returns whether there was one."""
+        exists = True
+        try:
+            self.pool(cluster, name)
+        except RequestRefused as refusal:
+            exists = refusal.status != 404
         self._request("DELETE", cluster.pool(quote(name)))
+        return exists
 
     def pool_revisions(self, cluster: ClusterId, name: str) -> Iterator[Document]:
         """Yields the revisions of a pool, the newest first."""
