@@ -66,14 +66,15 @@ class PutPool(GetPool):
 
 
 class DeletePool(GetPool):
-    """Deletes a pool."""
+    """Deletes a pool. Returns whether there was one."""
 
     METHOD = "DELETE"
 
-    def __call__(self) -> None:
+    def __call__(self) -> bool:
         answer = self.client.send_request(request=self.make_request(), stream=False).http_response
         if answer.status_code not in {200, 204}:  # neither has a body
             self.on_error(answer)
+        return bool(answer.status_code == 200)
 
 
 class ApplyPool(GetPool):

@@ -41,7 +41,10 @@ def _desired_version(properties: Document) -> str:
     if "configVersion" not in properties:  # the record of the node is refused, and nothing of it is shown
         return "-"
     generated = properties.get("config", {}).get("kubernetes", {}).get("version")
-    return str(properties.get("versions", {}).get("kubernetes") or generated or "cluster")
+    own = properties.get("versions", {}).get("kubernetes")
+    effective = properties.get("effective", {}).get("versions", {}).get("kubernetes")
+    default = "pool" if "poolName" in properties else "cluster"  # lists have only the node's own values
+    return str(own or effective or generated or default)
 
 
 def _applied(properties: Document) -> str:

@@ -75,12 +75,12 @@ HINTS = {
     "NodeNotKnown": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "ResourceNotFound": "Run `aks-flex-rp node list` to list the nodes, or `aks-flex-rp node create` to create one.",
     "PoolNotFound": "Run `aks-flex-rp pool list` to list the pools, or `aks-flex-rp pool create` to create one.",
-    "RevisionNotFound": "Run `aks-flex-rp pool revisions` to list the revisions of the pool.",
-    "EnrolmentNotFound": "Run `aks-flex-rp pool enrolment list` to list the enrolments of the pool.",
-    "MachineNotFound": "Run `aks-flex-rp pool enrolment machines` to list the machines. Nothing was changed.",
+    "RevisionNotFound": "Nothing was changed.",
+    "EnrolmentNotFound": "Run `aks-flex-rp pool enrolment list --pool POOL` to list the enrolments of the pool.",
+    "MachineNotFound": "Nothing was changed.",
     "MachineEnrolled": "Nothing was changed.",
     "NodeNotEnrolled": "Nothing was changed.",
-    "PoolHasNodes": "Run `aks-flex-rp node list --pool POOL` to list its nodes. Nothing was changed.",
+    "PoolHasNodes": "Nothing was changed.",
     "ParentResourceNotFound": "Run `aks-flex-rp cluster list` to list the clusters.",
     "NodeOnAnotherMachine": "Nothing was changed.",
     "IdentityInUse": "Use another identity for this node. Nothing was changed.",
@@ -184,8 +184,15 @@ class ServiceClient:
         guard = {"If-Match": etag} if etag else {"If-None-Match": "*"}
         return self._request("PUT", cluster.pool(quote(name)), None, {"properties": properties}, guard)
 
-    def delete_pool(self, cluster: ClusterId, name: str) -> None:
+    def delete_pool(self, cluster: ClusterId, name: str) -> bool:
+        """Deletes a pool. Returns whether there was one."""
+        exists = True
+        try:
+            self.pool(cluster, name)
+        except RequestRefused as refusal:
+            exists = refusal.status != 404
         self._request("DELETE", cluster.pool(quote(name)))
+        return exists
 
     def pool_revisions(self, cluster: ClusterId, name: str) -> Iterator[Document]:
         """Yields the revisions of a pool, the newest first."""

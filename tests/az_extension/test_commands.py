@@ -339,6 +339,8 @@ def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> No
     assert made["properties"]["template"] == {"nodeConfig": {"labels": {"site": "north"}, "maxPods": 50}}
     assert flex(az, "create", "--name", name, "--pool", "line")["properties"]["poolRevision"] == 1
     assert [each["name"] for each in flex(az, "list", "--pool", "line")] == [name]
+    table = az.run("aks", "flex-node", "list", *ON, "--pool", "line", "-o", "table").out
+    assert table.splitlines()[2].split()[3] == "pool"
     changed = pool("update", *on, "--max-pods", "60")["properties"]
     assert (changed["revision"], changed["pendingNodeCount"], changed["description"]) == (2, 1, "Pumps")
     revisions = pool("list-revisions", *on)
@@ -355,6 +357,7 @@ def test_pool_from_creation_to_deletion(az: WarmAz, site: Site, name: str) -> No
     flex(az, "update", "--name", name, "--pool", "")
     az.run("aks", "flex-node", "pool", "delete", *ON, *on, "--yes")
     assert site.admin.pool("GET", "line").status == 404
+    assert "The pool line was not found." in az.run("aks", "flex-node", "pool", "delete", *ON, *on, "--yes").err
 
 
 def test_enrolment_from_creation_to_revocation(az: WarmAz, site: Site, tmp_path: Path) -> None:
@@ -376,6 +379,8 @@ def test_enrolment_from_creation_to_revocation(az: WarmAz, site: Site, tmp_path:
     assert enrolment("approve", *one, "--fingerprint", shown[0])["state"] == "Approved"
     assert enrolment("reject", *one, "--fingerprint", shown[1])["state"] == "Rejected"
     assert [machine.enrol(connection, url).status for machine in machines] == [200, 409]
+    again = az.run("aks", "flex-node", "pool", "enrolment", "approve", *on, *one, "--fingerprint", shown[1])
+    assert "its agent has ended" in again.err
     assert flex(az, "release", "--name", "az-01")["state"] == "Released"
     cut_off = az.run("aks", "flex-node", "revoke-key", *ON, "--name", "az-01")
     assert f"Revoke the enrolment as well: the URL of {made['name']} of pool azline" in cut_off.err

@@ -227,3 +227,18 @@ def test_update_of_unmanaged_node_warns_that_it_is_not_applied(
     done = az.run(*words)
     assert f"{name} is not managed, so the change is not applied on its machine automatically." in done.err
     assert "`az aks flex-node join-command`" in done.err
+
+
+def test_managed_node_of_a_pool_stays_managed_without_it(az: WarmAz, site: Site, between: Between, name: str) -> None:
+    found = site.admin.put(name).json
+    found["properties"] |= {"poolName": "edge", "effective": {"continuousMonitoring": True}}
+    found["properties"]["status"]["joinState"] = "Joined"
+    found["properties"].pop("continuousMonitoring", None)
+    headers = {"Content-Type": "application/json"}
+    words = ("aks", "flex-node", "update", *ON, "--name", name, "--rp-endpoint", between.url)
+    between.answers += [(200, headers, found), (200, headers, found)]
+    assert "is not managed" not in az.run(*words, "--labels", "rack=8").err
+
+    left = {**found, "properties": {**found["properties"], "continuousMonitoring": True}}
+    between.answers += [(200, headers, found), (200, headers, left)]
+    assert f"{name} stays managed, as in the pool edge" in az.run(*words, "--pool", "").err

@@ -44,7 +44,8 @@ def parse_allow_list(text: str, file: str) -> list[dict[str, str]]:
     (first, header), *entries = rows
     names = [_COLUMNS.get(cell.strip().lower().replace("_", "").replace(" ", ""), "") for cell in header]
     if not any(names):
-        raise AllowListError(file, first, f"the header row names none of {', '.join(FACTS)}")
+        separator = "; separate the columns with commas instead of semicolons" if ";" in "".join(header) else ""
+        raise AllowListError(file, first, f"the header row names none of {', '.join(FACTS)}{separator}")
     found = [entry for line, row in entries for entry in _entries(file, line, names, row)]
     if not found:
         raise AllowListError(file, first, "no row follows the header row")

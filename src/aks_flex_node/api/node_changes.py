@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,6 +89,22 @@ def writable_properties(resource: Document) -> Document:
     """Returns the properties of a resource that a caller may write."""
     properties = resource.get("properties", {})
     return {name: copy.deepcopy(properties[name]) for name in WRITABLE if name in properties}
+
+
+def keep_managed(resource: Document, options: NodeOptions) -> NodeOptions:
+    """Returns the options with which a node that is managed because of its pool stays so when it leaves the pool."""
+    properties = resource.get("properties", {})
+    leaves = options.pool == "" and properties.get("poolName") and options.monitor is None
+    if not leaves or "continuousMonitoring" in properties:
+        return options
+    managed = properties.get("effective", {}).get("continuousMonitoring")
+    return replace(options, monitor=True) if managed else options
+
+
+def stays_managed_text(resource: Document) -> str:
+    """Returns what a user is told after `keep_managed` has changed the options."""
+    name, pool = resource["name"], resource["properties"]["poolName"]
+    return f"{name} stays managed, as in the pool {pool}: it has continuousMonitoring as its own setting now."
 
 
 def malformed_path(properties: Document) -> str:

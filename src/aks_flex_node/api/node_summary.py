@@ -38,8 +38,14 @@ class NodeCondition:
         return ": ".join(filter(None, (self.reason, self.message)))
 
 
+def effective_properties(properties: Document) -> Document:
+    """Returns the properties of a node with those of its pool. Lists have only the node's own ones."""
+    found: Document = properties.get("effective") or properties
+    return found
+
+
 def joins_by_exec(properties: Document) -> bool:
-    return (properties.get("kubernetesAuth") or {}).get("method") == "exec"
+    return (effective_properties(properties).get("kubernetesAuth") or {}).get("method") == "exec"
 
 
 def printable(text: object) -> str:
@@ -65,7 +71,7 @@ def _is_healthy(condition: NodeCondition) -> bool:
 
 
 def is_paused(properties: Document) -> bool:
-    return bool(properties.get("nodeConfig", {}).get("updatePolicy", {}).get("paused"))
+    return bool(effective_properties(properties).get("nodeConfig", {}).get("updatePolicy", {}).get("paused"))
 
 
 def attention(properties: Document) -> str:
@@ -82,7 +88,8 @@ def not_applied_text(name: str, written: Document) -> str:
     properties = written.get("properties", {})
     status = properties.get("status", {})
     pending = any((each.type, each.status) == (PENDING, "True") for each in conditions_of(status))
-    unmanaged = status.get("joinState") == "Joined" and not properties.get("continuousMonitoring")
+    managed = effective_properties(properties).get("continuousMonitoring")
+    unmanaged = status.get("joinState") == "Joined" and not managed
     if not pending and not unmanaged:
         return ""
     return f"{name} is not managed, so the change is not applied on its machine automatically."
@@ -93,8 +100,9 @@ def deletion_text(name: str, deleted: Document) -> str:
     properties = deleted.get("properties", {})
     if properties.get("status", {}).get("joinState") == "Created" and not properties.get("lastSeen"):
         return ""
-    leaves = properties.get("nodeConfig", {}).get("unbootstrapOnDelete", True) is not False
-    if properties.get("continuousMonitoring") and leaves:
+    effective = effective_properties(properties)
+    leaves = effective.get("nodeConfig", {}).get("unbootstrapOnDelete", True) is not False
+    if effective.get("continuousMonitoring") and leaves:
         return (
             f"The daemon of {name} unbootstraps its machine within two minutes, unless the machine's policy "
             "(/etc/aks-flex-node/policy.yaml) forbids it. In that case, run `aks-flex-node unbootstrap` there."

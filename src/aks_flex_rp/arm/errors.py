@@ -149,16 +149,18 @@ def pool_not_found(cluster: ClusterId, name: str) -> ArmError:
 
 
 def revision_not_found(pool: str, number: int) -> ArmError:
-    message = f"The pool '{pool}' has no revision {number}. List its revisions with `aks-flex-rp pool revisions`."
+    listing = f"`aks-flex-rp pool revisions --name {pool}`"
+    message = f"The pool '{pool}' has no revision {number}. List its revisions with {listing}."
     return ArmError(404, "RevisionNotFound", message, "revision")
 
 
 def pool_has_nodes(name: str, count: int, some: Sequence[str]) -> ArmError:
     more = f" and {count - len(some)} others" if count > len(some) else ""
-    nodes, them, their = ("node", "it", "its") if count == 1 else ("nodes", "them", "their")
+    nodes, them, each = ("node", "it", some[0]) if count == 1 and some else ("nodes", "each of them", "NODE")
     message = (
-        f"The pool '{name}' has {count} {nodes}: {', '.join(some)}{more}. Move {them} to another pool, or remove "
-        f"{their} poolName, and try again. Nothing was changed."
+        f"The pool '{name}' has {count} {nodes}: {', '.join(some)}{more}. Remove {them} from the pool with "
+        f"`aks-flex-rp node update --name {each} --pool ''`, or delete {them} with `aks-flex-rp node delete --name "
+        f"{each}`, and try again. `aks-flex-rp node list --pool {name}` lists them."
     )
     return ArmError(409, "PoolHasNodes", message)
 

@@ -170,8 +170,13 @@ def decide(
     json: JsonOption = False,
 ) -> None:
     approve = ctx.command.name == "approve"
-    found = service.client().decide_machine(service.cluster(cluster), pool, id, fingerprint, approve=approve)
+    client, target = service.client(), service.cluster(cluster)
+    before = client.enrolled_machines(target, pool, id) if approve else []
+    found = client.decide_machine(target, pool, id, fingerprint, approve=approve)
+    rejected = {each["fingerprint"] for each in before if each["state"] == "Rejected"}
     done = "approved: it enrols within a minute" if approve else "rejected"
+    if found["fingerprint"] in rejected:
+        done = "approved. It was rejected before, so its agent has ended: run the enrolment's line on it again"
     output.print_result(f"{found['fingerprint']} {done}", found, json)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,6 +10,10 @@ from aks_flex_node.api.node_summary import deletion_text, enrolment_note
 from aks_flex_node.errors import CommandUsageError
 from aks_flex_rp.cli import node_write_commands, output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, NameOption, ServiceOptions, with_service
+
+if TYPE_CHECKING:
+    from aks_flex_rp.api_client import ServiceClient
+    from aks_flex_rp.arm.ids import ClusterId
 
 app = typer.Typer(help="Manage the flex nodes of a cluster.", no_args_is_help=True)
 Ready = Literal["True", "False", "Unknown"]
@@ -58,8 +62,27 @@ def show_all(
     for field, value in (("ready", ready), ("version", version), ("joinState", join_state), ("poolName", pool)):
         filters += [_equals(field, value)] if value else []
     filters += [_equals(f"labels/{key}", value) for key, value in map(_label, label or ())]
-    found = list(service.client().nodes(service.cluster(cluster), " and ".join(filters)))
-    output.print_result(output.format_nodes(found), found, json)
+    client, target = service.client(), service.cluster(cluster)
+    found = list(client.nodes(target, " and ".join(filters)))
+    in_pools = not json and any(map(output.pool_of, found))
+    revisions = pool_revisions(client, target) if in_pools or (pool and not found) else {}
+    output.print_result(output.format_nodes(found, revisions=revisions), found, json)
+    if pool and not found and revisions is not None and pool.lower() not in revisions:
+        output.print_note(
+            f"The cluster {target.name} has no pool {pool}. List its pools with `aks-flex-rp pool list`."
+        )
+
+
+def pool_revisions(client: ServiceClient, cluster: ClusterId) -> dict[str, int] | None:
+    """Returns the newest revision of each pool, or None if the caller may not read pools."""
+    from aks_flex_rp.api_client import RequestRefused
+
+    try:
+        return {each["name"].lower(): each["properties"]["revision"] for each in client.pools(cluster)}
+    except RequestRefused as refusal:
+        if refusal.status not in {403, 404}:
+            raise
+        return None
 
 
 def _equals(field: str, value: str) -> str:

@@ -291,13 +291,19 @@ def update_node(
     from aks_flex_rp.api_client import RequestRefused
 
     found = client.node(cluster, name)
+    given, leaving = options, found
+    options = options if body is not None else node_changes.keep_managed(found, options)
     for attempt in range(1, ATTEMPTS + 1):
         first = node_changes.writable_properties(found)
         desired = apply_options(first if body is None else body, options)
         if desired == first and not (how.url or how.downgrade):
             return found
         try:
-            return client.put_node(cluster, name, desired, etag=found["etag"], url=how.url, downgrade=how.downgrade)
+            etag = found["etag"]
+            written = client.put_node(cluster, name, desired, etag=etag, url=how.url, downgrade=how.downgrade)
+            if options is not given:
+                output.print_note(node_changes.stays_managed_text(leaving))
+            return written
         except RequestRefused as refusal:
             if refusal.status != 412 or attempt == ATTEMPTS:
                 raise

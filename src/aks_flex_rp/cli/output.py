@@ -83,16 +83,43 @@ def print_error(error: FlexError) -> None:
     typer.echo(with_command_name("\n".join(lines)), err=True)
 
 
+POOL_COLUMN = "POOL"
 NODE_COLUMNS = ("NAME", "READY", "JOIN", "VERSION", "LAST SEEN", "CAUSE")
 MAX_CAUSE = 100  # characters of a cause in a table; `node show` prints all of it
+FACTS = "facts"  # what a machine says about itself when it enrols
+MAX_FACT = 36  # characters of a fact in a table: a system UUID is whole
 EVENT_COLUMNS = ("TIME", "CALLER", "EVENT", "OUTCOME", "NODE", "SOURCE", "DETAIL")
 
 
-def format_nodes(found: Sequence[Document], now: float | None = None) -> str:
-    """Formats nodes as a table."""
+def format_nodes(
+    found: Sequence[Document], now: float | None = None, revisions: Mapping[str, int] | None = None
+) -> str:
+    """Formats nodes as a table. With nodes of pools, it has a column for them.
+
+    `revisions` are the newest ones of pools.
+    """
     if not found:
         return "No nodes."
-    return format_table([_row(each, time.time() if now is None else now) for each in found], NODE_COLUMNS)
+    rows = [_row(each, time.time() if now is None else now) for each in found]
+    if not any(map(pool_of, found)):
+        return format_table(rows, NODE_COLUMNS)
+    pools = [_pool_cell(each, revisions or {}) for each in found]
+    *first, cause = NODE_COLUMNS
+    lines = [(*row[:-1], pool, row[-1]) for row, pool in zip(rows, pools, strict=True)]
+    return format_table(lines, (*first, POOL_COLUMN, cause))
+
+
+def pool_of(resource: Document) -> str:
+    return str(resource["properties"].get("poolName", ""))
+
+
+def _pool_cell(resource: Document, revisions: Mapping[str, int]) -> str:
+    """Formats pool and revision of a node, with the newest revision if it is known: `edge 2/3`."""
+    pool, revision = pool_of(resource), resource["properties"].get("poolRevision")
+    if not pool:
+        return "-"
+    newest = revisions.get(pool.lower())
+    return f"{pool} {revision}/{newest}" if newest else f"{pool} r{revision}"
 
 
 def _row(resource: Document, now: float) -> tuple[str, ...]:
@@ -140,6 +167,9 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "last seen": format_age(properties.get("lastSeen"), time.time() if now is None else now),
         "configVersion": properties["configVersion"] + (f" (applied: {applied})" if applied else ""),
         "kubernetes": " ".join(filter(None, (desired_version, _running(status)))),
+        "containerd": _with_origin(properties, "versions", "containerd"),
+        "runc": _with_origin(properties, "versions", "runc"),
+        "max pods": _with_origin(properties, "nodeConfig", "maxPods"),
         "pool": _pool(properties),
         "azure": effective.get("azureAuth", {}).get("method", "none"),
         "kubelet auth": _join_method(effective.get("kubernetesAuth", {})),
@@ -150,10 +180,25 @@ def format_node(resource: Document, now: float | None = None) -> str:
         "labels": ", ".join(f"{key}={value}" for key, value in settings.get("labels", {}).items()),
         "taints": ", ".join(map(format_taint, settings.get("taints", ()))),
         "agent": status.get("agentVersion", ""),
+        "node key": _node_key(status.get("nodeKey", {})),
         "modified by": resource.get("systemData", {}).get("lastModifiedBy", ""),
     }
     label = f"{'condition':<{_width(rows)}}"
     return "\n".join([format_pairs(rows), *(f"{label}{each}" for each in _condition_lines(status))])
+
+
+def _with_origin(properties: Document, section: str, name: str) -> str:
+    """Formats an effective value with its origin: `60 (pool)`."""
+    value = properties.get("effective", {}).get(section, {}).get(name)
+    if value is None:
+        return ""
+    origin = properties.get("origins", {}).get(f"{section}.{name}", "")
+    return f"{value} ({origin})" if origin else str(value)
+
+
+def _node_key(key: Document) -> str:
+    """Formats the fingerprint of the node's key, as `aks-flex-node node-key show` prints it on the machine."""
+    return f"{key['fingerprint']} ({key['state'].lower()})" if key else ""
 
 
 def _pool(properties: Document) -> str:
@@ -246,12 +291,19 @@ def format_events(found: Sequence[Document]) -> str:
 def _event(event: Document) -> tuple[str, ...]:
     at = parse_timestamp(event["at"]).astimezone(timezone.utc)
     last = event["resource"].rpartition("/")[2]
-    detail = ", ".join(f"{name}={_short(value)}" for name, value in event["detail"].items() if value)
+    detail = ", ".join(f"{name}={_short(name, value)}" for name, value in event["detail"].items() if value)
     columns = (event["who"], event["what"], event["outcome"], last, event["source"] or "-", detail)
     return (at.strftime("%Y-%m-%d %H:%M:%S"), *map(printable, columns))
 
 
-def _short(value: object) -> str:
+def _short(name: str, value: object) -> str:
+    if name == FACTS and isinstance(value, dict):
+        return " ".join(f"{fact}:{_fact(each)}" for fact, each in value.items() if each)
     if isinstance(value, dict):
         return "+".join(map(str, value)) or "none"
     return str(value)
+
+
+def _fact(value: object) -> str:
+    text = "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= MAX_FACT else f"{text[: MAX_FACT - 1]}…"

@@ -13,7 +13,7 @@ from aks_flex_node.api.node_summary import printable
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.cli import enrolment_commands, output
 from aks_flex_rp.cli.command_context import ClusterName, JsonOption, ServiceOptions, with_service
-from aks_flex_rp.cli.node_write_commands import apply_options
+from aks_flex_rp.cli.node_write_commands import apply_options, given_options
 from aks_flex_rp.cli.property_files import read_mapping
 
 if TYPE_CHECKING:
@@ -106,14 +106,17 @@ def write_pool(
     after = written["properties"]
     output.print_result(f"{name} {'created' if creates else 'updated'}, revision {after['revision']}", written, json)
     if not json and after["pendingNodeCount"]:
-        output.print_note(
-            f"{after['pendingNodeCount']} of {after['nodeCount']} nodes are on another revision. To change them, run "
-            f"`aks-flex-rp pool apply --name {name}`."
-        )
+        pending = f"{after['pendingNodeCount']} of {_nodes(after['nodeCount'])} on another revision."
+        apply_command = f"aks-flex-rp pool apply --name {name}{given_options(ctx)}"
+        output.print_note(f"{pending} Try one first: `{apply_command} --node NODE`. Then all: `{apply_command}`.")
 
 
 app.command("create", help="Create a pool.")(write_pool)
 app.command("update", help="Update a pool as a new revision. No node is changed.")(write_pool)
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node is" if count == 1 else f"{count} nodes are"
 
 
 def put_pool(client: ServiceClient, cluster: ClusterId, name: str, properties: Document, etag: str) -> Document:
@@ -192,8 +195,8 @@ def delete(
     target = service.cluster(cluster)
     if not yes:
         output.confirm(f"Delete the pool {name} of the cluster {target.name}?")
-    service.client().delete_pool(target, name)
-    output.print_result(f"{name} deleted", {}, json)
+    deleted = service.client().delete_pool(target, name)
+    output.print_result(f"{name} deleted" if deleted else f"pool {name} not found", {}, json)
 
 
 @app.command()
@@ -269,9 +272,10 @@ def apply(
 
 def _refused(pool: str, refused: Sequence[Document]) -> ConfigError:
     lines = [f"  {each['name']}: {_message(each['error'])}" for each in refused]
+    shown = "1 node" if len(refused) == 1 else f"{len(refused)} nodes"
     return ConfigError(
         "pool-apply-refused",
-        f"{len(refused)} nodes of the pool {pool} were not changed:\n" + "\n".join(lines),
+        f"{shown} of the pool {pool} {'was' if len(refused) == 1 else 'were'} not changed:\n" + "\n".join(lines),
         "Correct the template or the nodes, and run the command again.",
     )
 

@@ -75,6 +75,7 @@ class ComponentRow:
     desired: str
     chosen: bool  # a user has set this version
     running: str  # empty when unknown
+    of_pool: bool = False  # the pool of the node has set it
 
     @property
     def differs(self) -> bool:
@@ -254,11 +255,18 @@ def components(node: Node, status: Document) -> list[ComponentRow]:
     applied.
     """
     desired, chosen = config_generator.config_versions(node.config), node.effective.get("versions", {})
+    own = node.properties.get("versions", {})
     same = str(status.get("appliedConfigVersion", "")) == str(node.version)
     running = {name: version for name, version in desired.items() if same}
     running |= {"kubernetes": status.get("kubeletVersion", ""), "agent": status.get("agentVersion", "")}
     return [
-        ComponentRow(label, desired.get(name, ""), name in chosen, str(running.get(name, "")).removeprefix("v"))
+        ComponentRow(
+            label,
+            desired.get(name, ""),
+            name in chosen,
+            str(running.get(name, "")).removeprefix("v"),
+            of_pool=name in chosen and name not in own,
+        )
         for name, label in COMPONENTS.items()
     ]
 

@@ -185,10 +185,10 @@ class EnrolmentCommands:
         return await self._update(cluster, known.pool, known.enrolment, write)
 
     async def _by_fingerprint(self, enrolment: Enrolment, shown: str) -> EnrolledMachine:
-        asked = shown.strip().lower()
+        asked = shown.strip().lower().replace("-", "")
         for enrolled in (False, True):
             async for machine in self._each_machine(enrolment, enrolled=enrolled):
-                if fingerprint(machine.thumbprint) == asked:
+                if fingerprint(machine.thumbprint).replace("-", "") == asked:
                     return machine
         message = (
             f"No machine of the enrolment {enrolment.key} has the fingerprint '{shown[:40]}'. List them with "

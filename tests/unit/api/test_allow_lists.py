@@ -25,6 +25,7 @@ def test_each_fact_of_a_row_is_an_entry_in_normal_form() -> None:
     [
         ("", "line 1: the header row is missing."),
         ("site,name\noslo,a\n", "line 1: the header row names none of serialNumber, systemUuid, macAddress."),
+        ("site;serialNumber\noslo;ABC1\n", "macAddress; separate the columns with commas instead of semicolons."),
         ("serialNumber\n", "line 1: no row follows the header row."),
         ("serialNumber\nABC1,oslo\n", "line 2: it has 2 columns, but the header row has 1."),
         ("site,serialNumber\noslo,\n", "line 2: it has no fact of a machine."),

@@ -59,6 +59,7 @@ def test_condition_text_contains_no_control_characters() -> None:
     [
         ({"status": {"joinState": "Joined"}}, "is not managed"),
         ({"status": {"joinState": "Joined"}, "continuousMonitoring": True}, ""),
+        ({"status": {"joinState": "Joined"}, "poolName": "edge", "effective": {"continuousMonitoring": True}}, ""),
         ({"status": {"joinState": "Created"}}, ""),
         (
             {
@@ -82,6 +83,10 @@ def test_update_of_unmanaged_node_is_reported_as_not_applied(properties: dict[st
         ({"status": {"joinState": "Created"}}, ""),
         ({"status": {"joinState": "Joined"}}, "`aks-flex-node unbootstrap`"),
         ({"status": {"joinState": "Failed"}}, "`aks-flex-node unbootstrap`"),
+        (
+            {"status": {"joinState": "Joined"}, "effective": {"continuousMonitoring": True}},
+            "unbootstraps its machine",
+        ),
         ({"status": {"joinState": "Joined"}, "continuousMonitoring": True}, "unbootstraps its machine"),
         ({"status": {"joinState": "Joined"}, "continuousMonitoring": True}, "unless the machine's policy"),
         (

@@ -41,6 +41,9 @@ def test_enrolment_from_creation_to_revocation(person: Person, service: Running)
     assert approved.out == f"{shown[0]} approved: it enrols within a minute\n"
     assert person.does("pool", "enrolment", "reject", *one, "--fingerprint", shown[1]).out == f"{shown[1]} rejected\n"
     assert [machine.enrol(connection, url).status for machine in machines] == [200, 409]
+    typed = shown[1].replace("-", "").upper()
+    again = person.does("pool", "enrolment", "approve", *one, "--fingerprint", typed)
+    assert "its agent has ended: run the enrolment's line on it again" in again.out
 
     assert person.does("node", "release", "--cluster", "plant", "--name", "line-a").out == "line-a released\n"
     cut_off = person.does("node", "revoke-key", "--cluster", "plant", "--name", "line-a").err

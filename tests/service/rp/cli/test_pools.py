@@ -37,6 +37,7 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     updated = person.does("pool", "update", *POOL, "--max-pods", "60", "--taint", "a=b:NoSchedule")
     assert updated.out == "edge updated, revision 2\n"
     assert "2 of 2 nodes are on another revision" in updated.err
+    assert "`aks-flex-rp pool apply --name edge --cluster plant --node NODE`" in updated.err
     assert person.does("pool", "list", *ON_PLANT).out.splitlines()[1].split() == ["edge", "2", "2", "2", "Pumps"]
     listed = person.does("pool", "revisions", *POOL).out.splitlines()
     assert [line.split()[0] for line in listed] == ["REVISION", "2", "1"]
@@ -53,15 +54,36 @@ def test_pool_from_creation_to_deletion(person: Person, tmp_path: Path) -> None:
     taken = "continuousMonitoring, nodeConfig.maxPods, nodeConfig.labels.site, nodeConfig.taints['a:NoSchedule']"
     assert f"edge (revision 2): {taken}" in shown
     assert "site=north" in shown
+    assert "60 (pool)" in shown
+    assert "edge 2/2" in person.does("node", "list", *ON_PLANT).out
     nodes = person.does("node", "list", *ON_PLANT, "--pool", "edge", "--json").json
     assert [each["name"] for each in nodes] == ["edge-1", "edge-2"]
 
     refused = person.types("pool", "delete", *POOL, "--yes")
     assert refused.code == 5
     assert "has 2 nodes: edge-1, edge-2." in refused.err
+    assert "`aks-flex-rp node update --name NODE --pool ''`" in refused.err
+    assert refused.err.count("Nothing was changed.") == 1
     for name in ("edge-1", "edge-2"):
-        person.does("node", "update", *ON_PLANT, "--name", name, "--pool", "")
+        left = person.does("node", "update", *ON_PLANT, "--name", name, "--pool", "")
+        assert f"{name} stays managed, as in the pool edge" in left.err
+        shown = person.does("node", "show", *ON_PLANT, "--name", name, "--json").json["properties"]
+        assert shown["continuousMonitoring"] is True
+        assert "poolName" not in shown
     assert person.does("pool", "delete", *POOL, "--yes").out == "edge deleted\n"
+    assert person.does("pool", "delete", *POOL, "--yes").out == "pool edge not found\n"
+    missing = person.does("node", "list", *ON_PLANT, "--pool", "edge")
+    assert missing.out == "No nodes.\n"
+    assert "has no pool edge." in missing.err
+
+
+def test_node_that_leaves_its_pool_may_become_unmanaged_on_purpose(person: Person) -> None:
+    person.does("pool", "create", *POOL)
+    person.does("node", "create", *ON_PLANT, "--name", "edge-1", "--pool", "edge")
+    left = person.does("node", "update", *ON_PLANT, "--name", "edge-1", "--pool", "", "--no-monitor")
+    assert "stays managed" not in left.err
+    shown = person.does("node", "show", *ON_PLANT, "--name", "edge-1", "--json").json["properties"]
+    assert shown["effective"]["continuousMonitoring"] is False
 
 
 def test_template_comes_from_a_file_or_from_pool_show(person: Person, tmp_path: Path) -> None:

@@ -137,3 +137,41 @@ def test_audit_output_contains_no_control_characters() -> None:
         "detail": {"why": "\x1b[2Jcleared"},
     }
     assert "\x1b" not in format_events([event])
+
+
+def test_audit_output_shows_facts_of_a_machine_shortened() -> None:
+    facts = {"hostname": "pump-7", "serialNumber": "", "os": "x" * 80, "macAddresses": ["00:00:5e:00:53:01"]}
+    event = {
+        "at": "2026-02-26T15:30:45Z",
+        "who": "ops",
+        "what": "machine.approved",
+        "outcome": "ok",
+        "resource": "/x/k7m2p9xq",
+        "source": "",
+        "detail": {"facts": facts, "before": {"versions": {}}},
+    }
+    shown = format_events([event])
+
+    assert f"facts=hostname:pump-7 os:{'x' * 35}… macAddresses:00:00:5e:00:53:01, before=versions" in shown
+
+
+def test_node_output_shows_key_and_origin_of_values() -> None:
+    shown = format_node(
+        node(
+            status={"nodeKey": {"fingerprint": "1a2b-3c4d", "state": "Bound"}},
+            effective={"versions": {"runc": "1.3.0"}, "nodeConfig": {"maxPods": 60}},
+            origins={"versions.runc": "default", "nodeConfig.maxPods": "pool"},
+        )
+    )
+
+    assert "node key       1a2b-3c4d (bound)" in shown
+    assert "runc           1.3.0 (default)" in shown
+    assert "max pods       60 (pool)" in shown
+
+
+def test_node_list_has_pools_only_if_a_node_has_one() -> None:
+    alone, member = node(), node(poolName="edge", poolRevision=2)
+
+    assert "POOL" not in format_nodes([alone])
+    assert format_nodes([alone, member], revisions={"edge": 3}).splitlines()[2].split()[-3:] == ["edge", "2/3", "-"]
+    assert format_nodes([member]).splitlines()[1].split()[-3:] == ["edge", "r2", "-"]

@@ -80,9 +80,14 @@ class Update(FlexNodeCommand):
         body, options = option_values.properties_from_file(args), option_values.node_options_of(args)
         found = GetNode(self.ctx)()
         first = node_changes.writable_properties(found)
+        given, options = options, options if body is not None else node_changes.keep_managed(found, options)
+        stays_managed = options is not given
         if option_values.is_secret_missing(first, self._change(body, options)(first)):
             options = replace(options, client_secret=client_secret())
-        return self._write(found, self._change(body, options), body is not None, how)
+        written = self._write(found, self._change(body, options), body is not None, how)
+        if stays_managed and written["properties"].get("continuousMonitoring"):
+            logger.warning(node_changes.stays_managed_text(found))
+        return written
 
     def _change(self, body: dict[str, Any] | None, options: node_changes.NodeOptions) -> Change:
         """Returns the change that the command line describes, which can be applied to what another client wrote."""

@@ -79,8 +79,10 @@ class UpdatePool(_Write):
         written = PutPool(self.ctx, self.properties(found["properties"]), etag=found["etag"])()
         if pending := written["properties"]["pendingNodeCount"]:
             logger.warning(
-                "%s of %s nodes are on another revision. To change them, run `az aks flex-node pool apply`.",
+                "%s of %s on another revision. Try one first with `az aks flex-node pool apply --name %s "
+                "--nodes NODE`, then all without --nodes.",
                 pending,
-                written["properties"]["nodeCount"],
+                "1 node is" if (count := written["properties"]["nodeCount"]) == 1 else f"{count} nodes are",
+                written["name"],
             )
         return written

@@ -192,7 +192,13 @@ class Approve(_Decision):
     """
 
     def execute(self) -> Any:
-        return self.decide("approve")
+        first = self.send("listMachines")["value"]  # this page has all machines without a node
+        done = self.decide("approve")
+        if any(each["fingerprint"] == done["fingerprint"] and each["state"] == "Rejected" for each in first):
+            logger.warning(
+                "The machine was rejected before, so its agent has ended. Run the enrolment's line on it again."
+            )
+        return done
 
 
 @register_command("aks flex-node pool enrolment reject")
