@@ -6,6 +6,7 @@ key, and the provider continues with the use and the node that it has given to i
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 DMI = "/sys/class/dmi/id"
-NETWORK = "/sys/class/net"
+CONTAINER_LINKS = frozenset(("veth", "macvlan"))  # through which a container reaches the network
 LONGEST_PAUSE = 60.0  # between two requests of a machine that waits
 BACKOFF = 1.5
 
@@ -117,17 +118,28 @@ def read_facts(host: Host) -> MachineFacts:
         bounded_text(release.get("PRETTY_NAME", ""), limits["os"]),
         ARCHITECTURES.get(platform.machine(), platform.machine())[: limits["architecture"]],
         __version__[: limits["agentVersion"]],
-        _mac_addresses(host),
+        parse_mac_addresses(host.query("ip", "-json", "-details", "link").out),
         os.cpu_count() or 0,
         _memory_bytes(_text(host, "/proc/meminfo")),
     )
 
 
-def _mac_addresses(host: Host) -> tuple[str, ...]:
-    """Returns the addresses of network devices. Bridges and tunnels, which software makes, have no device."""
-    names = [name for name in host.list_dir(NETWORK) if host.stat(f"{NETWORK}/{name}/device")]
-    found = (normalized_mac(_text(host, f"{NETWORK}/{name}/address")) for name in names)
-    return tuple(dict.fromkeys(filter(None, found)))[: enrolments.MAX_MAC_ADDRESSES]
+def parse_mac_addresses(links: str) -> tuple[str, ...]:
+    """Returns the addresses of network devices from `ip -json -details link`, which reads the network namespace of
+    this process; /sys in a container can be that of its host.
+
+    Links that software makes have a kind. A container has only such a link: the end of a pair, or a part of a device.
+    """
+    try:
+        document = json.loads(links or "[]")
+    except ValueError:
+        return ()
+    found = [link for link in document if link.get("link_type") == "ether"] if isinstance(document, list) else []
+    by_kind = [(link.get("linkinfo", {}).get("info_kind", ""), link) for link in found]
+    devices = [link for kind, link in by_kind if not kind]
+    chosen = devices or [link for kind, link in by_kind if kind in CONTAINER_LINKS and "master" not in link]
+    addresses = (normalized_mac(str(link.get("address", ""))) for link in chosen)
+    return tuple(dict.fromkeys(filter(None, addresses)))[: enrolments.MAX_MAC_ADDRESSES]
 
 
 def _memory_bytes(meminfo: str) -> int:

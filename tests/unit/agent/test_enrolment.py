@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from aks_flex_node.agent.config.refusals import ApprovalPendingError, parse_pending
 from aks_flex_node.agent.config.remote import ConfigBundle
-from aks_flex_node.agent.enrolment import LONGEST_PAUSE, read_facts, wait_for_approval
+from aks_flex_node.agent.enrolment import LONGEST_PAUSE, parse_mac_addresses, read_facts, wait_for_approval
 from aks_flex_node.api import config_urls
 from aks_flex_node.api.enrolments import parse_facts
 from aks_flex_node.errors import ConfigError
-from aks_flex_node.host.actions import MakeDirectory, WriteFile
+from aks_flex_node.host.host import CommandResult
+from tests.hosts.recorded import RecordedHost
 from tests.unit.agent.builders import empty_host
 
 BUNDLE = ConfigBundle("{}", "1", "aks-flex-rp:x")
@@ -88,22 +91,33 @@ def test_hostile_pending_answer_is_bounded(body: bytes) -> None:
     assert parse_pending(b'{"fingerprint": "\\u001b[31m1a-2b"}').fingerprint == "31m1a-2b"
 
 
+def links(*found: tuple[str, str, str] | tuple[str, str, str, str]) -> str:
+    """Returns the answer of `ip -json -details link`: name, address and kind of each link, and its bridge."""
+    loopback = {"ifname": "lo", "link_type": "loopback", "address": "00:00:00:00:00:00"}
+    others = [
+        {
+            "ifname": name,
+            "link_type": "ether",
+            "address": address,
+            **({"linkinfo": {"info_kind": kind}} if kind else {}),
+            **({"master": bridge[0]} if bridge else {}),
+        }
+        for name, address, kind, *bridge in found
+    ]
+    return json.dumps([loopback, *others])
+
+
 def test_facts_are_read_bounded_and_accepted_by_the_provider() -> None:
-    host = empty_host()
     files = {
         "/proc/sys/kernel/hostname": b"Pump-7\n",
         f"{DMI}/product_serial": b" SN\x00 1\x1b[31m" + b"9" * 500,
         f"{DMI}/product_uuid": b"8F1C0B2E-1111-4222-8333-444455556666\n",
         "/proc/meminfo": b"MemTotal:       16384 kB\nMemFree: 1 kB\n",
-        "/sys/class/net/eth0/address": b"00:00:5E:00:53:01\n",
-        "/sys/class/net/lo/address": b"00:00:00:00:00:00\n",
-        "/sys/class/net/cni0/address": b"aa:bb:cc:dd:ee:ff\n",
+        "/sys/class/net/eth0/address": b"00:00:5e:00:53:99\n",  # in a container, of its host
+        "/sys/class/net/eth0/device/vendor": b"0x1\n",
     }
-    for folder in (DMI, *(f"/sys/class/net/{name}" for name in ("eth0", "lo", "cni0"))):
-        host.apply(MakeDirectory(folder))
-    for path, content in files.items():
-        host.apply(WriteFile(path, content))
-    host.apply(MakeDirectory("/sys/class/net/eth0/device"))
+    found = links(("eth0", "00:00:5E:00:53:01", ""), ("cni0", "aa:bb:cc:dd:ee:ff", "bridge"))
+    host = RecordedHost(files, {("ip", "-json", "-details", "link"): CommandResult(0, found)})
     facts = read_facts(host)
     assert facts.hostname == "Pump-7"
     assert facts.serial_number.startswith("SN 1[31m9")
@@ -111,6 +125,26 @@ def test_facts_are_read_bounded_and_accepted_by_the_provider() -> None:
     assert facts.mac_addresses == ("00:00:5e:00:53:01",)
     assert facts.memory_bytes == 16 << 20
     assert parse_facts(facts.to_document()) == facts
+
+
+@pytest.mark.parametrize(
+    ("found", "addresses"),
+    [
+        (links(("eth0", "00:00:5e:00:53:01", ""), ("veth1", "00:00:5e:00:53:02", "veth")), ("00:00:5e:00:53:01",)),
+        (links(("host0", "00:00:5e:00:53:02", "veth")), ("00:00:5e:00:53:02",)),
+        (
+            links(("host0", "00:00:5e:00:53:02", "veth"), ("veth1", "00:00:5e:00:53:03", "veth", "cni0")),
+            ("00:00:5e:00:53:02",),
+        ),
+        (links(("tun0", "00:00:5e:00:53:04", "tun"), ("cni0", "00:00:5e:00:53:05", "bridge")), ()),
+        (links(), ()),
+        ("", ()),
+        ('Object "link" is unknown', ()),
+        ("{}", ()),
+    ],
+)
+def test_mac_addresses_are_those_of_devices_or_of_a_container(found: str, addresses: tuple[str, ...]) -> None:
+    assert parse_mac_addresses(found) == addresses
 
 
 def test_machine_without_firmware_tables_has_facts() -> None:
