@@ -112,8 +112,8 @@ def bootstrap_node(
         set_up_daemon(engine, loaded, daemon_mode, progress, managed=managed)
     _show_result(engine, node, time.monotonic() - start, progress)
     if daemon_mode is DaemonMode.SERVICE:
-        what = "manages this node" if managed or etag else "watches this node"
-        progress.message(f"aks-flex-node.service now {what}. `aks-flex-node status` shows its status.")
+        follows, name = managed or bool(etag), context.node_name(engine)
+        progress.message(management.describe_service(engine.host, name, follows=follows, fetched=bundle is not None))
     return loaded.config
 
 
