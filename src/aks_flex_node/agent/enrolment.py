@@ -16,6 +16,7 @@ from aks_flex_node import __version__
 from aks_flex_node.agent.config.refusals import ApprovalPendingError
 from aks_flex_node.agent.first_contact import fetch_with_key
 from aks_flex_node.agent.machine import ARCHITECTURES, os_release
+from aks_flex_node.agent.reconcile import lock
 from aks_flex_node.api import enrolments
 from aks_flex_node.api.enrolments import MachineFacts, bounded_text, normalized_mac
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError, MachineError
@@ -57,15 +58,23 @@ def enrol(
     if os.geteuid() != 0:
         raise MachineError("root-required", "This command must run as root.", "Run the same command with `sudo`.")
     facts = read_facts(host).to_document()
-    return fetch_with_key(
-        host,
-        str(settings.paths.data_dir),
-        lambda prove: wait_for_approval(
-            lambda: fetch_config(url, sources, machine=machine, prove=prove, facts=facts),
-            settings.agent.approval_seconds,
-            progress.message,
-        ),
-    )
+
+    def show(fingerprint: str) -> None:
+        lock.record_waiting(fingerprint)
+        progress.message(approval_message(fingerprint))
+
+    try:
+        return fetch_with_key(
+            host,
+            str(settings.paths.data_dir),
+            lambda prove: wait_for_approval(
+                lambda: fetch_config(url, sources, machine=machine, prove=prove, facts=facts),
+                settings.agent.approval_seconds,
+                show,
+            ),
+        )
+    finally:
+        lock.record_waiting("")
 
 
 def wait_for_approval(
@@ -74,17 +83,17 @@ def wait_for_approval(
     report: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> ConfigBundle:
-    """Repeats the request until a person has approved this machine. An outage of the provider does not end that."""
+    """Repeats the request until a person has approved this machine. An outage of the provider does not end that.
+
+    Reports the fingerprint once, when the machine begins to wait.
+    """
     waited, pause, shown = 0.0, 0.0, ""
     while True:
         try:
             return fetch()
         except ApprovalPendingError as pending:
             if not shown:
-                report(
-                    f"This machine waits for its approval. The fingerprint of its key is {pending.fingerprint}. "
-                    "Approve it in the dashboard or with `aks-flex-rp pool enrolment approve`, if it is the same."
-                )
+                report(pending.fingerprint)
             shown = pending.fingerprint
             pause = min(max(pending.seconds, pause * BACKOFF), LONGEST_PAUSE)
         except FlexError as error:
@@ -94,6 +103,15 @@ def wait_for_approval(
             raise _not_approved(shown, seconds)
         sleep(min(pause, max(seconds - waited, 0.1)))
         waited += pause
+
+
+def approval_message(fingerprint: str) -> str:
+    return (
+        f"This machine waits for its approval. The fingerprint of its key is {fingerprint}. An operator compares it "
+        "with the one that `aks-flex-rp pool enrolment machines --pool POOL --id ENROLMENT` lists, and approves it "
+        "with `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint "
+        f"{fingerprint}`, or in the dashboard."
+    )
 
 
 def _not_approved(fingerprint: str, seconds: float) -> ConfigError:
