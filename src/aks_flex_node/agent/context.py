@@ -22,6 +22,7 @@ from aks_flex_node.agent.config.resolved import log_file
 from aks_flex_node.agent.enrolment import enrol
 from aks_flex_node.agent.event_log import EventLog, JournalSink, LogFileSink
 from aks_flex_node.agent.first_contact import fetch_with_key
+from aks_flex_node.agent.identity.node_key import NodeKeyStore
 from aks_flex_node.agent.machine import UNIT_FILE, identify_machine, read_machine
 from aks_flex_node.agent.paths import APPLIED_CONFIG, CURRENT_CONFIG, state_file
 from aks_flex_node.agent.reconcile import node_state
@@ -219,6 +220,27 @@ def load_or_fetch_config(
             f"{other} exists: later commands without the URL use it. Remove it if you do not need it."
         )
     return loaded, bundle
+
+
+def skip_enrolment(host: Host, selection: ConfigSelection, progress: ProgressReporter) -> ConfigSelection:
+    """Selects the stored configuration instead of the URL of an enrolment, on a machine that has joined: the provider
+    would refuse it, because its key already belongs to its node.
+    """
+    key = NodeKeyStore(host).read()
+    if selection.url is None or not selection.url.is_enrolment or key is None or not key.is_bound:
+        return selection
+    try:
+        config = load_stored(host, CURRENT_CONFIG)
+    except (ConfigError, OSError):
+        return selection
+    if not has_kubelet_credential(host, config):
+        return selection
+    node = node_state.read(host, state_file(config.paths.data_dir)).node
+    progress.message(
+        f"This machine has joined{f' as node {node}' if node else ''}, so the URL is not used: its stored "
+        "configuration is. To make this machine another node, run `aks-flex-node unbootstrap` first."
+    )
+    return replace(selection, config=Path(CURRENT_CONFIG), url=None)
 
 
 def parse_settings(assignments: Sequence[str]) -> dict[str, object]:

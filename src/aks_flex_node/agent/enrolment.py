@@ -6,6 +6,7 @@ key, and the provider continues with the use and the node that it has given to i
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
@@ -15,6 +16,7 @@ from aks_flex_node import __version__
 from aks_flex_node.agent.config.refusals import ApprovalPendingError
 from aks_flex_node.agent.first_contact import NOT_ENROLLED, fetch_with_key
 from aks_flex_node.agent.machine import ARCHITECTURES, os_release
+from aks_flex_node.agent.reconcile import lock
 from aks_flex_node.api import enrolments
 from aks_flex_node.api.enrolments import MachineFacts, bounded_text, normalized_mac
 from aks_flex_node.errors import CommandUsageError, ConfigError, FlexError, MachineError
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from aks_flex_node.host.host import Host
 
 DMI = "/sys/class/dmi/id"
-NETWORK = "/sys/class/net"
+CONTAINER_LINKS = frozenset(("veth", "macvlan"))  # through which a container reaches the network
 LONGEST_PAUSE = 60.0  # between two requests of a machine that waits
 BACKOFF = 1.5
 
@@ -56,16 +58,24 @@ def enrol(
     if os.geteuid() != 0:
         raise MachineError("root-required", "This command must run as root.", "Run the same command with `sudo`.")
     facts = read_facts(host).to_document()
-    return fetch_with_key(
-        host,
-        str(settings.paths.data_dir),
-        lambda prove: wait_for_approval(
-            lambda: fetch_config(url, sources, machine=machine, prove=prove, facts=facts),
-            settings.agent.approval_seconds,
-            progress.message,
-        ),
-        NOT_ENROLLED,
-    )
+
+    def show(fingerprint: str) -> None:
+        lock.record_waiting(fingerprint)
+        progress.message(approval_message(fingerprint))
+
+    try:
+        return fetch_with_key(
+            host,
+            str(settings.paths.data_dir),
+            lambda prove: wait_for_approval(
+                lambda: fetch_config(url, sources, machine=machine, prove=prove, facts=facts),
+                settings.agent.approval_seconds,
+                show,
+            ),
+            NOT_ENROLLED,
+        )
+    finally:
+        lock.record_waiting("")
 
 
 def wait_for_approval(
@@ -74,17 +84,17 @@ def wait_for_approval(
     report: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> ConfigBundle:
-    """Repeats the request until a person has approved this machine. An outage of the provider does not end that."""
+    """Repeats the request until a person has approved this machine. An outage of the provider does not end that.
+
+    Reports the fingerprint once, when the machine begins to wait.
+    """
     waited, pause, shown = 0.0, 0.0, ""
     while True:
         try:
             return fetch()
         except ApprovalPendingError as pending:
             if not shown:
-                report(
-                    f"This machine waits for its approval. The fingerprint of its key is {pending.fingerprint}. "
-                    "Approve it in the dashboard or with `aks-flex-rp pool enrolment approve`, if it is the same."
-                )
+                report(pending.fingerprint)
             shown = pending.fingerprint
             pause = min(max(pending.seconds, pause * BACKOFF), LONGEST_PAUSE)
         except FlexError as error:
@@ -94,6 +104,15 @@ def wait_for_approval(
             raise _not_approved(shown, seconds)
         sleep(min(pause, max(seconds - waited, 0.1)))
         waited += pause
+
+
+def approval_message(fingerprint: str) -> str:
+    return (
+        f"This machine waits for its approval. The fingerprint of its key is {fingerprint}. An operator compares it "
+        "with the one that `aks-flex-rp pool enrolment machines --pool POOL --id ENROLMENT` lists, and approves it "
+        "with `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint "
+        f"{fingerprint}`, or in the dashboard."
+    )
 
 
 def _not_approved(fingerprint: str, seconds: float) -> ConfigError:
@@ -118,17 +137,28 @@ def read_facts(host: Host) -> MachineFacts:
         bounded_text(release.get("PRETTY_NAME", ""), limits["os"]),
         ARCHITECTURES.get(platform.machine(), platform.machine())[: limits["architecture"]],
         __version__[: limits["agentVersion"]],
-        _mac_addresses(host),
+        parse_mac_addresses(host.query("ip", "-json", "-details", "link").out),
         os.cpu_count() or 0,
         _memory_bytes(_text(host, "/proc/meminfo")),
     )
 
 
-def _mac_addresses(host: Host) -> tuple[str, ...]:
-    """Returns the addresses of network devices. Bridges and tunnels, which software makes, have no device."""
-    names = [name for name in host.list_dir(NETWORK) if host.stat(f"{NETWORK}/{name}/device")]
-    found = (normalized_mac(_text(host, f"{NETWORK}/{name}/address")) for name in names)
-    return tuple(dict.fromkeys(filter(None, found)))[: enrolments.MAX_MAC_ADDRESSES]
+def parse_mac_addresses(links: str) -> tuple[str, ...]:
+    """Returns the addresses of network devices from `ip -json -details link`, which reads the network namespace of
+    this process; /sys in a container can be that of its host.
+
+    Links that software makes have a kind. A container has only such a link: the end of a pair, or a part of a device.
+    """
+    try:
+        document = json.loads(links or "[]")
+    except ValueError:
+        return ()
+    found = [link for link in document if link.get("link_type") == "ether"] if isinstance(document, list) else []
+    by_kind = [(link.get("linkinfo", {}).get("info_kind", ""), link) for link in found]
+    devices = [link for kind, link in by_kind if not kind]
+    chosen = devices or [link for kind, link in by_kind if kind in CONTAINER_LINKS and "master" not in link]
+    addresses = (normalized_mac(str(link.get("address", ""))) for link in chosen)
+    return tuple(dict.fromkeys(filter(None, addresses)))[: enrolments.MAX_MAC_ADDRESSES]
 
 
 def _memory_bytes(meminfo: str) -> int:

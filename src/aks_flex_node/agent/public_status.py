@@ -16,6 +16,7 @@ from aks_flex_node.agent import context
 from aks_flex_node.agent import status as facts
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import PUBLIC_STATUS, PUBLIC_STATUS_DIR, STATE_DIR
+from aks_flex_node.agent.reconcile import lock
 from aks_flex_node.agent.redaction import redact_output
 from aks_flex_node.errors import FlexError, MachineError
 from aks_flex_node.host.actions import MakeDirectory, WriteFile
@@ -101,6 +102,8 @@ def observe(selection: context.ConfigSelection) -> dict[str, Any]:
     """Returns the status of this machine, observed as root, and publishes it if the machine is a node."""
     engine = node_engine(selection)
     found = facts.status(engine)
+    if waiting := lock.read_waiting():
+        found["approval"] = {"pid": waiting[0], "fingerprint": waiting[1]}
     if engine.ledger.exists:
         publish(engine.host, found)
     return found

@@ -59,6 +59,7 @@ FAILED_PROVIDER_STATES = frozenset(
         ProviderState.NODE_NOT_KNOWN,
         ProviderState.REPLACED,
         ProviderState.ON_ANOTHER_MACHINE,
+        ProviderState.KEY_REVOKED,
         ProviderState.AGENT_FAILING,
     )
 )

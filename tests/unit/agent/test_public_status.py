@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aks_flex_node.agent import public_status, status
-from aks_flex_node.agent.cli.status_commands import age_lines, show_status
+from aks_flex_node.agent.cli.status_commands import age_lines, approval_lines, show_status
 from aks_flex_node.agent.machine import UNIT_FILE
 from aks_flex_node.agent.paths import PUBLIC_STATUS, PUBLIC_STATUS_DIR, STATE_DIR
 from aks_flex_node.agent.public_status import MAX_AGE_SECONDS, PUBLISH_SECONDS, StatusPublisher
@@ -196,3 +196,9 @@ def test_publishing_creates_the_directory_after_a_reboot() -> None:
     host.apply(Remove(PUBLIC_STATUS_DIR))
     public_status.publish(host, FOUND)
     assert public_status.read_public(host, NOW)["phase"] == "NodeJoined"
+
+
+def test_status_says_that_the_machine_waits_for_an_approval() -> None:
+    assert approval_lines(None) == []
+    [(name, text)] = approval_lines({"pid": "7", "fingerprint": "1a2b-3c4d"})
+    assert (name, text) == ("approval", "waiting (process 7); the key has the fingerprint 1a2b-3c4d")

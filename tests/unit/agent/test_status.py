@@ -309,6 +309,13 @@ STOPPED = "the daemon is {}, so nothing manages this node: run `sudo systemctl s
             {"providerState": "Forbidden"},
             ["the provider does not manage this node: Forbidden. Run `aks-flex-node explain Forbidden`"],
         ),
+        (
+            {"providerState": "NodeKeyRevoked", "message": "The key was revoked. (status 403)"},
+            [
+                "the provider does not manage this node: NodeKeyRevoked: The key was revoked. (status 403). "
+                "Run `aks-flex-node explain NodeKeyRevoked`"
+            ],
+        ),
     ],
     ids=str,
 )

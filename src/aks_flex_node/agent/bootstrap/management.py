@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aks_flex_node.agent.config import config_store, loader
 from aks_flex_node.agent.config.resolved import has_azure_identity
-from aks_flex_node.agent.paths import CURRENT_CONFIG
+from aks_flex_node.agent.paths import CURRENT_CONFIG, DAEMON_STATE
+from aks_flex_node.agent.provider.poll_result import ProviderState
 from aks_flex_node.errors import ConfigError
 
 if TYPE_CHECKING:
     from aks_flex_node.agent.config.loader import LoadedConfig
     from aks_flex_node.agent.config.models import NodeConfig
+    from aks_flex_node.host.host import Host
 
 
 def refuse_temporary_vpn(loaded: LoadedConfig) -> None:
@@ -50,6 +53,28 @@ def ignored_settings_warning(config: NodeConfig, known: NodeConfig | None) -> st
         f"This run used settings that are not in {CURRENT_CONFIG} (--config, --set or the environment). The daemon "
         f"does not use them and restores {restored}."
     )
+
+
+def describe_service(host: Host, node: str, *, follows: bool, fetched: bool) -> str:
+    """Returns what the daemon's service does from now on. `follows` tells whether the node follows a provider or a
+    pool, and `fetched` whether this run has fetched its configuration, and so has a key that the provider accepts.
+    """
+    if follows and not fetched and is_key_refused(host):
+        return (
+            "aks-flex-node.service runs, but the provider refuses the key of this machine and does not manage this "
+            f"node. Run `aks-flex-rp node join-command --name {node}` where the provider runs, and the printed "
+            "command on this machine."
+        )
+    what = "manages this node" if follows else "watches this node"
+    return f"aks-flex-node.service now {what}. `aks-flex-node status` shows its status."
+
+
+def is_key_refused(host: Host) -> bool:
+    """Returns whether the last response of the provider to the daemon was that the node key is revoked."""
+    try:
+        return bool(json.loads(host.read(DAEMON_STATE) or b"")["standing"] == ProviderState.KEY_REVOKED.value)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def check_management(config: NodeConfig, node: str, *, is_key_bound: bool) -> None:

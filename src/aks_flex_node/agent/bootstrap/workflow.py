@@ -72,7 +72,10 @@ def bootstrap_node(
     with exclusive():  # before reading anything: another process may be changing the stored configuration
         config_store.finish_interrupted(RealHost())
         config_store.restore_damaged(RealHost())
+        selection = context.skip_enrolment(RealHost(), selection, progress)
         loaded, bundle = context.load_or_fetch_config(selection, progress)
+        if bundle and selection.url and selection.url.is_enrolment:
+            start = time.monotonic()  # the wait for an approval is no part of the join
         loaded, pool = pool_join.complete_from_pool(selection, loaded, progress)
         config = loaded.config
         if bundle or pool or comes_from_provider(loaded):
@@ -112,8 +115,11 @@ def bootstrap_node(
         set_up_daemon(engine, loaded, daemon_mode, progress, managed=managed)
     _show_result(engine, node, time.monotonic() - start, progress)
     if daemon_mode is DaemonMode.SERVICE:
-        what = "manages this node" if managed or etag else "watches this node"
-        progress.message(f"aks-flex-node.service now {what}. `aks-flex-node status` shows its status.")
+        progress.message(
+            management.describe_service(
+                engine.host, context.node_name(engine), follows=managed or bool(etag), fetched=bundle is not None
+            )
+        )
     return loaded.config
 
 

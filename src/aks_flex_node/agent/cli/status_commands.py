@@ -110,6 +110,7 @@ def show_status(found: dict[str, Any]) -> None:
     lines = [
         ("node", f"{node['name']}  {node['status']}" + ("" if node.get("schedulable", True) else ", cordoned")),
         ("phase", found["phase"]),
+        *approval_lines(found.get("approval")),
         ("versions", "  ".join(f"{name} {version}" for name, version in found["versions"].items()) or "none"),
         ("services", "  ".join(f"{name} {unit['active']}" for name, unit in found["services"].items())),
         ("certificate", f"until {end['expires']} ({end['days']:.0f} days)" if end else _no_certificate_text(node)),
@@ -136,6 +137,13 @@ def age_lines(found: dict[str, Any]) -> list[tuple[str, str]]:
     if "ageSeconds" not in found or not found["timestamp"]:
         return []
     return [("observed", f"{describe_age(found['ageSeconds'])} ago; `sudo aks-flex-node status` shows more")]
+
+
+def approval_lines(found: dict[str, str] | None) -> list[tuple[str, str]]:
+    """Returns the line of a machine that enrols and waits until an operator approves it."""
+    if not found:
+        return []
+    return [("approval", f"waiting (process {found['pid']}); the key has the fingerprint {found['fingerprint']}")]
 
 
 def _no_certificate_text(node: dict[str, Any]) -> str:

@@ -85,8 +85,9 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> PollResult
     if not code:
         return _not_the_provider(f"status {status} without an ARM error body")
     after = parse_retry_after(headers.get("Retry-After", ""))
-    shown = f"{code}: {message} (status {status})"
-    return PollResult(_error_state(status, code), shown, retry_after=after, code=code)
+    state = _error_state(status, code)
+    name = "" if code == state.value else f"{code}: "  # the state is shown before the message
+    return PollResult(state, f"{name}{message} (status {status})", retry_after=after, code=code)
 
 
 def _error_state(status: int, code: str) -> ProviderState:

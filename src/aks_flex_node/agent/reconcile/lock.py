@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK_FILE = "/run/aks-flex-node.lock"
+MAX_CONTENT = 128  # process ID and fingerprint
 ATTEMPTS, ATTEMPT_SECONDS = 5, 0.01
 
 
@@ -28,14 +29,9 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
         try:
             _acquire(handle)
         except BlockingIOError as error:
-            holder = os.pread(handle, 32, 0).decode(errors="replace").strip()
+            content = os.pread(handle, MAX_CONTENT, 0)
             os.close(handle)
-            raise BusyError(
-                "agent-locked",
-                f"Another aks-flex-node process (PID {holder or 'unknown'}) is changing this machine.",
-                "Wait until it ends, then run the same command again.",
-                retryable=True,
-            ) from error
+            raise _held_error(*_parse(content)) from error
         # The previous holder may have removed the file; a lock on a removed file is not effective.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(handle).st_ino == Path(path).stat().st_ino:
@@ -48,6 +44,52 @@ def exclusive(path: str = LOCK_FILE) -> Iterator[None]:
     finally:
         Path(path).unlink(missing_ok=True)
         os.close(handle)
+
+
+def record_waiting(fingerprint: str, path: str = LOCK_FILE) -> None:
+    """Records that the holder of the lock, which is this process, waits for the approval of a key; an empty
+    fingerprint ends that.
+    """
+    with contextlib.suppress(OSError):  # the record is only for messages
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.truncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n{fingerprint}".strip().encode(), 0)
+        finally:
+            os.close(handle)
+
+
+def read_waiting(path: str = LOCK_FILE) -> tuple[str, str] | None:
+    """Returns the process that waits for an approval, and the fingerprint of its key, or None if none waits."""
+    try:
+        holder, fingerprint = _parse(Path(path).read_bytes()[:MAX_CONTENT])
+    except OSError:
+        return None
+    return (holder, fingerprint) if fingerprint and is_held(path) else None
+
+
+def _parse(content: bytes) -> tuple[str, str]:
+    """Returns the process ID of the holder, and the fingerprint of the key whose approval it waits for."""
+    holder, _, fingerprint = content.decode(errors="replace").strip().partition("\n")
+    return holder or "unknown", fingerprint
+
+
+def _held_error(holder: str, fingerprint: str) -> BusyError:
+    if fingerprint:
+        return BusyError(
+            "agent-locked",
+            f"Another aks-flex-node process (PID {holder}) waits for the approval of this machine, whose key has the "
+            f"fingerprint {fingerprint}.",
+            "Approve the machine with `aks-flex-rp pool enrolment approve --pool POOL --id ENROLMENT --fingerprint "
+            f"{fingerprint}`, or stop the other process with `kill {holder}`.",
+            retryable=True,
+        )
+    return BusyError(
+        "agent-locked",
+        f"Another aks-flex-node process (PID {holder}) is changing this machine.",
+        "Wait until it ends, then run the same command again.",
+        retryable=True,
+    )
 
 
 def _open(path: str) -> int:

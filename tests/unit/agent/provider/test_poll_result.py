@@ -109,3 +109,10 @@ def test_error_statuses_map_to_distinct_provider_states(status: int, standing: P
 
 def test_redirect_response_is_not_the_provider() -> None:
     assert classify(302, {"Location": "http://portal.example"}, b"").state is ProviderState.UNEXPECTED_RESPONSE
+
+
+def test_name_of_the_state_is_not_repeated_in_its_message() -> None:
+    revoked = classify(403, {}, b'{"error": {"code": "NodeKeyRevoked", "message": "The key was revoked."}}')
+    assert (revoked.state, revoked.message) == (ProviderState.KEY_REVOKED, "The key was revoked. (status 403)")
+    other = classify(403, {}, b'{"error": {"code": "AuthorizationFailed", "message": "No."}}')
+    assert other.message == "AuthorizationFailed: No. (status 403)"

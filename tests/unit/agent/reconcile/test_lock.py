@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aks_flex_node.agent.reconcile.lock import exclusive, is_held
+from aks_flex_node.agent.reconcile.lock import exclusive, is_held, read_waiting, record_waiting
 from aks_flex_node.errors import BusyError, MachineError
 
 if TYPE_CHECKING:
@@ -24,6 +24,26 @@ def test_lock_is_held_once(tmp_path: Path) -> None:
     assert caught.value.name == "agent-locked"
     assert str(os.getpid()) in caught.value.message
     assert not is_held(path)
+
+
+def test_second_process_is_told_that_the_first_waits_for_an_approval(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    record_waiting("1a2b-3c4d", path)
+    assert read_waiting(path) is None
+    with exclusive(path):
+        record_waiting("1a2b-3c4d", path)
+        with pytest.raises(BusyError) as caught, exclusive(path):
+            pass
+        assert read_waiting(path) == (str(os.getpid()), "1a2b-3c4d")
+        record_waiting("", path)
+        assert read_waiting(path) is None
+        with pytest.raises(BusyError, match="is changing this machine"), exclusive(path):
+            pass
+    assert "waits for the approval of this machine" in caught.value.message
+    assert "1a2b-3c4d" in caught.value.message
+    assert f"`kill {os.getpid()}`" in caught.value.hint
+    (tmp_path / "lock").write_text(f"{os.getpid()}\n1a2b-3c4d")  # of a process that was killed
+    assert read_waiting(path) is None
 
 
 @pytest.mark.parametrize("kind", ["directory", "link", "loop"])
