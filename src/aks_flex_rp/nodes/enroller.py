@@ -22,7 +22,7 @@ from aks_flex_rp.counted_events import CountedEvents
 from aks_flex_rp.delivery.config_url import delivery_id
 from aks_flex_rp.node_keys import KeyUse
 from aks_flex_rp.nodes.conflict_retry import retry_on_conflict
-from aks_flex_rp.nodes.machine_provisioning import MachineProvisioning
+from aks_flex_rp.nodes.machine_provisioner import MachineProvisioner
 from aks_flex_rp.nodes.machine_refusals import not_released, refusal, revoked_at_fetch
 from aks_flex_rp.resource import enrolment_rules
 from aks_flex_rp.resource.enrolment_rules import NameInvalidError
@@ -62,8 +62,8 @@ class Enroller:
     locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @property
-    def provisioning(self) -> MachineProvisioning:
-        return MachineProvisioning(self.commands)
+    def provisioner(self) -> MachineProvisioner:
+        return MachineProvisioner(self.commands)
 
     async def find(self, secret: str) -> Enrolment | None:
         return await self.commands.context.store.enrolment_by_secret(delivery_id(secret))
@@ -85,7 +85,7 @@ class Enroller:
             found = await self._decide(enrolment, machine_request)
             if found.state is MachineState.WAITING:
                 return Waiting(fingerprint(found.thumbprint))
-            result = await self.provisioning.provision(cluster, enrolment, found, machine_request)
+            result = await self.provisioner.provision(cluster, enrolment, found, machine_request)
             if result:
                 return Enrolled(result.bundle, cluster, result.node)
         raise refusal(wire.NAME_TAKEN, f"All numbers of {enrolment.node_name} that were tried are taken.")

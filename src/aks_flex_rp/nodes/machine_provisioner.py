@@ -33,7 +33,7 @@ TRANSIENT = frozenset({408, 409, 429})  # the same request may succeed later
 
 
 @dataclass(frozen=True)
-class MachineProvisioning:
+class MachineProvisioner:
     commands: NodeCommands
 
     async def provision(
