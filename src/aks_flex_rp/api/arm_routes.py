@@ -19,7 +19,6 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import ArmError
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
-from aks_flex_rp.nodes.open_enrolment import open_enrolment
 from aks_flex_rp.nodes.preconditions import if_none_match_matches
 from aks_flex_rp.resource.view import machine_document
 
@@ -183,7 +182,7 @@ class ArmRoutes:
 
     async def _revoke_key(self, request: AuthorizedRequest) -> Response:
         result = await self.keys.revoke(request.cluster, request.target.node, request.request)
-        if left := await open_enrolment(self.keys.context, request.cluster.id.key, request.target.node):
+        if left := await self.keys.open_enrolment(request.cluster, request.target.node):
             result = {**result, "poolName": left.pool, "enrolmentName": left.key}
         return http_messages.json_response(200, result)
 

@@ -11,7 +11,6 @@ from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.dashboard import condition_text, document_diff, page_request
 from aks_flex_rp.dashboard.node_page import system, unbootstraps_on_delete
 from aks_flex_rp.dashboard.scopes import ShownCluster
-from aks_flex_rp.nodes.open_enrolment import open_enrolment
 from aks_flex_rp.nodes.preconditions import Preconditions
 from aks_flex_rp.store.fleet import FleetState
 
@@ -89,7 +88,7 @@ class RevokeKeyPage:
     async def ask(self, page_request: PageRequest) -> Response:
         where, known, _ = await self.scopes.node(page_request, Operation.REVOKE_KEY)
         node, shown = await self.queries.get(known, where.node)
-        enrolment = await open_enrolment(self.keys.context, known.id.key, node.name)
+        enrolment = await self.keys.open_enrolment(known, node.name)
         return self.pages.show(
             "revoke_key",
             page_request,

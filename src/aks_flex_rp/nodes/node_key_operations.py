@@ -148,6 +148,15 @@ class NodeKeyCommands:
         }
         return {**{name: each for name, each in shown.items() if each}, "revoked": format_utc(keys.revoked_at)}
 
+    async def open_enrolment(self, cluster: ClusterInfo, name: str) -> Enrolment | None:
+        """Returns the enrolment with which a machine that was cut off could become another node; None if it was
+        revoked or has expired.
+        """
+        store, key = self.context.store, cluster.id.key
+        machine = await store.machine_of_node(key, name.lower())
+        found = await store.enrolment(key, machine.enrolment) if machine else None
+        return found if found and not found.revoked and self.context.now() < found.expires else None
+
     async def _update(self, cluster: ClusterInfo, name: str, change: Any) -> Node:
         found: Node = await retry_on_conflict(
             lambda: self.context.store.node(cluster.id.key, name.lower()),
