@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aks_flex_node.errors import ConfigError
 from aks_flex_rp.arm.ids import record_resource
 from aks_flex_rp.crypto.record_codes import CodeState
-from aks_flex_rp.key_rotation import POOL_TABLES, SIGNED_TABLES, read_rows
+from aks_flex_rp.key_rotation import POOL_TABLES, ROLLOUT_TABLES, SIGNED_TABLES, read_rows
 from aks_flex_rp.store import enrolments, pools, rows, sql
 from aks_flex_rp.store.model import AuditAction, AuditEvent
 from aks_flex_rp.store.record_authenticator import escaped, first_revision
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.record_authenticator import SignedRow
 
 LARGEST_NUMBER = 2**62  # half of what a column can contain, so that the service can still count on
-TABLES = (*SIGNED_TABLES, *POOL_TABLES)
+TABLES = (*SIGNED_TABLES, *POOL_TABLES, *ROLLOUT_TABLES)
 COLUMNS = {
     "cluster": "key, id, facts, connection, version, code",
     "pool": pools.POOL_COLUMNS,

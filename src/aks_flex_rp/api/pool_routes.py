@@ -12,7 +12,7 @@ from aks_flex_rp.arm import errors
 from aks_flex_rp.arm.errors import Problem
 from aks_flex_rp.auth.roles import Operation
 from aks_flex_rp.nodes import queries
-from aks_flex_rp.nodes.pool_apply import PoolApply
+from aks_flex_rp.nodes.pool_apply import ApplyOptions, PoolApply
 from aks_flex_rp.nodes.pool_operations import ALL_REVISIONS, PoolCommands
 from aks_flex_rp.nodes.pool_templates import PoolTemplates
 from aks_flex_rp.resource.pool_view import pool_resource, revision_resource
@@ -104,7 +104,7 @@ class PoolRoutes:
         pool = await self.commands.get(request.cluster, request.pool.name)
         template = await PoolTemplates(self.nodes.context.store).of_revision(pool, asked.revision or pool.number)
         result = await PoolApply(self.nodes).apply(
-            request.cluster, pool, template, asked.names, request.request, allow_downgrade=asked.allow_downgrade
+            request.cluster, pool, template, asked.names, request.request, asked.options(request.request.caller.name)
         )
         refused = [
             {"name": name, **error.document()} for name, error in sorted(result.refused, key=lambda each: each[0])
@@ -123,6 +123,10 @@ class ApplyRequest:
     revision: int | None  # the newest if None
     names: list[str] | None  # of nodes; all nodes of the pool if None
     allow_downgrade: bool
+    override_rollout: bool = False
+
+    def options(self, caller: str) -> ApplyOptions:
+        return ApplyOptions(self.allow_downgrade, caller if self.override_rollout else "")
 
 
 def _apply_request(body: dict[str, Any]) -> ApplyRequest:
@@ -130,7 +134,7 @@ def _apply_request(body: dict[str, Any]) -> ApplyRequest:
     problems = [
         Problem(errors.json_path(name), "Unknown property. Correct its name, or remove it.")
         for name in body
-        if name not in {"revision", "nodeNames", "allowDowngrade"}
+        if name not in {"revision", "nodeNames", "allowDowngrade", "overrideRollout"}
     ]
     if number is not None and (type(number) is not int or not 0 < number < ALL_REVISIONS):
         problems.append(Problem("revision", "The value must be the number of a revision."))
@@ -138,9 +142,14 @@ def _apply_request(body: dict[str, Any]) -> ApplyRequest:
         problems.append(Problem("nodeNames", "The value must be a list of names of nodes."))
     if not isinstance(downgrade, bool):
         problems.append(Problem("allowDowngrade", "The value must be true or false."))
+    override = body.get("overrideRollout", False)
+    if not isinstance(override, bool):
+        problems.append(Problem("overrideRollout", "The value must be true or false."))
+    elif override and (not isinstance(names, list) or len(names) != 1):
+        problems.append(Problem("overrideRollout", "Only one node can be taken out of a roll-out. Name it."))
     if problems:
         raise errors.invalid_request(problems)
-    return ApplyRequest(number, names, downgrade)
+    return ApplyRequest(number, names, downgrade, override)
 
 
 def _page_query(request: AuthorizedRequest) -> queries.ListQuery:

@@ -205,7 +205,9 @@ class Rollout:
             if moved.state.is_busy and moved.report.desired == revision:  # a person was faster
                 self._judge(moved, revision, done, now)
             else:
-                self.nodes[name] = replace(moved, report=replace(moved.report, desired=revision, applied=False, failure=""))
+                self.nodes[name] = replace(
+                    moved, report=replace(moved.report, desired=revision, applied=False, failure="")
+                )
                 yield Apply(name, revision)
 
     def _revision_of(self, node: RolloutNode) -> int:
@@ -249,7 +251,9 @@ class Rollout:
 
     def _is_without_evidence(self) -> bool:
         """Returns whether there are nodes, and none of them was updated: it would not be a success."""
-        active = [node for node in self.nodes.values() if not node.report.passive and node.state is not NodeState.GONE]
+        active = [
+            node for node in self.nodes.values() if not node.report.passive and node.state is not NodeState.GONE
+        ]
         return bool(active) and not any(self._shows_something(node) for node in active)
 
     def _complete_reversal_wave(self, now: float) -> None:
@@ -291,7 +295,9 @@ class Rollout:
     def _stages_of(self, wave: int) -> list[Stage]:
         nodes = [self.nodes[name] for name in self._waves[wave]]
         open_nodes = [node for node in nodes if node.state is NodeState.PENDING and not node.report.passive]
-        return [Stage(node.name, self.plan.revision) for node in open_nodes if node.report.staged != self.plan.revision]
+        return [
+            Stage(node.name, self.plan.revision) for node in open_nodes if node.report.staged != self.plan.revision
+        ]
 
     def _stage_again(self) -> None:
         """Asks again after a restart: the process may have ended before all nodes were asked."""

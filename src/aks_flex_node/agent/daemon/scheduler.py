@@ -134,6 +134,6 @@ def has_unfinished_update(node: ManagedNode) -> bool:
 
 def _is_window_open(window: MaintenanceWindow, now: float) -> bool:
     try:
-        return admission.next_opening(window, datetime.fromtimestamp(now, timezone.utc)) is None
+        return next_opening(window, datetime.fromtimestamp(now, timezone.utc)) is None
     except MachineError:
         return True  # the update job reports the error

@@ -94,7 +94,10 @@ class Fleet:
                 self.rollout.gate_answered(gate.wave, gate.gate, self.now, passed=True)
             for name in self.names:
                 node = self.rollout.nodes[name]
-                if node.state in {NodeState.UPDATING, NodeState.REVERSING, NodeState.UPDATED} and not node.report.gone:
+                if (
+                    node.state in {NodeState.UPDATING, NodeState.REVERSING, NodeState.UPDATED}
+                    and not node.report.gone
+                ):
                     self.succeed(name)
             self.now += 60.0
 
@@ -389,7 +392,9 @@ reports = st.sampled_from(
 plans = st.builds(
     RolloutPlan,
     st.just(2),
-    st.sampled_from([(Share(1), Share(percent=100)), (Share(percent=100),), (Share(2), Share(3), Share(percent=100))]),
+    st.sampled_from(
+        [(Share(1), Share(percent=100)), (Share(percent=100),), (Share(2), Share(3), Share(percent=100))]
+    ),
     max_unavailable=st.sampled_from([Share(1), Share(3), Share(percent=50)]),
     domain=st.sampled_from([None, FailureDomain("site"), FailureDomain("site", Share(percent=50))]),
     soak_seconds=st.sampled_from([0.0, 60.0]),
