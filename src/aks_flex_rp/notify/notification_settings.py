@@ -36,7 +36,7 @@ def event_type(kind: NodeEventKind) -> str:
 MOST_WEBHOOKS = 16  # each one adds a row to every write of a node
 
 
-def _receiver(text: str) -> str:
+def receiver_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.username or parts.password or parts.fragment or not parts.hostname:
         raise PydanticCustomError("receiver", "must be a URL without user, password and fragment")
@@ -62,7 +62,7 @@ def _cluster(text: str) -> str:
 
 
 class WebhookSettings(SettingsModel):
-    url: Annotated[str, AfterValidator(_receiver)] = Field(
+    url: Annotated[str, AfterValidator(receiver_url)] = Field(
         description="URL of the receiver: https, or http on this machine. Redirects are not followed."
     )
     secret_file: Path = Field(
