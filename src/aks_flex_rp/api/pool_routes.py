@@ -26,6 +26,21 @@ if TYPE_CHECKING:
     from aks_flex_rp.api.authorization import PoolTarget
     from aks_flex_rp.api.authorized_request import AuthorizedRequest
     from aks_flex_rp.nodes.commands import NodeCommands
+    from aks_flex_rp.store.pool_model import Pool
+
+
+LIST_NODES = "listnodes"
+
+
+def rollout_operations(target: PoolTarget) -> dict[str, Operation]:
+    """Returns the operations of a path by method."""
+    if not target.rollout:
+        return {"GET": Operation.READ_ROLLOUT}
+    if target.part == LIST_NODES:
+        return {"POST": Operation.READ_ROLLOUT}
+    if target.part:
+        return {"POST": Operation.WRITE_ROLLOUT}
+    return {"GET": Operation.READ_ROLLOUT, "PUT": Operation.WRITE_ROLLOUT, "DELETE": Operation.WRITE_ROLLOUT}
 
 
 def pool_operations(target: PoolTarget, action: Operation | None) -> dict[str, Operation]:
@@ -34,6 +49,8 @@ def pool_operations(target: PoolTarget, action: Operation | None) -> dict[str, O
         return {"POST": action}
     if target.enrolments:
         return enrolment_operations(target)
+    if target.rollouts:
+        return rollout_operations(target)
     if not target.name or target.revisions:
         return {"GET": Operation.READ_POOL}
     return {"GET": Operation.READ_POOL, "PUT": Operation.WRITE_POOL, "DELETE": Operation.DELETE_POOL}
@@ -66,8 +83,13 @@ class PoolRoutes:
             return http_messages.json_response(200, revision_resource(revision, request.cluster.id))
         if target.revisions:
             return await self._list_revisions(request)
-        shown = pool_resource(pool, request.cluster.id, await self.commands.counts(pool))
-        return http_messages.json_response(200, shown, {"ETag": pool.etag})
+        return http_messages.json_response(200, await self.shown(request, pool), {"ETag": pool.etag})
+
+    async def shown(self, request: AuthorizedRequest, pool: Pool) -> dict[str, Any]:
+        store = self.nodes.context.store
+        active = await store.active_rollout(pool.cluster, pool.key)
+        counts, versions = await self.commands.counts(pool), await store.pool_versions(pool)
+        return pool_resource(pool, request.cluster.id, counts, versions, active.key if active else "")
 
     async def _list(self, request: AuthorizedRequest) -> Response:
         query = _page_query(request)
@@ -90,7 +112,7 @@ class PoolRoutes:
         pool, created = await self.commands.put(
             request.cluster, request.pool.name, body, request.preconditions, request.request
         )
-        shown = pool_resource(pool, request.cluster.id, await self.commands.counts(pool))
+        shown = await self.shown(request, pool)
         return http_messages.json_response(201 if created else 200, shown, {"ETag": pool.etag})
 
     async def _delete(self, request: AuthorizedRequest) -> Response:

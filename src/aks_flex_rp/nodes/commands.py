@@ -310,7 +310,9 @@ class NodeCommands:
             secretWritten=desired.secret is not None,
         )
         try:
-            await context.store.put_node(node, before.etag if before else None, [event], retire=True, override=options.override)
+            await context.store.put_node(
+                node, before.etag if before else None, [event], retire=True, override=options.override
+            )
         except Conflict:
             if token:
                 await context.clusters.revoke(cluster.id.key, token.id)

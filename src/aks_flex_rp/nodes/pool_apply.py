@@ -235,7 +235,9 @@ class _NodeApply:
         desired = stay_in_pool(before.properties, self.template)
         problems = rules.check_rules(desired.properties, context)
         return (
-            errors.invalid_request(problems) if problems else replace(desired, allow_downgrade=self.options.allow_downgrade)
+            errors.invalid_request(problems)
+            if problems
+            else replace(desired, allow_downgrade=self.options.allow_downgrade)
         )
 
     def _node(self, before: Node, desired: DesiredNode) -> Node:

@@ -1,4 +1,4 @@
-"""Finds the template that a write of a node uses: the revision that the node is on, or the stable one of its new pool."""
+"""Finds the template for a write of a node: of the revision that it is on, or of the stable one of its new pool."""
 
 from __future__ import annotations
 

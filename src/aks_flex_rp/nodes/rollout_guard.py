@@ -30,7 +30,12 @@ def find_bar(barred: Sequence[BarredRevision], effective: Document) -> BarredRev
         return None
     values = {json_path(*path): value for path, value in leaves(effective)}
     return next(
-        (each for each in barred if all(values.get(path) == value for path, value in each.values.items())), None
+        (
+            each
+            for each in barred
+            if each.values and all(values.get(path) == value for path, value in each.values.items())
+        ),
+        None,
     )
 
 
@@ -40,8 +45,8 @@ def revision_barred(pool: str, bar: BarredRevision, name: str = "") -> ArmError:
     return ArmError(
         409,
         "RevisionBarred",
-        f"{what} what revision {bar.revision} of the pool '{pool}' changed ({values}), and that revision failed in the "
-        f"roll-out '{bar.rollout}': {bar.reason[:300]} If it is safe now, allow it with `aks-flex-rp pool "
+        f"{what} what revision {bar.revision} of the pool '{pool}' changed ({values}), and that revision failed in "
+        f"the roll-out '{bar.rollout}': {bar.reason[:300]} If it is safe now, allow it with `aks-flex-rp pool "
         f"allow-revision --name {pool} --revision {bar.revision}`.",
     )
 

@@ -26,11 +26,19 @@ class NodeEventKind(TextEnum):
     DELETED = "deleted"
     HEARTBEAT_LOST = "heartbeat.lost"
     HEARTBEAT_RESTORED = "heartbeat.restored"
+    ROLLOUT_STARTED = "rollout.started"
+    ROLLOUT_WAVE_SUCCEEDED = "rollout.waveSucceeded"
+    ROLLOUT_GATE_STARTED = "rollout.gateStarted"
+    ROLLOUT_HALTED = "rollout.halted"
+    ROLLOUT_REVERSING = "rollout.reversing"
+    ROLLOUT_REVERSED = "rollout.reversed"
+    ROLLOUT_SUCCEEDED = "rollout.succeeded"
+    ROLLOUT_ABORTED = "rollout.aborted"
 
 
 def event_type(kind: NodeEventKind) -> str:
     """Returns the CloudEvents type. The version increases only with an incompatible change."""
-    return f"com.aks-flex-node.node.{kind}.v1"
+    return f"com.aks-flex-node.{kind if kind.startswith('rollout.') else f'node.{kind}'}.v1"
 
 
 MOST_WEBHOOKS = 16  # each one adds a row to every write of a node

@@ -111,6 +111,12 @@ class Rollout:
         elif node.state.is_busy:
             self._fail(node, cause, now)
 
+    def staged(self, name: str, now: float) -> None:
+        """Takes in that a node has nothing to download."""
+        node = self.nodes[name]
+        self.nodes[name] = replace(node, report=replace(node.report, staged=self.plan.revision))
+        self._consider(self.nodes[name], now)
+
     def add(self, node: RolloutNode, now: float) -> None:
         """Adds a node that came into the pool meanwhile to the last wave."""
         if node.name not in self.nodes:

@@ -75,6 +75,5 @@ class WaitingNodes:
             opens = nodes[name].report.opens
             window = f"its maintenance window, which opens at {format_utc(opens)}"
             found.append(f"{name}: {window if opens > now else 'its downloads'}")
-        for name in list(self._away)[:MAX_SHOWN]:
-            found.append(f"{name}: {'it is offline' if nodes[name].report.offline else 'its updates are paused'}")
-        return found
+        away = {True: "it is offline", False: "its updates are paused"}
+        return [*found, *(f"{name}: {away[nodes[name].report.offline]}" for name in list(self._away)[:MAX_SHOWN])]

@@ -64,6 +64,12 @@ class RolloutSignal:
 
 
 @dataclass(frozen=True)
+class Heartbeat:
+    last_seen: float = 0.0
+    silent: bool = False
+
+
+@dataclass(frozen=True)
 class StateCount:
     """The number of nodes of a wave that have the same state."""
 

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from aks_flex_rp.store.rows import Row, Values
 
 ROLLOUT_COLUMNS = "cluster, pool, key, number, phase, active, open, content, created, version, code"
-ROLLOUT_TYPES = ("TEXT", "TEXT", "TEXT", "BIGINT", "TEXT", "INTEGER", "INTEGER", "TEXT", "DOUBLE PRECISION") + (
-    "BIGINT",
-    "TEXT",
+ROLLOUT_TYPES = (
+    *("TEXT", "TEXT", "TEXT", "BIGINT", "TEXT", "INTEGER", "INTEGER", "TEXT", "DOUBLE PRECISION", "BIGINT", "TEXT"),
 )
 NODE_COLUMNS = "cluster, pool, rollout, node, wave, source, state, since, cause, domain, code"
 NODE_TYPES = (

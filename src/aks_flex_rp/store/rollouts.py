@@ -16,7 +16,7 @@ from aks_flex_rp.store import outbox, rollout_rows, rows, sql
 from aks_flex_rp.store.authenticated_rows import AuthenticatedRows, authentic_records
 from aks_flex_rp.store.model import Conflict
 from aks_flex_rp.store.record_authenticator import pool_identity
-from aks_flex_rp.store.rollout_model import PoolVersions, RolloutSignal, StateCount
+from aks_flex_rp.store.rollout_model import Heartbeat, PoolVersions, RolloutSignal, StateCount
 from aks_flex_rp.store.rollout_rows import NODE_COLUMNS, NODE_TYPES, ROLLOUT_COLUMNS, VERSIONS_COLUMNS
 from aks_flex_rp.store.sql import IF_DECIDED, FollowStatement, WriteStatement, casts
 
@@ -37,7 +37,6 @@ _ROLLOUTS = f"SELECT {ROLLOUT_COLUMNS} FROM rollouts"  # noqa: S608 - constants
 _NODES = f"SELECT {NODE_COLUMNS} FROM rollout_nodes"  # noqa: S608 - constants
 SELECT = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND key = $3"
 SELECT_OF_POOL = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND number < $3 ORDER BY number DESC LIMIT $4"
-SELECT_OPEN = f"{_ROLLOUTS} WHERE open = 1 ORDER BY cluster, pool, number"
 SELECT_ACTIVE = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND active = 1"
 SELECT_ALL = f"{_ROLLOUTS} WHERE (cluster, pool, key) > ($1, $2, $3) ORDER BY cluster, pool, key LIMIT $4"
 SELECT_NODE = f"{_NODES} WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND node = $4"
@@ -69,15 +68,18 @@ DELETE = (
     " RETURNING key"
 )
 _OF_ROLLOUT = f"WHERE cluster = $1 AND pool = $2 AND rollout = $3 AND {IF_DECIDED}"
-DELETE_NODES = FollowStatement(lambda _: f"DELETE FROM rollout_nodes {_OF_ROLLOUT}")
-DELETE_SIGNALS = FollowStatement(lambda _: f"DELETE FROM rollout_signals {_OF_ROLLOUT}")
+DELETE_NODES = FollowStatement(lambda _: f"DELETE FROM rollout_nodes {_OF_ROLLOUT}")  # noqa: S608 - constants
+DELETE_SIGNALS = FollowStatement(lambda _: f"DELETE FROM rollout_signals {_OF_ROLLOUT}")  # noqa: S608 - constants
 PUT_NODE = f"INSERT INTO rollout_nodes ({NODE_COLUMNS}) VALUES ({', '.join(f'${n}' for n in range(1, 12))})"  # noqa: S608 - constants
 # Nodes of roll-outs that were not created: another request was faster, or the process ended.
 FORGET_NODES = (
     "DELETE FROM rollout_nodes WHERE cluster = $1 AND pool = $2 AND rollout < $3 AND rollout NOT IN"
     " (SELECT number FROM rollouts WHERE cluster = $1 AND pool = $2)"
 )
-SELECT_ENDED = f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND active = 0 ORDER BY number DESC LIMIT 100 OFFSET {MAX_ROLLOUTS}"
+SELECT_ENDED = (
+    f"{_ROLLOUTS} WHERE cluster = $1 AND pool = $2 AND active = 0"
+    f" ORDER BY number DESC LIMIT 100 OFFSET {MAX_ROLLOUTS}"
+)
 
 
 def _delete_of_pool(_first: int, table: str) -> str:
@@ -87,6 +89,9 @@ def _delete_of_pool(_first: int, table: str) -> str:
 TABLES = ("rollouts", "rollout_nodes", "rollout_signals", "pool_versions")
 DELETE_OF_POOL = tuple(FollowStatement(partial(_delete_of_pool, table=each)) for each in TABLES)
 
+SELECT_VERSIONS_OF_OPEN = "SELECT cluster, pool, key, version FROM rollouts WHERE open = 1"
+HEARTBEATS = "SELECT key, last_seen, silent FROM fleet WHERE place = $1 AND pool = $2"
+HEARTBEAT = "SELECT key, last_seen, silent FROM fleet WHERE place = $1 AND key = $2"
 SIGNAL_COLUMNS = "sequence, cluster, pool, rollout, node, override"
 SELECT_SIGNALS = f"SELECT {SIGNAL_COLUMNS} FROM rollout_signals ORDER BY sequence LIMIT $1"  # noqa: S608 - constants
 DELETE_SIGNAL = "DELETE FROM rollout_signals WHERE sequence = $1"
@@ -105,7 +110,8 @@ PUT_VERSIONS = (
 TAKE_LEASE = WriteStatement(
     "INSERT INTO leases (name, holder, until) VALUES ($1, $2, $4)"
     " ON CONFLICT (name) DO UPDATE SET holder = $2, until = $4"
-    " WHERE leases.holder = $2 OR leases.until < $3 OR leases.until > CAST($4 AS DOUBLE PRECISION) + 60 RETURNING name"
+    " WHERE leases.holder = $2 OR leases.until < $3"
+    " OR leases.until > CAST($4 AS DOUBLE PRECISION) + 60 RETURNING name"
 )
 END_LEASE = WriteStatement("DELETE FROM leases WHERE name = $1 AND holder = $2 RETURNING name")
 
@@ -171,9 +177,15 @@ class RolloutsProtocol(Protocol):
         """Returns roll-outs of a pool with lower numbers than `before`, the newest first."""
         ...
 
-    async def open_rollouts(self) -> tuple[StoredRollout, ...]:
-        """Returns the roll-outs of all pools in which something can still happen."""
+    async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
+        """Returns the versions of all roll-outs in which something can still happen, by cluster, pool and key."""
         ...
+
+    async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
+        """Returns the last heartbeats of the nodes of a pool."""
+        ...
+
+    async def heartbeat(self, cluster: str, node: str) -> Heartbeat: ...
 
     async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]: ...
 
@@ -268,11 +280,21 @@ class SqlRollouts(AuthenticatedRows, ABC):
         found = await self._read(SELECT_OF_POOL, cluster, pool, before, limit)
         return await authentic_records(self._verified_rollout, found)
 
-    async def open_rollouts(self) -> tuple[StoredRollout, ...]:
-        return await authentic_records(self._verified_rollout, await self._read(SELECT_OPEN))
+    async def open_rollouts(self) -> dict[tuple[str, str, str], int]:
+        found = await self._read(SELECT_VERSIONS_OF_OPEN)
+        return {(str(cluster), str(pool), str(key)): int(version) for cluster, pool, key, version in found}
+
+    async def heartbeats(self, cluster: str, pool: str) -> dict[str, Heartbeat]:
+        found = await self._read(HEARTBEATS, await self._cluster_number(cluster), pool)
+        return {str(key): Heartbeat(float(seen), bool(silent)) for key, seen, silent in found}
+
+    async def heartbeat(self, cluster: str, node: str) -> Heartbeat:
+        found = await self._read(HEARTBEAT, await self._cluster_number(cluster), node)
+        return Heartbeat(float(found[0][1]), bool(found[0][2])) if found else Heartbeat()
 
     async def rollout_nodes(self, rollout: StoredRollout) -> tuple[StoredRolloutNode, ...]:
-        keys, after, nodes = (rollout.cluster, rollout.pool, rollout.number), "", []
+        keys, after = (rollout.cluster, rollout.pool, rollout.number), ""
+        nodes: list[StoredRolloutNode] = []
         while found := await self._read(SELECT_NODES, *keys, after, NODES_PER_READ):
             nodes += await authentic_records(self._verified_rollout_node, found)
             after = str(found[-1][3])

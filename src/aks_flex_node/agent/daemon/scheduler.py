@@ -10,11 +10,11 @@ from aks_flex_node.agent import self_update
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
-from aks_flex_node.agent.jobs.update import admission
 from aks_flex_node.agent.paths import CONFIG_JOURNAL, UPDATE_JOURNAL, state_file
 from aks_flex_node.agent.policy import UNBOOTSTRAP, read_policy
 from aks_flex_node.agent.reconcile import node_state
 from aks_flex_node.agent.reconcile.node_state import Phase
+from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.errors import MachineError
 from aks_flex_node.lean_dataclass import dataclass
 

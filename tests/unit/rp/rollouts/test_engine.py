@@ -155,7 +155,6 @@ def test_node_that_fails_in_the_soak_reverses_all(how: dict[str, bool]) -> None:
     fleet.succeed("n0")
     fleet.step()
     fleet.report("n0", **how)
-    assert fleet.phase is Phase.REVERSING
     begun = fleet.step()
     if how.get("offline"):
         assert (begun, fleet.phase) == ([], Phase.REVERSED)
@@ -385,10 +384,23 @@ def test_canaries_come_first_and_offline_nodes_last() -> None:
     assert plan_waves(plan, nodes) == [["b"], ["a"], ["d", "c"]]
 
 
-reports = st.sampled_from(
-    ["succeed", "fail", "offline", "online", "not ready", "unknown", "gone", "window", "paused", "staged", "by hand"]
-    + ["nothing", "restart", "pause", "resume", "abort", "reverse", "clock", "gate fails", "gate passes", "new node"]
+HAPPENINGS = (
+    *(
+        "succeed",
+        "fail",
+        "offline",
+        "online",
+        "not ready",
+        "unknown",
+        "gone",
+        "window",
+        "paused",
+        "staged",
+        "by hand",
+    ),
+    *("nothing", "restart", "pause", "resume", "abort", "reverse", "clock", "gate fails", "gate passes", "new node"),
 )
+reports = st.sampled_from(HAPPENINGS)
 plans = st.builds(
     RolloutPlan,
     st.just(2),

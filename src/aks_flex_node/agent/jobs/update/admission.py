@@ -17,9 +17,10 @@ from aks_flex_node.api.maintenance_window import next_opening
 from aks_flex_node.lean_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from datetime import datetime
 
-    from aks_flex_node.agent.config.models import MaintenanceWindow, NodeConfig
+    from aks_flex_node.agent.config.models import NodeConfig
     from aks_flex_node.agent.job_records.update_journal import FailedUpdate
     from aks_flex_node.agent.policy import Policy
     from aks_flex_node.agent.stored_config import StoredConfig
@@ -91,7 +92,6 @@ def _component_versions(config: NodeConfig) -> dict[str, tuple[str, dict[str, st
         "cni": (config.cni.version, config.cni.sha256),
         "npd": (config.npd.version, config.npd.sha256) if config.npd.enabled else ("", {}),
     }
-
 
 
 MAX_MINORS_OLDER = 3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aks_flex_node.agent.config.conversion import node_config
-from aks_flex_node.agent.jobs.update import admission
+from aks_flex_node.api import maintenance_window
 from aks_flex_node.errors import MachineError
 
 if TYPE_CHECKING:
