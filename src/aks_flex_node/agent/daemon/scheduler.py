@@ -6,7 +6,7 @@ from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from aks_flex_node.agent import self_update
+from aks_flex_node.agent import self_update, staging_config
 from aks_flex_node.agent.components.catalog import SEQUENCE, managed_components
 from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.jobs.registry import JOBS, Job, SchedulerInput
@@ -120,6 +120,7 @@ def scheduler_input(
         vpn_due=drift.vpn_due,
         node_released=node_released,
         operation_pending=operation_pending,
+        staging=staging_config.read_status(node.host, config).pending if node.source.schedule else "",
     )
 
 
