@@ -64,7 +64,7 @@ def _failure(node: Node, conditions: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns why the machine did not apply its configuration, or nothing if it has not failed."""
     failed, upgrade = node.status.get("failedConfigVersion"), conditions.get("UpgradeFailed", {})
     if failed is None:  # an agent of an earlier release: the condition must be newer than the configuration
-        if upgrade.get("status") != "True" or _moment(upgrade) < node.version:
+        if upgrade.get("status") != "True" or _moment(upgrade) <= node.version:
             return ""
     elif str(failed) != str(node.version):
         return ""
