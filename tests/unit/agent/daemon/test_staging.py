@@ -13,7 +13,7 @@ from aks_flex_node.agent.daemon.config_receiver import ConfigReceiver
 from aks_flex_node.agent.daemon.scheduler import KILLED_RETRY_SECONDS, RETRY_SECONDS
 from aks_flex_node.agent.daemon.session import FilesChanged
 from aks_flex_node.agent.job_records import job_result
-from aks_flex_node.agent.job_records.job_result import JobKind, JobResult, JobStatus
+from aks_flex_node.agent.job_records.job_result import JOB_KILLED, JobKind, JobResult, JobStatus
 from aks_flex_node.agent.paths import NEXT_CONFIG, STAGE_UNIT, STAGING_CONFIG, STAGING_RESULT
 from aks_flex_node.agent.policy import POLICY_FILE
 from aks_flex_node.agent.provider.poll_result import NextConfig, PollResult, ProviderState
@@ -326,8 +326,8 @@ def test_malformed_next_config_is_logged(life: Life) -> None:
 # failedConfigVersion
 
 
-def ends_with(life: Life, result: JobStatus, version: str = "2") -> None:
-    life.host.outcomes = [JobResult(JobKind.UPDATE, result, "why", "Because.", version=version)]
+def ends_with(life: Life, result: JobStatus, version: str = "2", reason: str = "why") -> None:
+    life.host.outcomes = [JobResult(JobKind.UPDATE, result, reason, "Because.", version=version)]
     put(life.host, NEXT_CONFIG, bundle("2", settings(secret=OLD)))
     life.hears(replace(GOOD, changed=True, version="2"))
     life.ends_work()
@@ -340,14 +340,16 @@ def test_failed_update_is_reported_with_its_version(life: Life, result: JobStatu
     eventually(lambda: life.reports[-1:] != [] and life.reports[-1].get("failedConfigVersion") == "2")
 
 
-@pytest.mark.parametrize(
-    ("result", "version"), [(JobStatus.DEFERRED, "2"), (JobStatus.DONE, "2"), (JobStatus.FAILED, "")]
-)
-def test_deferred_applied_or_killed_update_is_not_reported_as_failed(
-    life: Life, result: JobStatus, version: str
-) -> None:
-    ends_with(life, result, version)
+@pytest.mark.parametrize("result", [JobStatus.DEFERRED, JobStatus.DONE])
+def test_deferred_or_applied_update_is_not_reported_as_failed(life: Life, result: JobStatus) -> None:
+    ends_with(life, result)
     assert "failedConfigVersion" not in report(life)
+
+
+@pytest.mark.parametrize(("reason", "version"), [(JOB_KILLED, None), ("JobExited", None), ("disk-full", "2")])
+def test_job_without_a_version_failed_unless_it_was_killed(life: Life, reason: str, version: str | None) -> None:
+    ends_with(life, JobStatus.FAILED, "", reason)
+    assert report(life).get("failedConfigVersion") == version
 
 
 def test_failed_version_survives_a_restart_and_ends_with_another_config(life: Life) -> None:
